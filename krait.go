@@ -263,7 +263,7 @@ func (m *Model) load(o Options) (err error) {
 // lower makes the schedules of a compiled graph.
 func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
-		return nil, fmt.Errorf("pieces of %d tokens; 1 to %d are possible, and 0 is %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
+		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
 	}
 	return lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
 }

@@ -34,14 +34,14 @@ func readKeys(path string) (*openai.Keys, error) {
 // reloadKeys reads the keys again and sets them; if the file is wrong the old keys stay.
 func reloadKeys(path string, set func(*openai.Keys), log *slog.Logger) {
 	if path == "" {
-		log.Info("SIGHUP changes nothing without --api-keys")
+		log.Info("SIGHUP ignored: there is no --api-keys to reload")
 		return
 	}
 	keys, err := readKeys(path)
 	if err != nil {
-		log.Error("the old keys stay", "error", err)
+		log.Error("API keys not reloaded; the previous ones stay valid", "error", err)
 		return
 	}
 	set(keys)
-	log.Info("the keys were read again")
+	log.Info("API keys reloaded")
 }

@@ -46,7 +46,7 @@ func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 	}
 	switch {
 	case given && path == "":
-		return "", errors.New(`the model is "", which is no folder; leave it out for the embedded model`)
+		return "", errors.New(`the model is ""; give a folder or file, or leave it out for the embedded model`)
 	case !given && m.needed:
 		return "", fmt.Errorf("%s %w: %s, as an argument or as --model", name(c), errNoModel, m.kind)
 	}
@@ -121,11 +121,11 @@ func (m *modelArg) notPath(c *cobra.Command, prompt string) error {
 	}
 	switch info, err := os.Stat(prompt); {
 	case err == nil && info.IsDir():
-		return fmt.Errorf("%s has a model, the folder %q, and no PROMPT: give it in quotes after the folder, or as - on standard input", name(c), prompt)
+		return fmt.Errorf("%s has the model %q but no PROMPT: give it in quotes after the folder, or - for standard input", name(c), prompt)
 	case err == nil:
-		return fmt.Errorf("%s has the file %q and no PROMPT: give it in quotes after a model, or as - on standard input", name(c), prompt)
+		return fmt.Errorf("%s has the file %q but no PROMPT: give it in quotes after a model, or - for standard input", name(c), prompt)
 	case looksLikePath(prompt):
-		return fmt.Errorf("%s has no PROMPT, and there is no model at %q; a PROMPT that looks like a path is given as - on standard input", name(c), prompt)
+		return fmt.Errorf("%s: there is no model at %q, and no PROMPT; a PROMPT that looks like a path must come on standard input (-)", name(c), prompt)
 	}
 	return nil
 }
@@ -150,9 +150,9 @@ func takes(least, most int, form string) cobra.PositionalArgs {
 		case len(args) < least:
 			return fmt.Errorf("%s needs %s; %s --help says more", name(c), form, c.CommandPath())
 		case len(args) > most && most == 0:
-			return fmt.Errorf("%s takes no arguments, and there is %s", name(c), strconv.Quote(args[0]))
+			return fmt.Errorf("%s takes no arguments; leave out %s", name(c), strconv.Quote(args[0]))
 		case len(args) > most && most > 0:
-			return fmt.Errorf("%s takes %s, and there is also %s", name(c), form, strconv.Quote(args[most]))
+			return fmt.Errorf("%s takes %s; leave out %s", name(c), form, strconv.Quote(args[most]))
 		}
 		return nil
 	}
@@ -175,7 +175,7 @@ func explainFlag(c *cobra.Command, err error) error {
 		}
 	})
 	if list := flags.SuggestionsFor(unknown.GetSpecifiedName()); len(list) > 0 {
-		return fmt.Errorf("%w; is --%s meant?", err, strings.Join(list, ", or --"))
+		return fmt.Errorf("%w; did you mean --%s?", err, strings.Join(list, ", or --"))
 	}
 	return fmt.Errorf("%w; %s --help-all lists all flags", err, c.CommandPath())
 }

@@ -25,12 +25,11 @@ func newBench() *cobra.Command {
 		Long: `Bench measures, as medians: time to first token (TTFT), prefill tokens per second,
 and the time of a decode step, which is one token for each sequence of the batch.
 
-It prints what share of the roofline each phase reaches: the least time in which memory
-moves weights and state once, at the bandwidth measured in the same run (a copy within a
-GPU's memory; a read loop on the CPU), and on the CPU the least time of a prefill's
-arithmetic, at the f32 rate of a multiply-add loop in registers. On a GPU it also counts
-launches and copies per step. All runs must give the same logits to the last bit; the
-output says where they do not.
+It prints the share of the roofline that each phase reaches. The roofline is the time to move
+weights and state once at the memory bandwidth measured in the same run (a copy within a GPU's
+memory; a read loop on the CPU), and for prefill on the CPU the time of its arithmetic at the
+measured f32 rate of multiply-adds in registers. On a GPU it also counts launches and copies
+per step. All runs must give the same logits to the last bit; the output says where they do not.
 
 -o FILE also writes the measurements as JSON, for krait bench report.`,
 		Example: `  krait bench
@@ -66,7 +65,7 @@ output says where they do not.
 	}
 	b.add(c)
 	from.add(c)
-	c.Flags().BoolVar(&b.o.NoCache, "no-cache", false, "run the whole text again for every token, without states")
+	c.Flags().BoolVar(&b.o.NoCache, "no-cache", false, "prefill the whole sequence again for each token, without states")
 	c.Flags().IntVar(&dp, "dp", 1, "data-parallel replicas that share the batch and the cores")
 	profile.add(c)
 	expert(c, "no-cache")
@@ -80,7 +79,7 @@ output says where they do not.
 type measurements struct{ output }
 
 func (o *measurements) add(c *cobra.Command) {
-	c.Flags().BoolVar(&o.json, "json", false, "print the measurements as JSON, and lines to standard error")
+	c.Flags().BoolVar(&o.json, "json", false, "print the measurements as JSON; the text goes to standard error")
 	c.Flags().StringVarP(&o.file, "output", "o", "", "also write the measurements as JSON to this file")
 }
 
@@ -114,7 +113,7 @@ type benchRun struct {
 // add adds the flags of commands that measure steps.
 func (b *benchRun) add(c *cobra.Command) {
 	b.modelFlags.add(c)
-	c.Flags().IntSliceVar(&b.batches, "batch", []int{1, 8}, "sequences per batch; a list is measured one by one")
+	c.Flags().IntSliceVar(&b.batches, "batch", []int{1, 8}, "sequences per batch, or a list to measure in turn")
 	c.Flags().IntVar(&b.o.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVar(&b.o.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
 	c.Flags().IntVarP(&b.o.Tokens, "tokens", "n", 64, "tokens to generate per sequence")
@@ -125,7 +124,7 @@ func (b *benchRun) add(c *cobra.Command) {
 // check returns an error if a batch is empty.
 func (b *benchRun) check() error {
 	if len(b.batches) == 0 || slices.Min(b.batches) < 1 {
-		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", b.batches)
+		return fmt.Errorf("--batch is %v; each must be at least 1", b.batches)
 	}
 	return nil
 }
@@ -207,8 +206,8 @@ func newBenchReport() *cobra.Command {
 	return &cobra.Command{
 		Use:   "report FILE...",
 		Short: "Print measurements as tables in Markdown",
-		Long: `Report joins files that krait bench -o wrote, and those of scripts/gpu-suite/peers.py, and
-prints tables in Markdown.`,
+		Long: `Report reads files written by krait bench -o or by scripts/gpu-suite/peers.py, and prints
+them as tables in Markdown.`,
 		Example: `  krait bench report results/*.json > results.md`,
 		Args:    takes(1, -1, "at least one FILE of measurements"),
 		RunE: func(c *cobra.Command, args []string) error {

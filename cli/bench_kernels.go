@@ -28,8 +28,8 @@ func newBenchKernels() *cobra.Command {
 		Use:   "kernels [flags]",
 		Short: "Measure each operation of a model by itself",
 		Long: `Kernels measures every operation of a model after fusion, in every shape that the model
-uses: the time of its kernels, and the roofline, which is the least time to move operands and
-results once or to compute. Weights are random: --like names a published size, --config a
+uses: the time of its kernels, and the roofline: the time to move operands and results once,
+or to compute, whichever is longer. Weights are random: --like names a published size, --config a
 config.json. Operands are packed and evicted from caches before every run.
 
 On the CPU the default is one prompt of 512 tokens.`,
@@ -45,7 +45,7 @@ On the CPU the default is one prompt of 512 tokens.`,
 				unless(c, "prompt", func() { o.Prompt = 512 })
 			}
 			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 || o.Repeat < 1 || threads < 0 {
-				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: sizes are at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
+				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: all must be at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
 			}
 			g, err := synth.Graph(f.Options)
 			if err != nil {

@@ -33,9 +33,9 @@ func newBenchMeter() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "meter [flags] [DIR | FILE.ir]",
 		Short: "Count launches and bytes on the simulated GPU",
-		Long: `Meter measures nothing. It runs the kernels of a prefill and a decode step on the simulated
-GPU and counts launches and bytes moved, kernel by kernel, against the lower bound, and models
-times for --hw (docs/cuda.md). It needs no weights: a folder with config.json is enough, or
+		Long: `Meter runs the kernels of a prefill and a decode step on the simulated GPU. It counts launches
+and bytes moved, kernel by kernel, against the lower bound, and models times for --hw; it
+measures no time (docs/cuda.md). It needs no weights: a folder with config.json is enough, or
 --like with a published size.`,
 		Example: `  krait bench meter --like mamba-2.8b --batch 1 --prompt 2048
   krait bench meter ~/models/jamba --hw a100-nvlink --math bf16 -o meter.json`,
@@ -48,11 +48,11 @@ times for --hw (docs/cuda.md). It needs no weights: a folder with config.json is
 	ofHardware(c, meterHardware)
 	c.Flags().StringVar(&f.device, "device", "cuda-sim", "device: cuda-sim")
 	c.Flags().Lookup("device").Hidden = true
-	c.Flags().StringVar(&f.math, "math", "f32", "math of products: f32 or bf16")
-	c.Flags().IntSliceVar(&f.batches, "batch", []int{1, 8}, "sequences per batch; a list is counted one by one")
+	c.Flags().StringVar(&f.math, "math", "f32", "precision of matrix products: f32 or bf16")
+	c.Flags().IntSliceVar(&f.batches, "batch", []int{1, 8}, "sequences per batch, or a list to count in turn")
 	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")
-	c.Flags().BoolVar(&f.o.NoGraphs, "no-graphs", false, "launch every kernel by itself, without CUDA graphs")
-	c.Flags().BoolVar(&f.o.Whole, "whole", false, "interpret all blocks of all launches, for small models")
+	c.Flags().BoolVar(&f.o.NoGraphs, "no-graphs", false, "launch kernels one by one, without CUDA graphs")
+	c.Flags().BoolVar(&f.o.Whole, "whole", false, "simulate all blocks of all launches (small models only)")
 	f.out.add(c)
 	return c
 }
@@ -68,7 +68,7 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 	case !ok:
 		return fmt.Errorf("--math is %q; it must be f32 or bf16", f.math)
 	case len(f.batches) == 0 || slices.Min(f.batches) < 1:
-		return fmt.Errorf("--batch %v: a batch has at least 1 sequence", f.batches)
+		return fmt.Errorf("--batch is %v; each must be at least 1", f.batches)
 	}
 	p, err := cost.Find(cmp.Or(hardwareName(c), meterHardware))
 	if err != nil {

@@ -17,9 +17,9 @@ func newBenchOps() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ops [flags] [DIR]",
 		Short: "Measure each operation within a step",
-		Long: `Ops measures each operation of a step where it runs. On a GPU kernels are launched one by
-one for that. With --hw and a GPU for each rank, collectives are printed beside the time that
-the links of that hardware profile are modelled to take.`,
+		Long: `Ops measures each operation within a running step. On a GPU it launches kernels one by one.
+With --hw and a GPU for each rank, it also prints the modelled time of each collective on the
+links of that hardware profile.`,
 		Example: `  krait bench ops ~/models/mamba-2.8b-hf --batch 1
   krait bench ops ~/models/mamba-2.8b-hf --device cuda --tp 2 --hw h100-nvlink -o ops.json`,
 		Args: takes(0, 1, "one DIR"),

@@ -27,11 +27,11 @@ func newBenchPaired() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "paired [flags] PEER",
 		Short: "Measure in turns with llama.cpp",
-		Long: `Paired measures llama.cpp and Krait on the same models, in turns, and prints ratios of
-medians: Krait's tokens per second to the peer's. PEER is a folder with llama.cpp's programs
+		Long: `Paired measures llama.cpp and Krait on the same models, in turns, and prints the ratio of
+median tokens per second, Krait to llama.cpp. PEER is a folder with llama.cpp's programs
 in bin/ (llama-bench, llama-batched-bench), its models as gguf/NAME-TYPE.gguf, and the folders
-that they were converted from as hf/NAME-TYPE. Sequences of a batch have an eighth of the
-prompt and half of the tokens. Ratios mean little while other work runs on the machine.`,
+that they were converted from as hf/NAME-TYPE. In a batch, sequences have an eighth of
+--prompt and half of --tokens. Run it on an otherwise idle machine.`,
 		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16`,
 		Args:    takes(1, 1, "one PEER, a folder"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -47,9 +47,9 @@ prompt and half of the tokens. Ratios mean little while other work runs on the m
 		},
 	}
 	f.modelFlags.add(c)
-	c.Flags().IntVar(&f.o.Rounds, "rounds", 3, "turns of each side")
+	c.Flags().IntVar(&f.o.Rounds, "rounds", 3, "measured runs of each program, in turns")
 	c.Flags().StringSliceVar(&f.only, "only", nil, "models to measure, as NAME-TYPE (default: all that both have)")
-	c.Flags().IntVar(&f.o.Batch, "batch", 16, "sequences of the batch")
+	c.Flags().IntVar(&f.o.Batch, "batch", 16, "sequences per batch")
 	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVarP(&f.o.Tokens, "tokens", "n", 64, "tokens to generate per sequence")
 	f.out.add(c)

@@ -34,7 +34,7 @@ func newBenchTrace() *cobra.Command {
 		Long: `Trace replays requests in the format of krait simulate cache, which krait simulate trace
 makes, and measures the time from a request's arrival to its first token, and output tokens
 per second. --batch requests run at the same time; others queue. Random tokens replace ids
-outside the vocabulary, and outputs are fed as the trace has them. With --prefix-cache the
+outside the vocabulary; outputs are the tokens of the trace. With --prefix-cache the
 trace runs with the cache and without it, --rounds times, in turns.`,
 		Example: `  krait simulate trace chat --sessions 20 -o chat.jsonl
   krait bench trace chat.jsonl --speed 0 --batch 1 --prefix-cache 64MiB --rounds 5`,
@@ -52,9 +52,9 @@ trace runs with the cache and without it, --rounds times, in turns.`,
 	f.modelFlags.add(c)
 	from.add(c)
 	f.cache.add(c)
-	c.Flags().Float64Var(&f.speed, "speed", 1, "arrival rate relative to the trace's; 0: each as soon as one ends")
+	c.Flags().Float64Var(&f.speed, "speed", 1, "arrival rate relative to the trace; 0: each as soon as another ends")
 	c.Flags().IntVar(&f.requests, "requests", 0, "replay only the first requests; 0: all")
-	c.Flags().IntVar(&f.batch, "batch", 8, "requests that run at the same time")
+	c.Flags().IntVar(&f.batch, "batch", 8, "maximum concurrent requests")
 	c.Flags().IntVar(&f.rounds, "rounds", 1, "replays with and without the prefix cache")
 	f.out.add(c)
 	return c

@@ -23,8 +23,8 @@ func newCalibrate() *cobra.Command {
 		Long: `Calibrate measures this machine's CPU: the speed of Krait's kernels, in models of random
 weights that it makes, and the overhead of steps and collectives. It writes the hardware
 profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an idle machine
-and some minutes: two to three on two cores. Each model is measured in two rounds and the
-first quartile counts; the second round prints the time left.
+and some minutes: two to three on two cores. It measures each model in two rounds and takes the
+first quartile; the second round prints the time left.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
 with measurements, the first quartile of five runs.`,
@@ -35,7 +35,7 @@ with measurements, the first quartile of five runs.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, n := range o.Ranks {
 				if n < 1 || n > passes.MaxRanks {
-					return fmt.Errorf("--tp %d: 1 to %d ranks are possible", n, passes.MaxRanks)
+					return fmt.Errorf("--tp is %d; it must be from 1 to %d", n, passes.MaxRanks)
 				}
 			}
 			file := out
@@ -65,12 +65,12 @@ with measurements, the first quartile of five runs.`,
 			return nil
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "", "profile to write, or with --check to read (default: where --hw local reads it)")
-	c.Flags().IntSliceVar(&o.Ranks, "tp", nil, "numbers of ranks to measure (default 1; also 2 with two processors)")
-	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines per kernel, over all ranks (default: all cores)")
+	c.Flags().StringVarP(&out, "output", "o", "", "profile to write, or with --check to read (default: that of --hw local)")
+	c.Flags().IntSliceVar(&o.Ranks, "tp", nil, "rank counts to measure (default 1, and 2 with two processors)")
+	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines per kernel, summed over ranks (default: all cores)")
 	c.Flags().BoolVar(&check, "check", false, "compare predictions with measurements")
-	c.Flags().BoolVar(&o.Parts, "parts", false, "with --check: compare each operation of a prefill, too")
-	c.Flags().StringVar(&o.Models, "models", "", "folder to keep and reuse the models in (default: a temporary one)")
+	c.Flags().BoolVar(&o.Parts, "parts", false, "with --check: also compare each operation of a prefill")
+	c.Flags().StringVar(&o.Models, "models", "", "folder that keeps the models for later runs (default: a temporary one)")
 	c.Flags().BoolVar(&asJSON, "json", false, "with --check: print the result as JSON")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no result")
 	c.AddCommand(newCalibratePayload())

@@ -27,7 +27,7 @@ func newCalibratePayload() *cobra.Command {
 format at each site and in each direction (partial sums or sums), then with each format at
 all sites. It writes the magnitude of the sums, the rounding error of each format, the bytes
 that a rank sends, and the increase of bits per token. --payload auto --calibration FILE.json
---budget 0.5% chooses by that; use another text than the one that judges the result.
+--budget 0.5% chooses by that file. Evaluate the choice on another text.
 
 With --phase prefill or decode only payloads of that phase are rounded: the first half of each
 window is prefilled, and the rest is scored. Without DIR it uses the embedded model.`,
@@ -168,10 +168,10 @@ func (f *payloadFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 		return fmt.Errorf("%s: %w; krait calibrate payload writes such files", visible(f.calibration), err)
 	}
 	if found.Ranks != s.Ranks || found.Strategy != s.Strategy {
-		return fmt.Errorf("%s was measured on %d ranks with strategy %q, and this run has %d and %q: calibrate with the same flags", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)
+		return fmt.Errorf("%s was measured on %d ranks with strategy %q, but this run has %d and %q: calibrate with the same flags", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)
 	}
 	if found.Phase != s.Phase {
-		return fmt.Errorf("%s was measured for %s, and this run is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
+		return fmt.Errorf("%s was measured for %s, but this run is for %s: calibrate with the same --phase", visible(f.calibration), phases(found.Phase), phases(s.Phase))
 	}
 	choice := found.Choose(budget)
 	s.Payload, s.Check = choice.Payload, found.Check

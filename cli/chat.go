@@ -34,8 +34,8 @@ an answer; at the prompt it ends the program.
 
 Lines that begin with / are commands; /help lists them, and // begins a line with /.
 
-The checkpoint's chat template makes the prompt. Without one, a warning says so, and lines
-begin with User: and Assistant:.`,
+The checkpoint's chat template formats the prompt. Without one, Chat warns and begins lines
+with User: and Assistant:.`,
 		Example: `  krait chat ~/models/falcon-mamba-7b-instruct
   krait chat --system "Answer in one sentence." --temperature 0.7 ~/models/zamba2
   printf 'Hello\n/save talk\n' | krait chat -q ~/models/zamba2`,
@@ -77,11 +77,11 @@ begin with User: and Assistant:.`,
 	addStateCodec(c, &f.options.StateCodec)
 	from.add(c)
 	sampled.add(c, &o)
-	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "longest answer in tokens")
-	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end an answer before this text (repeatable)")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 1024, "maximum tokens of an answer")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "stop string: end an answer before this text (repeatable)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	c.Flags().StringVarP(&system, "system", "s", "", "system message")
-	c.Flags().BoolVar(&guard, "guard", false, "keep typed text from spelling special tokens")
+	c.Flags().BoolVar(&guard, "guard", false, "encode special tokens in typed text as plain text")
 	expert(c, "comm", "states")
 	return c
 }
@@ -106,7 +106,7 @@ func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) 
 	}
 	t.template, err = m.ChatTemplate()
 	if errors.Is(err, chat.ErrNone) {
-		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template, and may not be trained for chats: lines begin with User: and Assistant:")
+		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template and may not be a chat model: lines begin with User: and Assistant:")
 		t.template, err = chat.Plain(), nil
 		t.o.Stop = append([]string{"\nUser:"}, t.o.Stop...)
 	}
@@ -236,7 +236,7 @@ func (t *talk) answer(ctx context.Context, text string) error {
 	case err != nil:
 		fmt.Fprintln(t.info, "error:", printable(err.Error()))
 	default:
-		fmt.Fprintf(t.info, "[read %d of %s, answered %d at %.1f tokens/s, ended by %s]\n", out.read, count(out.prompt, "token"), out.tokens, out.rate, out.reason)
+		fmt.Fprintf(t.info, "[prefilled %d of %s, generated %d at %.1f tokens/s, ended by %s]\n", out.read, count(out.prompt, "token"), out.tokens, out.rate, out.reason)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (t *talk) command(text string) error {
 	case "undo":
 		was, err := t.undo()
 		if err == nil && !was {
-			err = errors.New("there is no turn to take back")
+			err = errors.New("there is no turn to undo")
 		}
 		return err
 	case "set":
@@ -68,7 +68,7 @@ func (t *talk) command(text string) error {
 	case "quit", "exit":
 		return errQuit
 	default:
-		return fmt.Errorf("there is no command /%s; /help lists them, and // begins a line with /", name)
+		return fmt.Errorf("unknown command /%s; /help lists the commands, and // begins a line with /", name)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (t *talk) set(text string) error {
 	f, known := set[name]
 	switch {
 	case !known:
-		return fmt.Errorf("there is no setting %q; there are %s", name, strings.Join(names, ", "))
+		return fmt.Errorf("unknown setting %q; it must be one of %s", name, strings.Join(names, ", "))
 	case !found:
 		return fmt.Errorf("/set %s needs =VALUE", name)
 	}
@@ -197,7 +197,7 @@ func (t *talk) load(path string) error {
 	if err = t.seq.Load(in); err == nil {
 		var n int
 		if n, err = t.seq.Len(); err == nil && n != len(s.Fed) {
-			err = fmt.Errorf("the state is of %s, and the conversation has %d", count(n, "token"), len(s.Fed))
+			err = fmt.Errorf("the state has %s; the conversation has %d", count(n, "token"), len(s.Fed))
 		}
 	}
 	if err != nil {
@@ -223,12 +223,12 @@ func readTalk(in *bufio.Reader) (*chatFile, error) {
 			break
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longestChat {
-			return nil, errors.New("it is not a file that /save wrote")
+			return nil, errors.New("not a file that /save wrote")
 		}
 	}
 	var s chatFile
 	if err := json.Unmarshal(head, &s); err != nil || s.Krait != chatFormat {
-		return nil, errors.New("it is not a file that /save wrote")
+		return nil, errors.New("not a file that /save wrote")
 	}
 	before := -1
 	for _, n := range s.Turns {

@@ -30,14 +30,14 @@ type commFlags struct {
 }
 
 func (f *commFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "comm", "local", "where ranks run: local, or one per process: mpi, tcp, nccl (tcp for GPUs)")
+	c.Flags().StringVar(&f.kind, "comm", "local", "local (ranks in this process), or a rank per process: mpi, tcp or nccl (GPUs)")
 	c.Flags().StringVar(&f.id, "comm-id", "", "tcp and nccl: address of rank 0, tcp:HOST:PORT or file:PATH (a shared file)")
 	c.Flags().IntVar(&f.rank, "rank", 0, "tcp and nccl: rank of this process")
 	c.Flags().IntVar(&f.world, "world", 0, "tcp and nccl: number of processes")
 	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "tcp and nccl: file with a secret that all processes share")
 	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "tcp and nccl: let processes join without a secret")
-	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or blocks a step this long")
-	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi.")
+	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or stuck in a step for this long")
+	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi. nccl is tcp, with NCCL between GPUs.")
 	expert(c, "comm-id", "rank", "world", "comm-token-file", "comm-insecure", "comm-timeout")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error { return f.end(c, run(c, args)) }
@@ -72,7 +72,7 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	case f.kind != "local" && f.kind != "mpi" && !wires:
 		return fmt.Errorf("--comm is %q; it must be local, mpi, tcp or nccl", f.kind)
 	case !wires && slices.ContainsFunc(ofWires, c.Flags().Changed):
-		return fmt.Errorf("--%s are for --comm tcp and nccl; --comm %s needs none of them", strings.Join(ofWires, ", --"), f.kind)
+		return fmt.Errorf("--%s are for --comm tcp and nccl; leave them out with --comm %s", strings.Join(ofWires, ", --"), f.kind)
 	case f.insecure && f.tokenFile != "":
 		return errors.New("--comm-insecure and --comm-token-file exclude each other: give one of them")
 	case wires && (f.id == "" || f.world == 0 || !c.Flags().Changed("rank")):
@@ -80,7 +80,7 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 	case f.kind == "nccl" && device == "cpu":
 		return errors.New("--comm nccl is for GPUs: give --device cuda, or --comm tcp")
 	case f.timeout < 100*time.Millisecond:
-		return fmt.Errorf("--comm-timeout %v: at least 100ms", f.timeout)
+		return fmt.Errorf("--comm-timeout is %v; it must be at least 100ms", f.timeout)
 	}
 	return nil
 }

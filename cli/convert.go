@@ -17,20 +17,19 @@ func newConvert() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "convert [flags] SRC DST",
 		Short: "Write a checkpoint in another format",
-		Long: `Convert writes the checkpoint SRC as DST: a GGUF file where DST ends in .gguf, else a
-Hugging Face folder. SRC is all that Krait opens: a folder of Hugging Face with
-safetensors or a pytorch_model.bin, a folder of the original state-spaces code, or a
-GGUF file.
+		Long: `Convert writes the checkpoint SRC as DST: a GGUF file where DST ends in .gguf, else a Hugging
+Face folder. SRC is any checkpoint that Krait opens: a Hugging Face folder with safetensors or
+pytorch_model.bin, a folder of the original state-spaces code, or a GGUF file.
 
 In a GGUF file matrices have the format of --type (f32, f16, bf16 or q8_0); norms,
 convolutions, A and D are in f32, as llama.cpp's converter writes them. Values without a
 GGUF key get a key of Krait's, so that Krait runs the same model; notes say what other
-programs read differently. DST is written whole or not at all, and never overwritten.
+programs read differently. DST is written completely or not at all, and must not exist.
 docs/checkpoints.md maps names and numbers.
 
---type q8 writes a folder whose matrices are in blocks of 32 numbers of 8 bits and an f16
-scale (34 bytes, as Q8_0 of GGUF), a tied embedding too. An element is off by at most half
-of its block's scale, a 254th of the largest magnitude there. Norms, convolutions, A, D,
+--type q8 writes a folder whose matrices, a tied embedding too, are in blocks of 32 8-bit
+numbers and an f16 scale (34 bytes, like GGUF's Q8_0). The error of an element is at most half
+of its block's scale, a 254th of the largest magnitude in the block. Norms, convolutions, A, D,
 time steps, biases, routers, embeddings used only for lookup, and matrices that blocks do
 not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md).`,
 		Example: `  krait convert ~/models/mamba-130m-hf mamba-130m.gguf --type q8_0
@@ -66,8 +65,8 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "matrix format: q8; in GGUF f32, f16, bf16 or q8_0 (default: as SRC's embedding)")
-	c.Flags().StringVarP(&dst, "output", "o", "", "folder or file.gguf to make, in place of DST")
+	c.Flags().StringVar(&kind, "type", "", "q8; GGUF: f32, f16, bf16 or q8_0 (default: the format of SRC's embedding)")
+	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
 }
@@ -81,7 +80,7 @@ type conversion struct {
 func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total int64)) (conversion, error) {
 	if kind == "q8" {
 		if strings.HasSuffix(dst, ".gguf") {
-			return conversion{}, fmt.Errorf("--type q8 makes a folder, and %s is a GGUF file: give --type q8_0", dst)
+			return conversion{}, fmt.Errorf("--type q8 writes a folder, and %s is a GGUF file: give --type q8_0", dst)
 		}
 		q, err := quantize.Write(c.Context(), src, dst, report)
 		if err != nil {
@@ -90,7 +89,7 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
 	}
 	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
-		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s becomes a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
 	}
 	m, err := convert.Write(c.Context(), src, dst, kind, report)
 	if err != nil {

@@ -50,7 +50,7 @@ var payloadFormats = []string{"", "fp16"}
 func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device) (*deployments, error) {
 	devices := max(1, f.sharding.Ranks, g.Ranks) * f.replicas.Number
 	if g.Stage >= graph.PartitionedStage {
-		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
+		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &deployments{Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
 	for n := 1; n <= min(devices, passes.MaxRanks); n++ {

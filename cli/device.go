@@ -30,19 +30,19 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "device", "cpu", deviceHelp)
-	c.Flags().StringVar(&f.options.Math, "math", "f32", "math of products: f32, or bf16 (GPUs, and CPUs with AMX)")
+	c.Flags().StringVar(&f.options.Math, "math", "f32", "precision of matrix products: f32, or bf16 (GPUs, and CPUs with AMX)")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "precision" {
 			name = "math"
 		}
 		return pflag.NormalizedName(name)
 	})
-	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on a GPU: launch every kernel by itself, without CUDA graphs")
-	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "on a GPU of capability 9.0+: start each kernel when the one before ends")
-	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory, NCCL above; 0: none (default 512KiB)")
+	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on GPUs: launch kernels one by one, without CUDA graphs")
+	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "disable programmatic dependent launch (GPUs of compute capability 9.0+)")
+	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
 	detail(c, "math", "--precision is an alias.")
 	detail(c, "device", "cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
-	detail(c, "peer-bytes", "all-reduces up to this size, in steps of 4KiB, go over memory that GPUs reach of each other; --hw may give the default.")
+	detail(c, "peer-bytes", "all-reduces up to this size, a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
 	expert(c, "no-graphs", "no-dependent-launch", "peer-bytes")
 }
 

@@ -24,8 +24,8 @@ type drain struct {
 
 func (d *drain) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.DurationVar(&d.most, "drain", 30*time.Second, "longest time of active requests after SIGTERM")
-	flags.DurationVar(&d.notice, "drain-notice", 2*time.Second, "least time from SIGTERM (/ready is 503) to closing the port")
+	flags.DurationVar(&d.most, "drain", 30*time.Second, "how long active requests may continue after SIGTERM")
+	flags.DurationVar(&d.notice, "drain-notice", 2*time.Second, "least time between SIGTERM (/ready turns 503) and closing the port")
 }
 
 // check returns an error if a limit is out of range.
@@ -61,7 +61,7 @@ func listenUntil(ctx context.Context, l net.Listener, h http.Handler, refuse fun
 	if stop := (signalError{}); errors.As(context.Cause(ctx), &stop) && stop.Signal == os.Interrupt {
 		d.notice = 0 // Ctrl-C: a user waits at the terminal
 	}
-	log.Info("drain", "at most", d.most, "at least", d.notice)
+	log.Info("draining", "drain", d.most, "drain-notice", d.notice)
 	refuse()
 	count.drain()
 	notice := time.After(min(d.notice, d.most))

@@ -25,16 +25,16 @@ func newEval() *cobra.Command {
 per token. The text is cut into windows that start from an empty state and whose first token
 is not scored; --window 0 makes it one window.
 
-With --payload it also runs the model with exact payloads, and prints how well both agree:
+With --payload it also runs the model with exact payloads and prints how well the two agree:
   top-1            share of tokens with the same most probable prediction
   top-5 ordered    share with the same five predictions in the same order, the
                    published measure
-  top-5 places     mean share of the five places with the same prediction
+  top-5 places     mean share of the five ranks with the same prediction
   top-5 same set   share with the same five predictions in any order
-  top-5 unordered  mean share of the five predictions that both have
+  top-5 unordered  mean overlap of the two sets of five predictions
 
 With --against DIR2 it also scores the text with another model, such as the source of
-krait convert --type q8, and prints how many more bits DIR takes.
+krait convert --type q8, and prints how many more bits DIR needs.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait eval --text testdata/val.txt
@@ -114,7 +114,7 @@ Without DIR it uses the embedded model.`,
 	from.add(c)
 	out.add(c)
 	c.Flags().StringVar(&path, "text", "", "text file to score (required); - is standard input")
-	c.Flags().StringVar(&against, "against", "", "second model to compare with: DIR2")
+	c.Flags().StringVar(&against, "against", "", "DIR2, a second model to compare with")
 	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
 	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one window")
 	c.Flags().IntVar(&limit, "limit", 0, "score only the first tokens of the text; 0: all")

@@ -16,7 +16,7 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the name of -o, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the suffix of -o, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 
@@ -33,8 +33,8 @@ type picture struct {
 }
 
 func (p *picture) add(c *cobra.Command) {
-	c.Flags().StringVar(&p.detail, "detail", "", "what to draw: model, block (one of each kind) or op (default op)")
-	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw every block, also repeated ones")
+	c.Flags().StringVar(&p.detail, "detail", "", "detail of a drawing: model, block (one of each kind) or op (default op)")
+	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw all blocks, not one of each kind")
 }
 
 // options returns the options of a drawing.
@@ -58,9 +58,9 @@ func (f *format) settle() error {
 	case f.name != "" && f.name != "text" && f.name != "dot" && f.name != "svg":
 		return fmt.Errorf("--format is %q; it must be text, dot or svg", f.name)
 	case named == "none":
-		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; dot -T%s of Graphviz makes others of dot", f.output, filepath.Ext(f.output)[1:])
+		return fmt.Errorf("-o %s: Krait writes text (.ir), dot and svg; convert dot with Graphviz (dot -T%s)", f.output, filepath.Ext(f.output)[1:])
 	case ok && f.name != "" && named != f.name:
-		return fmt.Errorf("-o %s and --format %s: the name says %s; leave out --format, or name the file otherwise", f.output, f.name, named)
+		return fmt.Errorf("-o %s is %[3]s by its suffix and --format is %[2]s; leave out --format, or rename the file", f.output, f.name, named)
 	case ok:
 		f.name = named
 	case f.name == "":

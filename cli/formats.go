@@ -12,7 +12,7 @@ type formatsFlag struct{ s *krait.Sharding }
 
 func (f formatsFlag) Set(text string) error {
 	if text != "bf16" {
-		return fmt.Errorf("%q; it is bf16, or left out", text)
+		return fmt.Errorf("%q; it must be bf16", text)
 	}
 	f.s.Target = &cuda.Target{}
 	return nil

@@ -30,15 +30,15 @@ func newGenerate() *cobra.Command {
 		Use:   "generate [flags] [DIR] PROMPT",
 		Short: "Continue a prompt",
 		Long: `Generate continues a prompt and streams the text to standard output. The model, the seed, the
-number of prompt tokens, TTFT and tokens per second go to standard error; --json prints all of
-it at the end, on standard output.
+number of prompt tokens, TTFT and tokens per second go to standard error. --json prints all of
+them with the text on standard output at the end.
 
 A single argument is the PROMPT; - reads it from standard input. A PROMPT that names an
 existing file or folder, or looks like a path (a / or .gguf, no blanks), is an error: give such
 a PROMPT after a DIR, with --model, or on standard input.
 
-With --prefill ADDR a krait serve prefill prefills the prompt, and this process fetches the
-state; if that fails, a warning says so, and this process prefills it.
+With --prefill ADDR a prefill server (krait serve prefill) prefills the prompt and this process
+fetches the state; if that fails, it warns and prefills the prompt itself.
 
 Without DIR it uses the embedded model, trained on the King James Bible. Sampling is greedy by
 default, or as the folder's generation_config.json says; flags override that file.`,
@@ -55,7 +55,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 			}
 			if many.file != "" {
 				if len(args) > 1 {
-					return fmt.Errorf("%q: --prompts gives the prompts, and besides it there may be a DIR", args[1])
+					return fmt.Errorf("%q: --prompts gives the prompts; leave out PROMPT", args[1])
 				}
 				dir, err := from.take(c, args)
 				if err != nil {
@@ -126,10 +126,10 @@ default, or as the folder's generation_config.json says; flags override that fil
 	many.add(c)
 	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
 	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
-	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "longest output in tokens")
+	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
-	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "end before this text (repeatable)")
+	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "stop string: end the output before this text (repeatable)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	expert(c, "chunk", "dp", "ignore-eos", "states")
 	return c

@@ -37,11 +37,11 @@ unpacked has packed tensors split, partitioned has layouts and collectives, and 
 runs. On one rank fused has no layouts. --layer prints a layer as a graph of its own. All
 output is graph text again, which other commands take as FILE.ir.
 
-A drawing has a column for the model, in which the layers are a strip of letters (M has an SSM
-state, A a KV cache, H both, B neither), and one for each kind of layer: equal layers are drawn
-once. --detail sets how much is drawn.
+A drawing has a column for the model, which shows its layers as letters (M has an SSM state, A a
+KV cache, H both, B neither), and a column for each kind of layer: equal layers are drawn once.
+--detail sets how much is drawn.
 
-graph opt runs single passes; graph schedule prints what a rank runs.`,
+graph opt runs selected passes; graph schedule prints what a rank runs.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph ~/models/jamba --tp 8 --detail block -o jamba.svg
@@ -69,7 +69,7 @@ graph opt runs single passes; graph schedule prints what a rank runs.`,
 			block := ""
 			if c.Flags().Changed("layer") {
 				if block = "layers." + strconv.Itoa(layer); !slices.Contains(g.Blocks(), block) {
-					return fmt.Errorf("--layer %d: the graph has %d blocks", layer, len(g.Blocks()))
+					return fmt.Errorf("--layer is %d; the graph has %d blocks, from 0 on", layer, len(g.Blocks()))
 				}
 			}
 			if cost {
@@ -96,7 +96,7 @@ graph opt runs single passes; graph schedule prints what a rank runs.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "with --cost: print the costs as JSON")
 	c.Flags().IntVar(&layer, "layer", 0, "print or draw only this layer")
 	p.add(c)
-	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node, in t tokens, s sequences, o rows")
+	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node for t tokens, s sequences and o output rows")
 	c.AddCommand(newGraphOpt(), newGraphSchedule())
 	return c
 }
@@ -144,13 +144,13 @@ func atStage(c *cobra.Command, g *graph.Graph, name string, s krait.Sharding) (*
 	case !ok && s.Ranks > 0:
 		stage = max(graph.PartitionedStage, g.Stage)
 	case !ok && !s.IsZero():
-		return nil, errors.New("no pass runs without --tp or --stage; --strategy, --place, --payload, --states and --dump need one of them")
+		return nil, errors.New("--strategy, --place, --payload, --states and --dump need --tp or --stage: without them no pass runs")
 	case !ok:
 		return g, nil
 	}
 	g, err := compileTo(c, stage, g, s)
 	if err == nil && g.Stage != stage {
-		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes that lead there; the graph stays at stage %s", stage, g.Stage)
+		return nil, fmt.Errorf("--stage %s: the strategy leaves out the passes to it; the graph stays at stage %s", stage, g.Stage)
 	}
 	return g, err
 }

@@ -61,7 +61,7 @@ one box. Without DIR it uses the embedded model.`,
 					return err
 				}
 				if rank < 0 || rank >= len(all) {
-					return fmt.Errorf("--rank %d: there are ranks 0 to %d", rank, len(all)-1)
+					return fmt.Errorf("--rank is %d; it must be from 0 to %d", rank, len(all)-1)
 				}
 				shown = all[rank]
 			}
@@ -77,7 +77,7 @@ one box. Without DIR it uses the embedded model.`,
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().IntVar(&rank, "rank", 0, "rank to print")
+	c.Flags().IntVar(&rank, "rank", 0, "rank whose schedule to print")
 	c.Flags().IntVar(&layer, "layer", 0, "draw only this layer")
 	from.add(c)
 	f.add(c)

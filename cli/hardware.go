@@ -24,10 +24,10 @@ type hardwareFlags struct {
 // add adds them to those of a sharding, of which --hw is one.
 func (f *hardwareFlags) add(c *cobra.Command) {
 	ofHardware(c, defaultHardware)
-	c.Flags().StringVar(&f.math, "math", "", "math of products: f32, tf32, bf16 or f16, as the hardware has (default f32)")
+	c.Flags().StringVar(&f.math, "math", "", "precision of matrix products: f32, tf32, bf16 or f16 (default f32)")
 	c.Flags().BoolVar(&f.noGraphs, "no-graphs", false, "launch kernels one by one, without CUDA graphs")
-	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "RANK:FACTOR, a rank whose kernels take longer, such as 2:1.5")
-	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "RANK:FACTOR, a rank whose sends take longer, such as 2:1.5")
+	c.Flags().StringSliceVar(&f.slowRanks, "slow-rank", nil, "slow down the kernels of a rank: RANK:FACTOR, such as 2:1.5")
+	c.Flags().StringSliceVar(&f.slowLinks, "slow-link", nil, "slow down the sends of a rank: RANK:FACTOR, such as 2:1.5")
 }
 
 // ofHardware makes --hw the hardware of a command, with a default, whatever the strategy.

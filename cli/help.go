@@ -140,7 +140,7 @@ func strictHelp(root *cobra.Command) {
 func unknownCommand(of *cobra.Command, name string) error {
 	of.SuggestionsMinimumDistance = 2
 	if list := of.SuggestionsFor(name); len(list) > 0 {
-		return fmt.Errorf("unknown command %q for %q; is %s meant?", name, of.CommandPath(), strings.Join(list, ", or "))
+		return fmt.Errorf("unknown command %q for %q; did you mean %s?", name, of.CommandPath(), strings.Join(list, ", or "))
 	}
 	return fmt.Errorf("unknown command %q for %q; %s lists the commands", name, of.CommandPath(), strings.Replace(of.CommandPath(), "krait", "krait help", 1))
 }

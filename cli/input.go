@@ -63,7 +63,7 @@ func readBounded(c *cobra.Command, path string, limit int64) ([]byte, error) {
 func readAll(r io.Reader, name string, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s is larger than %d MiB, which is the most that Krait reads", name, limit>>20)
+		err = fmt.Errorf("%s is larger than %d MiB, the limit", name, limit>>20)
 	}
 	return data, err
 }

@@ -21,8 +21,8 @@ type addressFlags struct {
 func (f *addressFlags) add(c *cobra.Command, port int) {
 	flags := c.Flags()
 	flags.StringVar(&f.listen, "listen", "", fmt.Sprintf("address: host:port, or unix:PATH (default 127.0.0.1:%d)", port))
-	flags.StringVar(&f.host, "host", "127.0.0.1", "host name or IP address to listen at")
-	flags.IntVar(&f.port, "port", port, "TCP port to listen at; 0: any free port")
+	flags.StringVar(&f.host, "host", "127.0.0.1", "host name or IP address to listen on")
+	flags.IntVar(&f.port, "port", port, "TCP port to listen on; 0: any free port")
 }
 
 // check sets the address.
@@ -102,7 +102,7 @@ type hostFlags struct {
 }
 
 func (f *hostFlags) add(c *cobra.Command) {
-	c.Flags().StringSliceVar(&f.names, "hosts", nil, "host names to serve, beside IP addresses and localhost; *: any")
+	c.Flags().StringSliceVar(&f.names, "hosts", nil, "allowed Host names besides IP addresses and localhost; *: any")
 }
 
 // checked reports whether requests for other host names are rejected. Otherwise a web site could

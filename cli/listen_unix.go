@@ -26,7 +26,7 @@ func listenSocket(path string) (net.Listener, error) {
 			break
 		}
 		if tries == 100 {
-			return nil, fmt.Errorf("the folder of %s is locked: %w", path, err)
+			return nil, fmt.Errorf("the folder of %s is locked by another process: %w", path, err)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -43,7 +43,7 @@ func listenSocket(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("another process listens at %s: %w", path, err)
 	}
 	if !errors.Is(e, syscall.ECONNREFUSED) {
-		return nil, fmt.Errorf("%w, and it is unknown whether a process listens at %s: %w", err, path, e)
+		return nil, fmt.Errorf("%w; whether another process listens at %s is unknown: %w", err, path, e)
 	}
 	if err := os.Remove(path); err != nil {
 		return nil, err

@@ -109,9 +109,9 @@ func TestServeRefused(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"serve --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
 		{"serve prefill --listen " + taken.Addr().String() + " nowhere", "--listen: listen tcp " + taken.Addr().String()},
-		{"serve --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --api-keys"},
-		{"serve --listen :0 nowhere", "other machines reach it"},
-		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines reach it and could connect without a key: give --token-file"},
+		{"serve --listen 0.0.0.0:0 nowhere", "other machines can reach it without a key: give --api-keys"},
+		{"serve --listen :0 nowhere", "other machines can reach it"},
+		{"serve prefill --listen 0.0.0.0:0 nowhere", "other machines can reach it without a key: give --token-file"},
 		{"serve --listen 0.0.0.0:0 --insecure nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --tls-cert none --tls-key none nowhere", "--tls-cert and --tls-key: open none"},
@@ -199,7 +199,7 @@ func TestServeSignals(t *testing.T) {
 	if s, ok := c.ProcessState.Sys().(syscall.WaitStatus); !ok || s.Signal() != syscall.SIGTERM {
 		t.Errorf("after the second SIGTERM: %v", c.ProcessState)
 	}
-	if text := errs.String(); !strings.Contains(text, "the keys were read again") || !strings.Contains(text, "the old keys stay") || !strings.Contains(text, "line 2") {
+	if text := errs.String(); !strings.Contains(text, "API keys reloaded") || !strings.Contains(text, "API keys not reloaded; the previous ones stay valid") || !strings.Contains(text, "line 2") {
 		t.Errorf("the log: %s", text)
 	}
 }

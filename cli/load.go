@@ -43,15 +43,15 @@ time between chunks of a stream, throughput, and errors by kind.
 
 With --concurrency that many clients send one request after the other (closed loop). With
 --rate requests arrive at random, that many per second on average (Poisson), whether or not
-earlier ones have ended; latencies count from the scheduled arrival. Each may be a list, which
-is run one by one. With --trace and neither, requests arrive as the trace says.
+earlier ones have ended; latencies count from the scheduled arrival. A list of either is a
+sweep. With --trace and neither, requests arrive at the times of the trace.
 
 Without --trace, --requests prompts of --prompt-tokens each share no prefix. --trace FILE takes
 prompts and lengths of answers from a trace (krait simulate trace makes some); - is standard
-input. Each token id of a trace becomes a made-up word, which is several tokens of most models,
-or with --vocab an id below it (completions only); shared prefixes stay shared. Each load of a
-sweep gets other words, so that the prefix cache of the load before has no hits; --seed changes
-words and arrivals.
+input. Each token id of a trace becomes a made-up word, which most models split into several
+tokens, or with --vocab an id below it (completions only); shared prefixes stay shared. Each
+load of a sweep uses other words, so that it gets no prefix cache hits from the load before.
+--seed sets words and arrivals.
 
 The API key is in --key-file or in ` + keyVariable + `. Percentiles are of successful requests.
 --svg draws throughput per rank over tokens per second and user, 1 / median TPOT. krait serve
@@ -81,18 +81,18 @@ is 1 if no request succeeds.`,
 	flags.StringVar(&f.keyFile, "key-file", "", "file with the server's key (default: $"+keyVariable+")")
 	flags.StringVarP(&f.o.Server.Model, "model", "m", "", "model name to request (default: the first that the server lists)")
 	flags.BoolVar(&f.o.Server.Chat, "chat", false, "request chat completions")
-	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients; a list is run one by one (default 1,2,4,8)")
-	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second, Poisson; a list is run one by one")
+	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients, or a list to sweep (default 1,2,4,8)")
+	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second (Poisson), or a list to sweep")
 	flags.StringVar(&f.trace, "trace", "", "trace with the requests to send; - is standard input")
-	flags.IntVar(&f.requests, "requests", 32, "requests per load; with --trace at most (default with --trace: all)")
-	flags.IntVar(&f.prompt, "prompt-tokens", 64, "words of a prompt; with --vocab tokens")
-	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "longest answer in tokens (default with --trace: as the trace says)")
-	flags.IntVar(&f.o.Vocab, "vocab", 0, "send prompts as token ids below this; 0: as text")
-	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "send ignore_eos, for answers of exactly --max-tokens")
+	flags.IntVar(&f.requests, "requests", 32, "requests per load (default with --trace: all of them)")
+	flags.IntVar(&f.prompt, "prompt-tokens", 64, "words per prompt; with --vocab tokens")
+	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "maximum tokens of an answer (default with --trace: as in the trace)")
+	flags.IntVar(&f.o.Vocab, "vocab", 0, "vocabulary size: send prompts as token ids below it; 0: as text")
+	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "send ignore_eos, so that answers have exactly --max-tokens")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Minute, "timeout of a request; 0: none")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "seed of arrival times and prompts")
-	flags.IntVar(&f.o.Ranks, "ranks", 0, "server's ranks, for throughput per rank (default: as the server says)")
-	flags.StringVar(&f.svg, "svg", "", "draw throughput per rank over tokens per second and user to this file")
+	flags.IntVar(&f.o.Ranks, "ranks", 0, "the server's ranks, for throughput per rank (default: ask the server)")
+	flags.StringVar(&f.svg, "svg", "", "FILE.svg: chart of throughput per rank over tokens per second and user")
 	f.out.add(c)
 	return c
 }
@@ -114,9 +114,9 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	given := c.Flags().Changed
 	switch {
 	case len(f.concurrency) > 0 && len(f.rates) > 0:
-		return errors.New("--concurrency and --rate: give one of them")
+		return errors.New("--concurrency and --rate exclude each other: give one of them")
 	case f.trace != "" && given("prompt-tokens"):
-		return errors.New("--trace has the lengths of prompts; leave out --prompt-tokens")
+		return errors.New("--trace sets the prompts; leave out --prompt-tokens")
 	case f.requests < 1:
 		return fmt.Errorf("--requests is %d; it must be at least 1", f.requests)
 	case f.o.MaxTokens < 1:
@@ -128,7 +128,7 @@ func (f *loadFlags) read(c *cobra.Command) (err error) {
 	case f.svg != "" && f.svg != "-" && filepath.Ext(f.svg) != ".svg":
 		return fmt.Errorf("--svg %s: name it FILE.svg", f.svg)
 	case f.svg == "-" && f.out.json:
-		return errors.New("--svg - and --json are both for standard output; name a file")
+		return errors.New("--svg - and --json both write to standard output; give a file to one")
 	case len(f.o.Loads) == 0 && f.trace != "":
 		f.o.Loads = []load.Load{{}}
 	case len(f.o.Loads) == 0:

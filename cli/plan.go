@@ -27,17 +27,17 @@ func newPlan() *cobra.Command {
 		Short: "Print memory, collectives and kernels of a model",
 		Long: `Plan lowers a model and prints, from the schedules: bytes of weights, state, KV cache and
 activations of each rank, the payload of each collective, and kernels per token. A FILE.ir is
-graph text at any stage; the passes that remain run on it. The KV cache is that of the prompts
+graph text at any stage; the passes that remain run on it. The KV cache holds the prompts
 and one more token. Activations are those of a prefill of --batch prompts of --prompt tokens in
 one step, and of a decode step.
 
---compare plans with every strategy, and predicts the time of a step on --hw and how much of it
-a collective is active: few launches are best for few tokens, few bytes for many. krait simulate
-predicts more.
+--compare plans with every strategy and predicts the time of a step on --hw, and the share of it
+in collectives: with few tokens the number of launches matters, with many the bytes. krait
+simulate predicts more.
 
---table prints the account of sharded activations: for each sublayer the collective and the
-bytes that a rank sends for the prompts, by formula, as counted, and as the textbook has it, with
-the residual stream and the KV cache of a rank; for replicated and for sharded activations.
+--table compares replicated with sharded activations. For each sublayer it prints the collective
+and the bytes that a rank sends for the prompts (by formula, counted in the schedule, and by the
+textbook), and the sizes of the residual stream and the KV cache of a rank.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait plan --tp 4
@@ -100,7 +100,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().IntVar(&batch, "batch", 1, "sequences")
 	c.Flags().IntVar(&prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
-	c.Flags().BoolVar(&account, "table", false, "print the account of sharded activations")
+	c.Flags().BoolVar(&account, "table", false, "print bytes sent per sublayer, with replicated and sharded activations")
 	ofHardware(c, defaultHardware)
 	return c
 }
@@ -157,7 +157,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 		}
 	}
 	if most >= mostBytes {
-		return fmt.Errorf("--batch %d and --prompt %d: that takes more bytes than can be counted; give smaller ones", z.Batch, z.Prompt)
+		return fmt.Errorf("--batch %d and --prompt %d: the bytes overflow 64 bits; give smaller ones", z.Batch, z.Prompt)
 	}
 	return nil
 }
@@ -273,7 +273,7 @@ type stepSeconds struct {
 // comparisonOf plans with every strategy.
 func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual.Device, z stepSizes) (*comparison, error) {
 	if g.Stage >= graph.PartitionedStage {
-		return nil, errors.New("the graph is partitioned already; --compare needs one that is not")
+		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
 	choices, err := interruptible(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })

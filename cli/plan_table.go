@@ -73,12 +73,12 @@ func bytesOf(n int64) *int64 { return &n }
 func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
 	case s.Strategy != "" || s.Place != "" || s.Payload != "" || s.States != "":
-		return nil, errors.New("--table is of three strategies, in f32; leave out --strategy, --place, --payload and --states")
+		return nil, errors.New("--table compares three strategies in f32; leave out --strategy, --place, --payload and --states")
 	case s.Ranks < 2:
-		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp", ranks(max(s.Ranks, 1)))
+		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp 2 or more", ranks(max(s.Ranks, 1)))
 	}
 	if g.Stage >= graph.PartitionedStage {
-		return nil, errors.New("the graph is partitioned already; --table needs one that is not")
+		return nil, errors.New("the graph is partitioned; --table needs it at an earlier stage")
 	}
 	out := &table{Model: g.Name, Ranks: s.Ranks, stepSizes: z, Size: graph.F32.Bytes()}
 	for _, x := range executions {
@@ -127,7 +127,7 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	}
 	residual := a.residual()
 	if residual == nil {
-		return nil, errors.New("no value with tokens passes from block to block: --table needs a residual stream")
+		return nil, errors.New("--table needs a residual stream, and no value with tokens passes between blocks")
 	}
 	a.hidden = graph.RowElems(residual.Type.Dims)
 	rows := a.z.Tokens

@@ -16,13 +16,13 @@ type prefixFlags struct {
 
 func (f *prefixFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.Var(&f.cache, "prefix-cache", "bytes of the prefix cache, such as 2GiB; 0: none")
-	flags.Var(&f.host, "prefix-cache-host", "bytes of host memory for evicted prefixes; 0: none")
-	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder that keeps the prefix cache between runs")
+	flags.Var(&f.cache, "prefix-cache", "size of the prefix cache, such as 2GiB; 0: none")
+	flags.Var(&f.host, "prefix-cache-host", "size of the host memory tier for evicted prefixes; 0: none")
+	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder that keeps the prefix cache across restarts")
 	addStateCodec(c, &f.codec)
 	flags.StringVar(&f.policy, "prefix-policy", "", "eviction: lru, flop:α, tuned or retuned (default tuned)")
 	detail(c, "prefix-policy", "krait simulate cache --help describes the policies.")
-	detail(c, "prefix-cache-dir", "it holds as many bytes as --prefix-cache-host, or else --prefix-cache.")
+	detail(c, "prefix-cache-dir", "its size is that of --prefix-cache-host, or else of --prefix-cache.")
 	expert(c, "prefix-cache-host", "prefix-cache-dir", "prefix-policy")
 }
 
@@ -37,7 +37,7 @@ by kind as ssm=int8,cache=e4m3,conv=none (default: no codec).`)
 // checkCodec rejects a codec for states that do not leave the ranks.
 func (f *prefixFlags) checkCodec(elsewhere bool) error {
 	if f.codec != "" && f.host.byteCount == 0 && f.dir == "" && !elsewhere {
-		return fmt.Errorf("--state-codec %s is for states that leave the ranks, and none do: give --prefix-cache-host or --prefix-cache-dir, or --prefill", f.codec)
+		return fmt.Errorf("--state-codec %s has no effect: no state leaves the ranks without --prefix-cache-host, --prefix-cache-dir or --prefill", f.codec)
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (f *prefixFlags) options(m *modelFlags) error {
 		asked += o.PrefixCache
 	}
 	if all := memory.Total(); all > 0 && asked > all {
-		return fmt.Errorf("prefix caches of %s are more than this machine's memory, which is %s; give less to --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
+		return fmt.Errorf("prefix caches of %s exceed this machine's memory of %s; lower --prefix-cache or --prefix-cache-host", inGiB(asked), inGiB(all))
 	}
 	return nil
 }

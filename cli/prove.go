@@ -28,9 +28,9 @@ func newProve() *cobra.Command {
 
 By rules: it derives every layout again from the rules of the operations, traces every partial
 sum to the collective that reduces it, and searches for the fewest collectives that the stated
-class of placements allows. By execution: it runs each distinct block of the model and of the
-result in float64 at its real dimensions, on random weights, inputs and states, on all ranks,
-and compares every value that both have. Neither check uses the other.
+class of placements allows. By execution: it runs each distinct block of the source and of the
+sharded graph on all ranks, in float64, at real dimensions, on random weights, inputs and states,
+and compares all values that both graphs have. The checks are independent of each other.
 
 It prints a certificate: for each block, each collective, the source of its partial sum, its
 consumers, its bytes, and how close the executed values are. Rounded payloads (--payload) run
@@ -66,7 +66,7 @@ embedded model.`,
 				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
-					return fmt.Errorf("the rules accept the graph, but it does not compute what the model does: %w", err)
+					return fmt.Errorf("the graph passes the rules but does not compute what the model does: %w", err)
 				}
 			}
 			return out.print(c, cert, func(w io.Writer) { io.WriteString(w, cert.String()) })
@@ -75,10 +75,10 @@ embedded model.`,
 	shardingFlags(c, &s)
 	from.add(c)
 	out.add(c)
-	c.Flags().StringVar(&against, "against", "", "graph that a partitioned FILE.ir came from, at stage model or unpacked")
-	c.Flags().BoolVar(&noExecute, "no-execute", false, "prove by rules alone")
-	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random numbers to execute")
-	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "bytes of a block to execute; larger blocks are skipped and listed")
+	c.Flags().StringVar(&against, "against", "", "source of a partitioned FILE.ir: graph text at stage model or unpacked, or DIR")
+	c.Flags().BoolVar(&noExecute, "no-execute", false, "skip the proof by execution")
+	c.Flags().Uint64Var(&execute.Seed, "seed", 1, "seed of the random values of the execution")
+	bytesFlag(c, &execute.Memory, "execute-memory", 4<<30, "memory limit of a block's execution; larger blocks are skipped and listed")
 	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
 	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "memory limit of the search")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
@@ -92,15 +92,15 @@ type proof struct{ model, source, partitioned *graph.Graph }
 func proofOf(c *cobra.Command, g *graph.Graph, path, against string, s krait.Sharding) (p proof, err error) {
 	switch {
 	case g.Stage > graph.PartitionedStage:
-		return p, fmt.Errorf("%s is at stage %s; prove needs the graph before that, at stage %s", path, g.Stage, graph.PartitionedStage)
+		return p, fmt.Errorf("%s is at stage %s; prove needs it at stage %s", path, g.Stage, graph.PartitionedStage)
 	case g.Stage == graph.PartitionedStage && against == "":
-		return p, fmt.Errorf("%s is partitioned already; --against names the graph that it came from", path)
+		return p, fmt.Errorf("%s is partitioned; give its source with --against", path)
 	case g.Stage == graph.PartitionedStage:
 		p.partitioned = g
 		p.model, p.source, err = sourceOf(c, g, against, s)
 		return p, err
 	case against != "":
-		return p, fmt.Errorf("%s is at stage %s; --against is for graphs that are partitioned", path, g.Stage)
+		return p, fmt.Errorf("%s is at stage %s; --against is for partitioned graphs; leave it out", path, g.Stage)
 	}
 	if p.model, p.source, err = beforePartition(c, g, s); err == nil {
 		p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s)
@@ -123,11 +123,11 @@ func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krai
 	case err != nil:
 		return nil, nil, err
 	case source.Stage >= graph.PartitionedStage:
-		return nil, nil, fmt.Errorf("--against %s: it is at stage %s; give the graph from before it was partitioned, at stage model or unpacked", against, source.Stage)
+		return nil, nil, fmt.Errorf("--against %s: the graph is at stage %s; it must be at stage model or unpacked", against, source.Stage)
 	case s.Ranks > 0 && s.Ranks != partitioned.Ranks:
 		return nil, nil, fmt.Errorf("--tp %d: the graph is partitioned for %d ranks", s.Ranks, partitioned.Ranks)
 	case s.Payload != "" || source.Stage == graph.UnpackedStage && (s.Strategy+s.Place+s.States != "" || s.Dump != nil):
-		return nil, nil, fmt.Errorf("--against %s: no pass runs that --strategy, --place, --payload, --states or --dump could affect", against)
+		return nil, nil, fmt.Errorf("--against %s: no pass runs, so --strategy, --place, --payload, --states and --dump change nothing; leave them out", against)
 	case source.Stage == graph.ModelStage:
 		return beforePartition(c, source, s)
 	}

@@ -10,7 +10,7 @@ func setReplicas(dp int, f *modelFlags) error {
 	const most = 64
 	switch {
 	case dp < 1 || dp > most:
-		return fmt.Errorf("--dp %d: 1 to %d replicas are possible", dp, most)
+		return fmt.Errorf("--dp is %d; it must be from 1 to %d", dp, most)
 	case dp == 1:
 		return nil
 	case f.device.name == "cuda":

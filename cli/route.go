@@ -40,16 +40,16 @@ and active requests.
 With --prefill it also chooses the prefill server of each prompt, for krait serve decode with
 the same --prefill, by the same rule.
 
-Each server is checked for readiness every --check; a server that fails gets no new requests,
-and its active ones continue. If a connection fails before the answer begins, the request is
-retried once at another server; a stream that has begun ends with an error. A server that
-fails --eject-after times in a row is ejected for --eject-for, then for twice as long, and so
-on. An answer with status 500 counts only if another server can answer the same request.
+Every --check the router checks the readiness of each server. A server that is not ready gets no
+new requests; its active ones continue. If a connection fails before the answer begins, the
+request is retried once at another server; a stream that has begun ends with an error. A server
+that fails --eject-after times in a row is ejected for --eject-for, then for twice as long, and
+so on. An answer with status 500 counts only if another server can answer the same request.
 
-Keys are forwarded to the servers. With --api-keys, the servers' own file, a request without
-a valid key is rejected before its body is read; SIGHUP reloads the file. --admin is a
-separate address for /metrics (Prometheus) and /machines, which need no key. An address that
-other machines reach is refused if neither the router nor every server requires a key, unless
+The router forwards keys to the servers. With --api-keys, the same file as the servers', it
+rejects a request without a valid key before it reads the body; SIGHUP reloads the file.
+--admin is a separate address for /metrics (Prometheus) and /machines, which need no key. An
+address that other machines can reach requires keys at the router or at all servers, or
 --insecure. SIGTERM and Ctrl-C drain as in krait serve; a second signal ends the process.`,
 		Example: `  krait route --decode 10.0.0.1:8080,10.0.0.2:8080
   krait route --prefill 10.0.1.1:7070,10.0.1.2:7070 --decode 10.0.0.1:8080,10.0.0.2:8080
@@ -59,20 +59,20 @@ other machines reach is refused if neither the router nor every server requires 
 	}
 	flags := c.Flags()
 	flags.StringSliceVar(&f.o.Servers, "decode", nil, "servers: host:port or http(s)://host:port, separated by commas (required)")
-	flags.StringSliceVar(&f.o.Prefill, "prefill", nil, "prefill servers that all servers have as their --prefill")
+	flags.StringSliceVar(&f.o.Prefill, "prefill", nil, "prefill servers, the same as --prefill of all decode servers")
 	f.address.add(c, 8000)
 	flags.StringVar(&f.admin, "admin", "", "address of /metrics and /machines: host:port or unix:PATH (default: none)")
 	flags.DurationVar(&f.o.Check, "check", time.Second, "interval of readiness checks")
 	flags.DurationVar(&f.o.CheckTimeout, "check-timeout", 5*time.Second, "timeout of a readiness check")
 	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "consecutive failures after which a server is ejected")
-	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "time of the first ejection; it doubles with each further one")
-	flags.IntVar(&f.o.Requests, "max-requests", 1024, "active requests, half of them per client (429 above it)")
+	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "duration of the first ejection; each further one lasts twice as long")
+	flags.IntVar(&f.o.Requests, "max-requests", 1024, "maximum active requests, half of them per client (429 above it)")
 	keysFlag(c, &f.keyFile)
-	bytesFlag(c, &f.o.Bodies, "max-bodies", 128<<20, "bytes of request bodies in memory, until answers begin")
-	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "longest time of a request, queueing at servers included")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 128<<20, "maximum bytes of request bodies in memory, until answers begin")
+	flags.DurationVar(&f.o.Deadline, "deadline", 15*time.Minute, "timeout of a request, including its time in a server's queue")
 	f.drain.add(c)
 	f.hosts.add(c)
-	flags.BoolVar(&f.insecure, "insecure", false, "let other machines use servers that need no key")
+	flags.BoolVar(&f.insecure, "insecure", false, "let other machines connect although no key is required")
 	flags.StringVar(&f.server.cert, "tls-cert", "", "PEM file with the router's certificate")
 	flags.StringVar(&f.server.key, "tls-key", "", "PEM file with the key of --tls-cert")
 	flags.StringVar(&f.server.ca, "tls-client-ca", "", "PEM file with the CA that client certificates must be signed by")
@@ -95,7 +95,7 @@ func (f *routeFlags) read() error {
 	case f.o.Requests < 2:
 		return fmt.Errorf("--max-requests is %d; it must be at least 2, since a client gets half of them", f.o.Requests)
 	case f.o.Bodies < 16<<20:
-		return fmt.Errorf("--max-bodies is %d; it must be at least 16MiB, as a client has half at most and a request may have 4 MiB", f.o.Bodies)
+		return fmt.Errorf("--max-bodies is %d; it must be at least 16MiB: a client gets half, and a request may have 4 MiB", f.o.Bodies)
 	}
 	err := f.drain.check()
 	if err == nil {
@@ -136,7 +136,7 @@ func (f *routeFlags) run(c *cobra.Command) error {
 	}
 	defer r.Close()
 	if names := r.Keyless(); len(names) > 0 {
-		return fmt.Errorf("--listen %s: other machines reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure to let anyone ask", f.address.listen, names[0])
+		return fmt.Errorf("--listen %s: other machines can reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure", f.address.listen, names[0])
 	}
 	log := cmp.Or(f.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
 	defer onSIGHUP(func() { reloadKeys(f.keyFile, r.SetKeys, log) })()

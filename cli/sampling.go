@@ -19,22 +19,22 @@ type samplingFlags struct {
 }
 
 func (f *samplingFlags) add(c *cobra.Command, o *krait.Generate) {
-	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "0 is greedy; 1 samples from the model's distribution")
+	c.Flags().Float64VarP(&o.Temperature, "temperature", "t", 0, "sampling temperature; 0: greedy, 1: the model's distribution")
 	c.Flags().IntVar(&o.TopK, "top-k", 0, "sample from the k most probable tokens; 0: all")
-	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens up to this probability")
-	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from tokens with this share of the highest probability; 0: all")
-	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "divide logits of tokens in prompt and output by this; 1: no penalty")
-	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logits of generated tokens")
-	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this for each time that a token was generated")
-	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS: add to a logit; -100 excludes, 100 forces the token (repeatable)")
-	c.Flags().Uint64Var(&o.Seed, "seed", 0, "seed of sampling; the same seed gives the same text (default: random)")
+	c.Flags().Float64Var(&o.TopP, "top-p", 1, "sample from the most probable tokens that sum to this probability")
+	c.Flags().Float64Var(&o.MinP, "min-p", 0, "sample from tokens with at least this share of the top probability; 0: all")
+	c.Flags().Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "penalize tokens of prompt and output by this factor; 1: no penalty")
+	c.Flags().Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logit of each token generated so far")
+	c.Flags().Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this from a token's logit for each time it was generated")
+	c.Flags().StringArrayVar(&f.biases, "logit-bias", nil, "ID=BIAS, added to a token's logit; -100 bans it, 100 forces it (repeatable)")
+	c.Flags().Uint64Var(&o.Seed, "seed", 0, "sampling seed; the same seed gives the same text (default: random)")
 	detail(c, "seed", "a random seed is printed.")
 	expert(c, "min-p", "repetition-penalty", "presence-penalty", "frequency-penalty", "logit-bias")
 }
 
 // addLogProbs adds the flag of commands that can print them.
 func (f *samplingFlags) addLogProbs(c *cobra.Command) {
-	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print log-probabilities, and this many alternatives of each token")
+	c.Flags().IntVar(&f.logProbs, "logprobs", 0, "print the log-probability of each token and of this many alternatives")
 }
 
 // take sets what the flags say.
@@ -44,7 +44,7 @@ func (f *samplingFlags) take(c *cobra.Command, o *krait.Generate) (err error) {
 	}
 	if c.Flags().Changed("logprobs") {
 		if f.logProbs < 0 {
-			return fmt.Errorf("--logprobs is %d; it must be a number of alternatives, or 0", f.logProbs)
+			return fmt.Errorf("--logprobs is %d; it must not be negative", f.logProbs)
 		}
 		o.LogProbs, o.TopLogProbs = true, f.logProbs
 	}

@@ -45,7 +45,7 @@ func newServe() *cobra.Command {
 		Use:   "serve [flags] [DIR]",
 		Short: "Serve a model over OpenAI's HTTP API",
 		Long: `Serve answers clients of OpenAI's HTTP API: completions and chats, streamed or whole,
-batched continuously (docs/serving.md). It listens at 127.0.0.1:8080 by default and prints
+batched continuously (docs/serving.md). It listens on 127.0.0.1:8080 by default and prints
 the address when it is ready; port 0 is any free port.
 
 SIGTERM drains: /ready and new requests get 503, active requests continue for at most
@@ -53,10 +53,10 @@ SIGTERM drains: /ready and new requests get 503, active requests continue for at
 load balancers see the 503. Ctrl-C does the same without --drain-notice. A second signal
 ends the process at once.
 
-An address that other machines reach, which includes one that a container publishes, needs
---api-keys or --tls-client-ca, or --insecure. Add --tls-cert and --tls-key on networks that
-others can read. Without keys, requests must address an IP address, localhost or one of
---hosts. SIGHUP reloads the keys.
+An address that other machines can reach, or that a container publishes, requires --api-keys,
+--tls-client-ca or --insecure. Add --tls-cert and --tls-key on networks that
+others can read. Without keys, the Host header of a request must be an IP address, localhost
+or one of --hosts. SIGHUP reloads the keys.
 
 serve prefill and serve decode split a deployment into prefill and decode servers
 (docs/disaggregation.md).`,
@@ -74,15 +74,15 @@ func newServePrefill() *cobra.Command {
 	c := f.command(&cobra.Command{
 		Use:   "prefill [flags] [DIR]",
 		Short: "Prefill prompts for decode servers",
-		Long: `Prefill runs prompts for other processes: krait serve decode and krait generate --prefill.
+		Long: `Prefill computes the states of prompts for krait serve decode and krait generate --prefill.
 They fetch the sequence's state and KV pages and continue with any number of ranks. A finished
 prompt's state is held until the decode server fetches it, its connection closes, or --lease
-expires. It listens at 127.0.0.1:7070 by default, and has a --token-file in place of keys.
-UCX does not encrypt the states. docs/disaggregation.md follows a request.`,
+expires. It listens on 127.0.0.1:7070 by default, and takes a --token-file in place of keys.
+UCX transfers are not encrypted. docs/disaggregation.md describes the protocol.`,
 		Example: `  krait serve prefill ~/models/zamba2 --tp 2 --listen 127.0.0.1:7070`,
 	})
-	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a prompt's state is held for the decode server")
-	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "longest silence of a decode server during a transfer")
+	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a finished prompt's state is held for the decode server")
+	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "timeout of a transfer while the decode server is silent")
 	c.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the token that decode servers must send")
 	return c
 }
@@ -92,10 +92,10 @@ func newServeDecode() *cobra.Command {
 	c := f.command(&cobra.Command{
 		Use:   "decode [flags] --prefill ADDR,ADDR [DIR]",
 		Short: "Serve OpenAI's API, with prefill by other servers",
-		Long: `Decode is krait serve with prefill by other processes, krait serve prefill. Prompts with a
-common beginning go to the same prefill server. This process prefills a prompt itself if the
-prefill server cannot; while a server is unreachable, the others get its prompts. All flags of
-krait serve apply.`,
+		Long: `Decode is krait serve with prefill by prefill servers (krait serve prefill). Prompts with a
+common prefix go to the same prefill server. If that server fails, this process prefills the
+prompt itself; while a server is unreachable, the others get its prompts. All flags of krait
+serve apply.`,
 		Example: `  krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 	})
 	f.api.add(c)
@@ -117,8 +117,8 @@ func (f *serveFlags) command(c *cobra.Command) *cobra.Command {
 	}
 	f.address.add(c, port)
 	flags := c.Flags()
-	flags.IntVar(&f.options.Slots, "slots", 8, "sequences that run at the same time")
-	flags.Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "largest share of step time for prefill during decode; 0: no limit")
+	flags.IntVar(&f.options.Slots, "slots", 8, "maximum concurrent sequences (batch size)")
+	flags.Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "maximum share of step time for prefill during decode; 0: no limit")
 	flags.BoolVar(&f.insecure, "insecure", false, "let other machines connect without key, token or certificate")
 	flags.StringVar(&f.tls.cert, "tls-cert", "", "PEM file with the server's certificate")
 	flags.StringVar(&f.tls.key, "tls-key", "", "PEM file with the key of --tls-cert")
@@ -210,7 +210,7 @@ func errOpen(listen, role string) error {
 	if role == rolePrefill {
 		keys = "--token-file"
 	}
-	return fmt.Errorf("--listen %s: other machines reach it and could connect without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
+	return fmt.Errorf("--listen %s: other machines can reach it without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
 }
 
 // servePrefill serves until the command is ended.

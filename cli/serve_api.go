@@ -32,23 +32,23 @@ type apiFlags struct {
 func (f *apiFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	keysFlag(c, &f.keyFile)
-	flags.StringVar(&f.o.Name, "model-name", "", "name of the model for clients (default: the model's own)")
-	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "requests that may queue for a slot (429 above it)")
-	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "tokens of all running and queued requests (429 above it); 0: what fits")
-	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "bytes of request bodies in memory, 429 above it (default 64MiB or less)")
+	flags.StringVar(&f.o.Name, "model-name", "", "model name that clients see (default: the model's own)")
+	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "maximum requests that wait for a slot (429 above it)")
+	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "maximum tokens of running and queued requests (429 above it); 0: what fits")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "maximum bytes of request bodies in memory (429 above; default 64MiB or less)")
 	flags.Lookup("max-bodies").DefValue = ""
-	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "requests per minute and key (429 above it); 0: no limit")
-	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "prompt and output tokens per minute and key; 0: no limit")
+	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "maximum requests per minute and key (429 above it); 0: no limit")
+	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "maximum prompt and output tokens per minute and key; 0: no limit")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "default max_tokens of a chat completion")
-	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "longest time of a request, queueing included")
+	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "timeout of a request, including its time in the queue")
 	f.drain.add(c)
 	f.hosts.add(c)
-	flags.IntVar(&f.context, "context", 0, "longest sequence in tokens, of models with attention; 0: no limit")
+	flags.IntVar(&f.context, "context", 0, "maximum tokens of a sequence, for models with attention; 0: no limit")
 	bytesFlag(c, &f.memory, "memory", session.AllMemory, "bytes for weights, state, KV cache and activations, per GPU (default: 90 %)")
 	flags.Lookup("memory").DefValue = ""
-	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "let chat messages spell special tokens, as in transformers")
+	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "parse special tokens in chat messages, as transformers does")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")
-	flags.BoolVar(&f.noPage, "no-page", false, "serve no status page at /, nor its data")
+	flags.BoolVar(&f.noPage, "no-page", false, "disable the status page at / and its data")
 	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "share-cache", "no-page", "hosts", "model-name")
 }
 
@@ -108,7 +108,7 @@ func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, li
 		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 	}
 	if p := m.MemoryPlan(); p.Room > 0 && api.o.Queue.Tokens > p.Room {
-		return fmt.Errorf("--max-queue-tokens %d is more than memory holds: %s. Give fewer, fewer --slots, or more --memory", api.o.Queue.Tokens, p)
+		return fmt.Errorf("--max-queue-tokens %d does not fit into memory: %s; lower it or --slots, or give more --memory", api.o.Queue.Tokens, p)
 	}
 	l, shown, err := listenAt("--listen", listen, config)
 	if err != nil {

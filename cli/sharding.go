@@ -26,7 +26,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	}
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
-			return fmt.Errorf("--tp %d: 1 to %d ranks are possible", s.Ranks, passes.MaxRanks)
+			return fmt.Errorf("--tp is %d; it must be from 1 to %d", s.Ranks, passes.MaxRanks)
 		}
 		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
@@ -43,21 +43,25 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		return s.ReadPlace()
 	}
 	payload.add(c)
-	c.Flags().IntVar(&s.Ranks, "tp", 0, "tensor-parallel ranks (default 1, or as graph text says)")
+	tpHelp := "tensor-parallel ranks (default 1)"
+	if strings.Contains(c.Use, "FILE.ir") {
+		tpHelp = "tensor-parallel ranks (default 1, or those of FILE.ir)"
+	}
+	c.Flags().IntVar(&s.Ranks, "tp", 0, tpHelp)
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
-	c.Flags().String("hw", "", "hardware profile of --strategy auto, or a file")
+	c.Flags().String("hw", "", "hardware profile for --strategy auto, or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
 	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
-	c.Flags().StringVar(&s.Phase, "phase", "", "phase whose payloads apply, of a --payload by phase: prefill or decode")
+	c.Flags().StringVar(&s.Phase, "phase", "", "which part of a --payload by phase applies: prefill or decode")
 	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
-	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with tensors in memory (default fused)")
-	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches (fewest launches) (default: by device, or exact)")
-	c.Flags().Var(formatsFlag{s}, "formats", "bf16: activations as GPUs with --math bf16 keep them (default: by device)")
-	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may take memory)")
-	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to, after each pass that changes it")
+	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with intermediates in memory (default fused)")
+	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches for the fewest launches (default: by device)")
+	c.Flags().Var(formatsFlag{s}, "formats", "activation formats: bf16, as on GPUs with --math bf16 (default: by device)")
+	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may need more memory)")
+	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to after each pass that changes it")
 	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
 	detail(c, "hw", "one of "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (which krait calibrate measures), or a file.")
-	detail(c, "place", "a named pipe, such as <(command), must end within 10 seconds.")
+	detail(c, "place", "a pipe, such as <(command), must end within 10 seconds.")
 	detail(c, "payload", `fp16, bf16, scaled16, int8, e4m3, e5m2 or int4; with a block size as int8/64; for partial sums
 and sums as int4:int8; by site as x_proj=none,out_proj=fp16:acc32, where out_proj.rs is the
 reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto chooses by
@@ -65,7 +69,7 @@ reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto
 	detail(c, "phase", "default: the phase that the process runs.")
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
-	detail(c, "fuse", "exact changes no bit; launches also fuses where that saves launches only.")
+	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
 	expert(c, "budget", "calibration", "hw", "place", "phase", "scan", "fuse", "formats", "overlap", "dump")
 }
 
@@ -82,7 +86,7 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
 		return nil
 	}
-	return fmt.Errorf("--phase %s: --payload has no format for one phase, so --phase changes nothing: leave it out, or give a phase, such as --payload int8@decode", s.Phase)
+	return fmt.Errorf("--phase %s changes nothing: --payload has no format for one phase; leave --phase out, or give --payload int8@decode", s.Phase)
 }
 
 // compileTo compiles a graph up to a stage; NoStage is what runs.
@@ -102,8 +106,8 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 // runningFlags adds the flags of commands that run a model on ranks.
 func runningFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().Bool("validate", false, "first run each block in float64 and compare ranks, as krait prove does")
-	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail if a payload overflows its format; names the collective (slow)")
-	detail(c, "check-payloads", "a payload fails that leaves the range of fp16 or is not finite in a codec.")
+	c.Flags().BoolVar(&s.CheckPayloads, "check-payloads", false, "fail if a payload overflows its format, and name the collective (slow)")
+	detail(c, "check-payloads", "payloads in fp16 must stay in its range, those in a codec must be finite.")
 	expert(c, "validate", "check-payloads")
 }
 

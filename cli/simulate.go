@@ -63,7 +63,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().IntVarP(&f.work.Output, "tokens", "n", 64, "tokens to generate per sequence")
 	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
 	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "data-parallel replicas that share the batch, each on --tp ranks")
-	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "share of the replicas' throughput that is left side by side")
+	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "a replica's throughput beside others, as a share of its throughput alone")
 	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
 	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
@@ -111,17 +111,17 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 	least := min(f.work.Batch, f.work.Prompt, f.work.Output)
 	switch {
 	case least < 1 || f.work.Chunk < 0:
-		return fmt.Errorf("--batch %d, --prompt %d, --tokens %d, --chunk %d: all must be at least 1, the chunk 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
+		return fmt.Errorf("--batch %d, --prompt %d, --tokens %d, --chunk %d: all must be at least 1; --chunk may be 0", f.work.Batch, f.work.Prompt, f.work.Output, f.work.Chunk)
 	case f.replicas.Number < 1 || f.replicas.Efficiency == 0:
-		return fmt.Errorf("--dp %d and --dp-efficiency %g: the former must be at least 1, the latter above 0", f.replicas.Number, f.replicas.Efficiency)
+		return fmt.Errorf("--dp %d and --dp-efficiency %g: --dp must be at least 1, --dp-efficiency above 0", f.replicas.Number, f.replicas.Efficiency)
 	case f.maxBatch && f.maxPrompt:
 		return errors.New("--max-batch and --max-prompt: each depends on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
-		return errors.New("--max-batch takes the place of --batch, and --max-prompt that of --prompt; leave out one")
+		return errors.New("--max-batch replaces --batch, and --max-prompt replaces --prompt; leave out one")
 	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Payload != ""):
-		return errors.New("--compare takes every strategy and payload; leave out --strategy, --place and --payload")
+		return errors.New("--compare tries every strategy and payload; leave out --strategy, --place and --payload")
 	case f.sharding.Strategy == passes.Auto && f.sharding.Place != "":
-		return errors.New("--strategy auto and --place: give one of them")
+		return errors.New("--strategy auto and --place exclude each other: give one of them")
 	}
 	return f.replicas.Check()
 }
@@ -144,7 +144,7 @@ func (f *simulateFlags) decoding(g *graph.Graph, d *virtual.Device) (*simulate.M
 	case !passes.ByPhase(f.sharding.Payload) || f.sharding.Phase != "":
 		return nil, nil
 	case f.sharding.Strategy == passes.Auto:
-		return nil, errors.New("--strategy auto and payloads by phase: choose the strategy first, without them")
+		return nil, errors.New("--strategy auto does not take payloads by phase: choose the strategy first, without --payload")
 	}
 	of := *f
 	of.sharding.Phase = passes.Phases[1]
@@ -202,7 +202,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 			return nil, err
 		}
 	} else if f.sharding.Strategy == passes.Auto {
-		return nil, errors.New("the graph is partitioned already; --strategy auto needs one that is not")
+		return nil, errors.New("the graph is partitioned; --strategy auto needs it at an earlier stage")
 	}
 	if r.Best != nil {
 		r.Without = leftOut(r.Best)
@@ -234,7 +234,7 @@ func (f *simulateFlags) workload(m *simulate.Model) (simulate.Workload, error) {
 	case f.maxPrompt && prompt > 0:
 		w.Prompt = prompt
 	case f.maxPrompt && prompt == anyNumber, f.maxBatch && batch == anyNumber:
-		return w, errors.New("any number fits, so there is no largest: give --batch or --prompt")
+		return w, errors.New("any size fits, so there is no largest: give --batch or --prompt")
 	default: // the error says what a single one needs
 		w.Batch, w.Prompt = f.replicas.Number, 1
 		if f.maxPrompt {

@@ -38,15 +38,15 @@ bytes, by eviction policy:
   lru       a radix tree with at most three states per request; evicts the oldest
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
-  tuned     the same, with the α that does best on requests after the first eviction,
-            and 0 again once that would have hit more since
-  retuned   the same, with the α that does best on the last 500 requests, again and
-            again, where it does better than the one before by 2 %
-  all       these, flop with 0.5 and 2
+  tuned     the same, with the α that hits most on the requests after the first eviction;
+            it returns to 0 if 0 would have hit more since
+  retuned   the same, with the α that hits most on the last 500 requests; repeated, and
+            changed if the new α hits 2 % more
+  all       all of these, flop with 0.5 and 2
 
-TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, in the
-order of time, where a number is a token id and [first, n] is n consecutive ids; - is
-standard input. krait simulate trace makes some.
+TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, sorted by time.
+A number is a token id, and [first, n] is n consecutive ids; - is standard input. krait simulate
+trace makes some.
 
 A model is its costs: prefill of L tokens takes flops-per-token·L + flops-per-token-squared·L²
 FLOPs, each token has cache-bytes of KV cache, and a state has state-bytes, 0 for attention
@@ -91,11 +91,11 @@ With --json one policy is an object; several are a list in "results".`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.policy, "policy", "all", "eviction: none, blocks32, lru, flop:α, tuned, retuned or all")
-	flags.Var(&f.capacity, "capacity", "bytes of the cache (required)")
+	flags.Var(&f.capacity, "capacity", "size of the prefix cache, such as 4GiB (required)")
 	f.model.add(c)
 	flags.IntVar(&f.requests, "requests", 0, "replay only the first requests; 0: all")
-	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α; -o FILE.svg draws a chart")
-	flags.BoolVar(&f.dot, "dot", false, "draw the tree after the last request, as Graphviz text; -o FILE.svg draws")
+	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α; with -o FILE.svg also draw a chart")
+	flags.BoolVar(&f.dot, "dot", false, "print the final radix tree as Graphviz text, or with -o FILE.svg draw it")
 	f.out.add(c)
 	return c
 }
@@ -105,7 +105,7 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	one := f.policy != "all"
 	switch {
 	case f.sweep && f.dot:
-		return errors.New("--sweep and --dot: give one of them")
+		return errors.New("--sweep and --dot exclude each other: give one of them")
 	case f.sweep && one:
 		return errors.New("--sweep compares policies; leave out --policy")
 	case f.dot && !one:
@@ -119,7 +119,7 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	case f.requests < 0:
 		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
 	case path == "-" && f.model.dir == "-":
-		return errors.New("TRACE and --model are both -, and there is one standard input")
+		return errors.New("TRACE and --model are both - (standard input); give a file for one")
 	case f.policy != "none" && !c.Flags().Changed("capacity"):
 		return errors.New("--capacity is missing: give the bytes of the cache, as in --capacity 4GiB")
 	}
@@ -241,7 +241,7 @@ func (f *cacheFlags) draw(c *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case !drawn:
-		return fmt.Errorf("--policy %s has no tree to draw; lru, flop:α, tuned and retuned have", f.policy)
+		return fmt.Errorf("--policy %s has no tree to draw; use lru, flop:α, tuned or retuned", f.policy)
 	case len(nodes) > mostDrawn:
 		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
 	}

@@ -24,12 +24,12 @@ var figureFlags = []string{"flops-per-token", "flops-per-token-squared", "cache-
 
 func (f *cacheModelFlags) add(c *cobra.Command) {
 	flags := c.Flags()
-	flags.Float64Var(&f.figures.FLOPsPerToken, figureFlags[0], 0, "prefill FLOPs per token, a of a·L + b·L²")
-	flags.Float64Var(&f.figures.FLOPsPerTokenSquared, figureFlags[1], 0, "prefill FLOPs of attention, b of a·L + b·L²")
+	flags.Float64Var(&f.figures.FLOPsPerToken, figureFlags[0], 0, "a of the a·L + b·L² FLOPs that prefill of L tokens takes")
+	flags.Float64Var(&f.figures.FLOPsPerTokenSquared, figureFlags[1], 0, "b of the a·L + b·L² FLOPs that prefill of L tokens takes")
 	flags.Var(&f.cache, figureFlags[2], "bytes of KV cache per token")
-	flags.Var(&f.state, figureFlags[3], "bytes of the states of all layers; 0: attention only")
-	flags.IntVar(&f.grain, "grain", prefix.Grain, "tokens between the states that a prompt can leave; 1: any token")
-	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir whose graph gives these four figures")
+	flags.Var(&f.state, figureFlags[3], "bytes of a sequence's states, all layers; 0: attention only")
+	flags.IntVar(&f.grain, "grain", prefix.Grain, "snapshots lie at multiples of this many tokens; 1: any token")
+	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir, in place of the four cost flags")
 	flags.StringVar(&f.like, "like", "", "published size to use instead of a model (krait synth --help lists them)")
 	flags.StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 }
@@ -50,13 +50,13 @@ func (f *cacheModelFlags) check(c *cobra.Command) error {
 			}
 		}
 		if f.dir == "" && f.like == "" {
-			return errors.New(`--model is "", which is no folder`)
+			return errors.New(`--model is ""; give a folder or file`)
 		}
 		return nil
 	}
 	switch {
 	case f.states != "":
-		return errors.New("--states is about the states of a --model, and there is none")
+		return errors.New("--states needs a model; give --model or --like, or leave out --states")
 	case !given("flops-per-token") || !given("cache-bytes") && !given("state-bytes"):
 		return errors.New("the model is missing: give --model DIR, or --flops-per-token, and --cache-bytes, --state-bytes or both")
 	}
@@ -75,7 +75,7 @@ func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 	g, _, err := from.read(c, nil)
 	if err == nil && f.states != "" {
 		if g.Stage > graph.UnpackedStage {
-			return prefix.Model{}, errors.New("the graph is partitioned already, and its states have their formats; leave out --states")
+			return prefix.Model{}, errors.New("the graph is partitioned, so its states have formats; leave out --states")
 		}
 		g, err = compileTo(c, g.Stage, g, krait.Sharding{States: f.states})
 	}

@@ -45,7 +45,7 @@ func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 	}
 	most := int64(f.capacity.byteCount)
 	if most < 1<<(sweepSteps-1) {
-		return fmt.Errorf("--capacity %d: a sweep halves it %d times; give more bytes", most, sweepSteps-1)
+		return fmt.Errorf("--capacity %d is too small: a sweep halves it %d times; give more bytes", most, sweepSteps-1)
 	}
 	for i := range sweepSteps {
 		r.Capacities = append(r.Capacities, most>>(sweepSteps-1-i))

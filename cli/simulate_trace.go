@@ -59,11 +59,11 @@ ids differ; with --vocab they are drawn below it.`,
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&o.Sessions, "sessions", 100, "conversations or trajectories; for other kinds requests")
+	flags.IntVar(&o.Sessions, "sessions", 100, "sessions; for kinds fewshot and docs, requests")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
-	flags.Float64Var(&o.Rate, "rate", 1, "mean sessions that begin per second")
+	flags.Float64Var(&o.Rate, "rate", 1, "mean new sessions per second (Poisson)")
 	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")
-	flags.IntVar(&o.Vocab, "vocab", 0, "draw token ids below this; 0: any, as runs of consecutive ids")
+	flags.IntVar(&o.Vocab, "vocab", 0, "vocabulary size: draw ids below it; 0: runs of consecutive ids")
 	fileFlag(c, &file)
 	return c
 }

@@ -29,14 +29,14 @@ ranks: for each receiving rank the pieces, the sending rank, and the offsets at 
 Nothing moves that a rank does not need, and nothing twice. Of a folder only config.json is
 needed.
 
-The states of a sequence are one run of memory per rank, in which pieces have offsets; KV rows
-are in pages of --page tokens, page 0 first. If a rank gets a part of each row, a piece is a
-number of stretches, one per row. The rows of the first --have of --tokens tokens are there
-already. --strategy and --page hold for both machines, or for each as FROM:TO.
+The states of a sequence are contiguous on each rank, and offsets are relative to their start;
+KV rows are in pages of --page tokens, page 0 first. A piece that is part of every row is a
+strided copy with one stretch per row. The receiver already has the rows of the first --have of
+--tokens tokens. --strategy and --page apply to both machines, or to each as FROM:TO.
 
-Below the lists are the bytes between any two ranks; the total if ranks sent all their pages and
-states of the sequence; and the total in blocks of one size, as engines transfer that do not
-know what their blocks hold. Without DIR it uses the embedded model.`,
+Below the lists are the bytes between any two ranks, the total if ranks sent all pages and
+states of the sequence, and the total in blocks of one size, as engines send that transfer
+opaque blocks. Without DIR it uses the embedded model.`,
 		Example: `  krait simulate transfer ~/models/zamba2-1.2b --from 1 --to 4 --tokens 4096
   krait simulate transfer ~/models/bamba-9b --from 2 --to 3 --page 16:48 --states conv=bf16,cache=bf16
   krait simulate transfer --from 4 --to 4 --strategy channel:hoisted --json`,
@@ -61,7 +61,7 @@ know what their blocks hold. Without DIR it uses the embedded model.`,
 	from.add(c)
 	out.add(c)
 	f.add(c)
-	c.Flags().IntVar(&layer, "layer", 0, "list the pieces of this layer only")
+	c.Flags().IntVar(&layer, "layer", 0, "list only the pieces of this layer")
 	return c
 }
 
@@ -79,7 +79,7 @@ func (f *transferFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.page, "page", "128", "tokens per KV page, FROM:TO or one for both")
 	c.Flags().StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 	c.Flags().IntVar(&f.tokens, "tokens", 512, "tokens of the sequence")
-	c.Flags().IntVar(&f.have, "have", 0, "tokens at the beginning whose KV rows the receiver has")
+	c.Flags().IntVar(&f.have, "have", 0, "leading tokens whose KV rows the receiver already has")
 }
 
 // mostPieces is more than anyone reads.
@@ -88,7 +88,7 @@ const mostPieces = 1 << 20
 // report lists what moves.
 func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferReport, error) {
 	if f.tokens < 1 || f.have < 0 || f.have > f.tokens {
-		return nil, fmt.Errorf("--tokens %d and --have %d: a sequence has at least 1 token, and --have is at most --tokens", f.tokens, f.have)
+		return nil, fmt.Errorf("--tokens %d and --have %d: --tokens must be at least 1, and --have from 0 to --tokens", f.tokens, f.have)
 	}
 	pages, err := f.pages()
 	if err != nil {
@@ -99,7 +99,7 @@ func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferRepor
 	ends := [2]*endReport{&out.From, &out.To}
 	for i, n := range []int{f.from, f.to} {
 		if n < 1 {
-			return nil, fmt.Errorf("--%s %d: 1 to %d ranks are possible", [2]string{"from", "to"}[i], n, passes.MaxRanks)
+			return nil, fmt.Errorf("--%s is %d; it must be from 1 to %d", [2]string{"from", "to"}[i], n, passes.MaxRanks)
 		}
 		*ends[i] = endReport{Ranks: n, Strategy: strategies[i], PageTokens: pages[i]}
 		if ends[i].end, err = endOf(c, g, krait.Sharding{Ranks: n, Strategy: strategies[i], States: f.states}, pages[i]); err != nil {
@@ -124,7 +124,7 @@ func both(text string) [2]string {
 func (f *transferFlags) pages() (out [2]int, err error) {
 	for i, text := range both(f.page) {
 		if out[i], err = strconv.Atoi(text); err != nil || out[i] < 1 || out[i] > state.MaxPageTokens {
-			return out, fmt.Errorf("--page %s: a page has rows for 1 to %d tokens, such as 16:48", f.page, state.MaxPageTokens)
+			return out, fmt.Errorf("--page is %s; a page must have from 1 to %d tokens, as in 16 or 16:48", f.page, state.MaxPageTokens)
 		}
 	}
 	return out, nil
@@ -246,7 +246,7 @@ func (r *transferReport) only(block string) error {
 		left, x.of = left+len(x.Reads), block
 	}
 	if left == 0 {
-		return errors.New("nothing of it moves")
+		return errors.New("no piece of it moves")
 	}
 	return nil
 }

@@ -56,13 +56,13 @@ type synthFlags struct{ synth.Options }
 func (f *synthFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.Like, "like", "", "published size to take dimensions from")
 	c.Flags().StringVar(&f.From, "config", "", "config.json to take dimensions from; - is standard input")
-	c.Flags().IntVar(&f.Layers, "layers", 0, "keep this many layers (default: all)")
+	c.Flags().IntVar(&f.Layers, "layers", 0, "keep only this many layers (default: all)")
 	c.Flags().IntVar(&f.Vocab, "vocab", 0, "vocabulary size (default: as the config says)")
 }
 
 func (f *synthFlags) read(c *cobra.Command) error {
 	if (f.Like == "") == (f.From == "") {
-		return errors.New("give --like or --config, one of them")
+		return errors.New("give either --like or --config")
 	}
 	if f.Layers < 0 || f.Vocab < 0 {
 		return fmt.Errorf("--layers %d and --vocab %d: neither may be negative", f.Layers, f.Vocab)

@@ -51,7 +51,7 @@ func (f *tlsFlags) own() (*tls.Config, error) {
 	case f.cert == "" && f.key == "":
 		return c, nil
 	case f.cert == "" || f.key == "":
-		return nil, errors.New("--tls-cert and --tls-key belong together: give both")
+		return nil, errors.New("--tls-cert and --tls-key need each other: give both")
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {

@@ -20,7 +20,7 @@ func readToken(flag, file string) (string, error) {
 		return "", fmt.Errorf("%s %s is empty", flag, file)
 	}
 	if len(token) > 4096 {
-		return "", fmt.Errorf("%s %s has %d bytes; a token has 4096 at most", flag, file, len(token))
+		return "", fmt.Errorf("%s %s has %d bytes; the limit of a token is 4096", flag, file, len(token))
 	}
 	return token, nil
 }

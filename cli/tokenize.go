@@ -57,8 +57,8 @@ folder or a tokenizer.json.`,
 	from.add(c)
 	c.Flags().BoolVar(&f.decode, "decode", false, "read ids, print text")
 	c.Flags().BoolVar(&f.pieces, "pieces", false, "print each token as the vocabulary spells it, one per line")
-	c.Flags().BoolVar(&f.special, "special", true, "add the special tokens that the tokenizer puts around a text")
-	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "leave special tokens out of decoded text")
+	c.Flags().BoolVar(&f.special, "special", true, "add special tokens, such as BOS, as the tokenizer does")
+	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
 	c.Flags().BoolVar(&f.jsonl, "jsonl", false, "read and write a JSON object per line")
 	return c
 }
@@ -98,7 +98,7 @@ func (f *tokenizeFlags) all(t krait.Tokenizer, input string, w io.Writer) error 
 func known(t krait.Tokenizer, ids []int) error {
 	for i, id := range ids {
 		if _, ok := t.Piece(id); !ok {
-			return fmt.Errorf("id %d of the text is %d, which the tokenizer does not have", i, id)
+			return fmt.Errorf("id %d of the input is %d, which the tokenizer does not have", i, id)
 		}
 	}
 	return nil
@@ -120,9 +120,9 @@ func (f *tokenizeFlags) lines(t krait.Tokenizer, r io.Reader, w io.Writer) error
 		case err == io.EOF:
 			return nil
 		case err == nil && f.decode && c.IDs == nil:
-			err = fmt.Errorf(`there is no "ids"`)
+			err = fmt.Errorf(`the key "ids" is missing`)
 		case err == nil && !f.decode && c.Text == nil:
-			err = fmt.Errorf(`there is no "text"`)
+			err = fmt.Errorf(`the key "text" is missing`)
 		}
 		if err == nil && f.decode {
 			err = known(t, *c.IDs)

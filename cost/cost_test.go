@@ -77,7 +77,7 @@ func TestEveryKey(t *testing.T) {
 			path += "."
 		}
 		if path != "link.ring." { // whose keys are protocols
-			refuses(t, path+"surplus", 1, "my.json: "+path+"surplus: unknown key; there are ")
+			refuses(t, path+"surplus", 1, "my.json: "+path+"surplus: unknown key; it must be one of ")
 			n++
 		}
 		for key, v := range at {
@@ -88,17 +88,17 @@ func TestEveryKey(t *testing.T) {
 				// a profile may be without
 			case key == "source" || key == "assumption":
 				refuses(t, full, nil, "my.json: "+path+"source: missing")
-				refuses(t, full, 7, "my.json: "+full+": it is a text, found 7")
+				refuses(t, full, 7, "my.json: "+full+": must be a string, found 7")
 			default:
 				refuses(t, full, nil, "my.json: "+full+": missing")
 			}
 			if key == "value" {
 				refuses(t, full, -1, "my.json: "+full+": -1 is negative")
-				refuses(t, full, "much", "my.json: "+full+": it is a number, found much")
+				refuses(t, full, "much", "my.json: "+full+": must be a number, found much")
 			}
 			n++
 			if is {
-				refuses(t, full, 3, "my.json: "+full+": it is an object, found 3")
+				refuses(t, full, 3, "my.json: "+full+": must be an object, found 3")
 				walk(full, sub)
 			}
 		}
@@ -112,7 +112,7 @@ func TestEveryKey(t *testing.T) {
 func refuses(t *testing.T, path string, value any, want string) {
 	t.Helper()
 	if strings.Contains(path, "link.one_shot.surplus") || strings.Contains(path, "link.two_shot.surplus") || strings.Contains(path, "link.tree.surplus") {
-		want = "my.json: " + path + ": it is an object, found 1" // a protocol
+		want = "my.json: " + path + ": must be an object, found 1" // a protocol
 	}
 	if _, err := Parse("my.json", edited(t, path, value)); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%s = %v: %v\nwant %s", path, value, err, want)
@@ -126,20 +126,20 @@ func TestWrong(t *testing.T) {
 		value any
 		want  string
 	}{
-		{"memory.bandwidth.value", 0, "memory.bandwidth.value: it is 0, and must be more"},
+		{"memory.bandwidth.value", 0, "memory.bandwidth.value: is 0; it must be above 0"},
 		{"memory.achieved.value", 1.5, "memory.achieved.value: 1.5 is more than 1, and it is a fraction"},
 		{"memory.reserve.value", 1e11, "memory.reserve: 100000000000 bytes of 85040352460"},
 		{"memory.capacity.value", 1e30, "memory.capacity.value: 1e+30 is more than 1.15"},
 		{"overhead.step.assumption", nil, "overhead.step.source: missing"},
 		{"overhead.step.source", "me", "overhead.step: it has a source and an assumption"},
-		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: it is a text, found "},
+		{"link.tree", map[string]any{"unavailable": ""}, "link.tree.unavailable: must be a string, found "},
 		{"link.straggle", map[string]any{"value": 1.5, "source": "me"}, "link.straggle.value: 1.5 is more than 1, and it is seconds per second"},
 		{"link.straggle", map[string]any{"value": -1, "source": "me"}, "link.straggle.value: -1 is negative"},
-		{"multiprocessors", map[string]any{"value": 0, "source": "me"}, "multiprocessors.value: it is 0, and must be more"},
-		{"shared", 1, "shared: it is true or false, found 1"},
+		{"multiprocessors", map[string]any{"value": 0, "source": "me"}, "multiprocessors.value: is 0; it must be above 0"},
+		{"shared", 1, "shared: must be true or false, found 1"},
 		{"operations.mull.source", "me", `operations.mull: no operation is called "mull"`},
 		{"operations.mul.source", "me", "operations.mul.ranks: missing"},
-		{"operations.matmul/f9.source", "me", `operations.matmul/f9: there is no number format "f9"`},
+		{"operations.matmul/f9.source", "me", `operations.matmul/f9: unknown number format "f9"`},
 		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"x": 1}}, "operations.mul.ranks.x: the key is a number above 0"},
 		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"1": map[string]any{"8": -3}}}, "operations.mul.ranks.1.8: -3 is negative"},
 	} {
@@ -168,7 +168,7 @@ func TestFind(t *testing.T) {
 	if p, err := Find(file); err != nil || p.About != "mine" || p.Name != file {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := Find("a101"); err == nil || !strings.Contains(err.Error(), `there is no profile "a101", nor a file of that name; there are a100-nvlink, a6000-pcie, `) {
+	if _, err := Find("a101"); err == nil || !strings.Contains(err.Error(), `"a101" is neither a hardware profile nor a file; profiles are a100-nvlink, a6000-pcie, `) {
 		t.Error(err)
 	}
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -295,7 +295,7 @@ func TestLaunch(t *testing.T) {
 		}
 	}
 	p := &Profile{Name: "p", Compute: map[string]Compute{"f32": {}}}
-	if _, err := p.Rater(1, "bf16"); err == nil || !strings.Contains(err.Error(), "profile p says nothing of products in bf16; there are f32") {
+	if _, err := p.Rater(1, "bf16"); err == nil || !strings.Contains(err.Error(), "profile p has no rate for products in bf16; it has f32") {
 		t.Error(err)
 	}
 }

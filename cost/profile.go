@@ -124,7 +124,7 @@ func Find(name string) (*Profile, error) {
 	case os.IsNotExist(err) && name == Local:
 		return nil, fmt.Errorf("there is no profile of this machine yet; krait calibrate measures it and writes %s", file)
 	case os.IsNotExist(err):
-		return nil, fmt.Errorf("there is no profile %q, nor a file of that name; there are %s, and %s after krait calibrate", name, strings.Join(Names(), ", "), Local)
+		return nil, fmt.Errorf("%q is neither a hardware profile nor a file; profiles are %s, and %s after krait calibrate", name, strings.Join(Names(), ", "), Local)
 	case err != nil:
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (p *Profile) Formats() []string { return slices.Sorted(maps.Keys(p.Compute)
 func (p *Profile) format(name string) (Compute, error) {
 	c, ok := p.Compute[cmp.Or(name, "f32")]
 	if !ok {
-		return c, fmt.Errorf("profile %s says nothing of products in %s; there are %s", p.Name, name, strings.Join(p.Formats(), ", "))
+		return c, fmt.Errorf("profile %s has no rate for products in %s; it has %s", p.Name, name, strings.Join(p.Formats(), ", "))
 	}
 	return c, nil
 }

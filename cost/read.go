@@ -112,7 +112,7 @@ func (s *section) take(key string) (any, bool) {
 func (s *section) end() {
 	for _, key := range slices.Sorted(maps.Keys(s.fields)) {
 		if !slices.Contains(s.known, key) {
-			s.fail(s.at(key), "unknown key; there are %s", strings.Join(s.known, ", "))
+			s.fail(s.at(key), "unknown key; it must be one of %s", strings.Join(s.known, ", "))
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (s *section) section(key string, read func(*section)) {
 	case !ok:
 		s.fail(s.at(key), "missing")
 	case !is:
-		s.fail(s.at(key), "it is an object, found %v", v)
+		s.fail(s.at(key), "must be an object, found %v", v)
 	default:
 		sub := &section{reader: s.reader, path: s.at(key), fields: fields}
 		read(sub)
@@ -149,7 +149,7 @@ func (s *section) text(key string) string {
 	case !ok:
 		s.fail(s.at(key), "missing")
 	case !is || strings.TrimSpace(text) == "":
-		s.fail(s.at(key), "it is a text, found %v", v)
+		s.fail(s.at(key), "must be a string, found %v", v)
 	}
 	return text
 }
@@ -176,7 +176,7 @@ var (
 func (s *section) figure(key string, l limits) (f Figure) {
 	if _, ok := s.fields[key]; !ok {
 		s.known = append(s.known, key)
-		s.fail(s.at(key), `missing; it is {"value": NUMBER, "source": TEXT} in %s, or "assumption" for a source`, l.unit)
+		s.fail(s.at(key), `missing; it must be {"value": NUMBER, "source": TEXT} in %s, or "assumption" for a source`, l.unit)
 		return f
 	}
 	s.section(key, func(s *section) {
@@ -205,7 +205,7 @@ func (s *section) number(key string, l limits) float64 {
 	}
 	n, is := v.(json.Number)
 	if !is {
-		s.fail(s.at(key), "it is a number, found %v", v)
+		s.fail(s.at(key), "must be a number, found %v", v)
 		return 0
 	}
 	return s.checked(key, n.String(), l)
@@ -219,7 +219,7 @@ func (s *section) checked(key, text string, l limits) float64 {
 	case x < 0:
 		s.fail(s.at(key), "%s is negative", text)
 	case x == 0 && l.positive:
-		s.fail(s.at(key), "it is 0, and must be more")
+		s.fail(s.at(key), "is 0; it must be above 0")
 	case l.most > 0 && x > l.most:
 		s.fail(s.at(key), "%s is more than %g, and it is %s", text, l.most, l.unit)
 	}
@@ -233,7 +233,7 @@ func (r *reader) profile(s *section) *Profile {
 	p := &Profile{About: s.text("about"), Compute: map[string]Compute{}, Operations: map[string]Measured{}}
 	if v, ok := s.take("shared"); ok {
 		if p.Shared, ok = v.(bool); !ok {
-			s.fail("shared", "it is true or false, found %v", v)
+			s.fail("shared", "must be true or false, found %v", v)
 		}
 	}
 	if _, ok := s.fields["multiprocessors"]; ok {
@@ -287,7 +287,7 @@ func (s *section) link() Link {
 	}
 	s.known = append(s.known, "straggle", "peers")
 	if len(l.Algorithms) == 0 {
-		s.fail(s.path, "there is no algorithm for collectives")
+		s.fail(s.path, "has no algorithm for collectives")
 	}
 	return l
 }
@@ -299,7 +299,7 @@ func (s *section) measured(name string) Measured {
 		s.fail(s.path, "%v", graph.Unknown(op))
 	}
 	if _, ok := graph.ParseDType(weights); weights != "" && !ok {
-		s.fail(s.path, "there is no number format %q", weights)
+		s.fail(s.path, "unknown number format %q", weights)
 	}
 	m := Measured{Source: s.text("source")}
 	s.section("ranks", func(s *section) {

@@ -77,7 +77,7 @@ var transformerCases = slices.Concat(expertCases("experts", expertsNode), expert
 	{"attention of some of the queries", attendedBut("q f32[t 12/2]", "q f32[t 12/2] shard(0: even)"), attentionNode,
 		"f32[t 12/2] shard(0: even); f32[s c 4/2]; f32[s c 4/2]"},
 	{"attention of some of the keys", attendedBut("k f32[t 4/2]", "k f32[t 4/2] shard(0: even)"), attentionNode,
-		"error: operand 1 is split on u!, which this operation may not cut"},
+		"error: operand 1 is split on u!, which this operation cannot split"},
 	{"attention of some of the queries and heads", strings.Replace(attended(6, 2, "whole", "split", "split", "split"), "q f32[t 12/2]", "q f32[t 12/2] shard(0: even)", 1), attentionNode,
 		"error: operand 1 is split on g and another operand on t: only one may be: the 4 ranks would have 4 of the 16 blocks of the product; all_gather the rows first"},
 	{"attention, keys of other rows", attendedBut("k f32[t 4/2]", "k f32[o 4/2]"), attentionNode,
@@ -104,7 +104,7 @@ var transformerCases = slices.Concat(expertCases("experts", expertsNode), expert
 
 	{"router", "x f32[t 8]", "router x {top=2}", "f32[t 8]"},
 	{"router, all stay", "x f32[t 8]", "router x {top=8 norm=1}", "f32[t 8]"},
-	{"router, experts split", "x f32[t 8] shard(1: split)", "router x {top=2}", "error: operand 0 is split on e!, which this operation may not cut"},
+	{"router, experts split", "x f32[t 8] shard(1: split)", "router x {top=2}", "error: operand 0 is split on e!, which this operation cannot split"},
 	{"router of a partial sum", "p f32[t 8] partial", "router p {top=2}", "error: operand 0 is a partial sum; all_reduce it first"},
 	{"router, none stay", "x f32[t 8]", "router x {top=0}", "error: attribute top is 0; it must be 1 to 8, the experts"},
 	{"router, more than all stay", "x f32[t 8]", "router x {top=9}", "error: attribute top is 9; it must be 1 to 8, the experts"},
@@ -118,13 +118,13 @@ var transformerCases = slices.Concat(expertCases("experts", expertsNode), expert
 	{"experts, none used", expert("", "", ""), "experts x p gate up down {top=0}", "error: attribute top is 0; it must be 1 to 3, the experts"},
 	{"sigmoid router", "x f32[t 8]; b f32[8]", "sigmoid_router x b {top=2 norm=1}", "f32[t 8]"},
 	{"sigmoid router of some tokens", "x f32[t 8] shard(0: even); b f32[8]", "sigmoid_router x b {top=2}", "f32[t 8] shard(0: even)"},
-	{"sigmoid router, experts split", "x f32[t 8] shard(1: split); b f32[8]", "sigmoid_router x b {top=2}", "error: operand 0 is split on e!, which this operation may not cut"},
-	{"sigmoid router, bias split", "x f32[t 8]; b f32[8] shard(0: split)", "sigmoid_router x b {top=2}", "error: operand 1 is split on e!, which this operation may not cut"},
+	{"sigmoid router, experts split", "x f32[t 8] shard(1: split); b f32[8]", "sigmoid_router x b {top=2}", "error: operand 0 is split on e!, which this operation cannot split"},
+	{"sigmoid router, bias split", "x f32[t 8]; b f32[8] shard(0: split)", "sigmoid_router x b {top=2}", "error: operand 1 is split on e!, which this operation cannot split"},
 	{"sigmoid router of a partial sum", "p f32[t 8] partial; b f32[8]", "sigmoid_router p b {top=2}", "error: operand 0 is a partial sum; all_reduce it first"},
 	{"sigmoid router, a bias of others", "x f32[t 8]; b f32[7]", "sigmoid_router x b {top=2}", "error: e is 7 in operand 1 and 8 before"},
 	{"sigmoid router, more than all stay", "x f32[t 8]; b f32[8]", "sigmoid_router x b {top=9}", "error: attribute top is 9; it must be 1 to 8, the experts"},
 
-	{"ungated experts with a gate", expert("", "", ""), "ungated_experts x p gate up down {top=2}", "error: 5 operands given, 4 wanted"},
+	{"ungated experts with a gate", expert("", "", ""), "ungated_experts x p gate up down {top=2}", "error: 5 operands given, 4 required"},
 
 	{"experts, more than all used", expert("", "", ""), "experts x p gate up down {top=4}", "error: attribute top is 4; it must be 1 to 3, the experts"},
 })
@@ -135,8 +135,8 @@ func expertCases(name, node string) []transformerCase {
 		{name, expert("", "", ""), node, "f32[t 6]"},
 		{name + ", hidden units split", expert("", " shard(1: split)", " shard(2: split)"), node, "f32[t 6] partial"},
 		{name + ", results split", expert("", "", " shard(1: split)"), node, "f32[t 6] shard(1: split)"},
-		{name + " split among ranks", expert("", " shard(0: split)", " shard(0: split)"), node, "error: operand 2 is split on e!, which this operation may not cut"},
-		{name + ", activation split", expert(" shard(1: split)", "", ""), node, "error: operand 0 is split on k!, which this operation may not cut"},
+		{name + " split among ranks", expert("", " shard(0: split)", " shard(0: split)"), node, "error: operand 2 is split on e!, which this operation cannot split"},
+		{name + ", activation split", expert(" shard(1: split)", "", ""), node, "error: operand 0 is split on k!, which this operation cannot split"},
 		{name + ", activation partial", expert(" partial", "", ""), node, "error: operand 0 is a partial sum; all_reduce it first"},
 	}
 }

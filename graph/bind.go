@@ -43,7 +43,7 @@ func (r *Rule) bind(in []Type, given map[byte]int) (*binding, error) {
 func (b *binding) axis(i int, a axis, d Dim) error {
 	if len(a.letters) > 1 {
 		if d.Sym != 0 {
-			return fmt.Errorf("operand %d has the symbolic size %s where %s is walked", i, d, a)
+			return fmt.Errorf("operand %d has the symbolic size %s, but %s needs a fixed size", i, d, a)
 		}
 		if old, ok := b.pack[a.letters]; ok && !old.same(d) {
 			return fmt.Errorf("%s is %s in operand %d and %s before", a, d, i, old)

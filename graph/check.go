@@ -46,7 +46,7 @@ const MaxRanks = 1024
 // that reaches an output.
 func Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
-		return fmt.Errorf("%d ranks; 1 to %d are possible", g.Ranks, MaxRanks)
+		return fmt.Errorf("%d ranks; the number must be from 1 to %d", g.Ranks, MaxRanks)
 	}
 	var errs []error
 	fail := func(where, format string, args ...any) {

@@ -93,7 +93,7 @@ func (n *Node) jointly(results []Type) error {
 		v := n.Args[i+1]
 		j, ok := JointOf(n.Op, t, v.Type.Layout, t.Layout)
 		if !ok || j != first {
-			return fmt.Errorf("operand %d, %s, cannot travel with operand 0, %s: one launch takes what is split in the same rows of the batch; take one each", i+1, v.Type, n.Args[0].Type)
+			return fmt.Errorf("operand %d, %s, cannot share a launch with operand 0, %s: operands of one launch must be split in the same rows of the batch; use one collective each", i+1, v.Type, n.Args[0].Type)
 		}
 	}
 	return nil
@@ -124,7 +124,7 @@ func inferExchange(n *Node) ([]Type, error) {
 				return nil, fmt.Errorf("%s is %s; sums are not made of codes: reduce_scatter gives each rank the rows that it decodes and adds", v.Name, v.Type)
 			}
 			if n.Attrs.Text("acc") != "f32" {
-				return nil, fmt.Errorf("%s is %s; codes are decoded and added in f32: say acc=f32", v.Name, v.Type)
+				return nil, fmt.Errorf("%s is %s; codes are decoded and added in f32: write acc=f32", v.Name, v.Type)
 			}
 			out = append(out, Type{F32, v.Type.Dims, l})
 			continue
@@ -149,7 +149,7 @@ func cutOf(a Attrs, t Type) (Layout, error) {
 	case place != "" && !known:
 		return Layout{}, fmt.Errorf("place is %q; the rows of a batch lie even or by sequence", place)
 	case d.Sym == 0 && place != "":
-		return Layout{}, fmt.Errorf("axis %d of %s is no rows of a batch, which alone lie %s; leave the place out", axis, t, place)
+		return Layout{}, fmt.Errorf("axis %d of %s is not the rows of a batch, and only those can be %s; leave the place out", axis, t, place)
 	case d.Sym == 0:
 		return SplitOn(axis, len(d.Fields)), nil
 	case place == "":

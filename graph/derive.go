@@ -133,7 +133,7 @@ func (b *binding) cutIndex(in []Type, ranks int) (string, error) {
 		a := b.rule.in[i][t.Layout.Axis]
 		lead := a.lead()
 		if lead == "" {
-			return "", fmt.Errorf("operand %d is split on %s, which this operation may not cut", i, a)
+			return "", fmt.Errorf("operand %d is split on %s, which this operation cannot split", i, a)
 		}
 		switch x := b.rule.index(lead[0]); {
 		case index != "" && index != x:

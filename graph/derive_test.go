@@ -42,8 +42,8 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"rmsnorm of rows", "x f32[t 8] shard(0: sequence); w f32[8]", "rmsnorm x w {eps=1e-5}", "f32[t 8] shard(0: sequence)"},
 	{"sums of rows", "x f32[t 8] shard(0: even)", "sumsq x", "f32[t] shard(0: even)"},
 	{"rms_rows with sums of all rows", "x f32[t 8] shard(0: even); r f32[t]", "rms_rows x r {width=8 eps=1}", "error: operand 1 is whole on t where another operand is split: shard it first"},
-	{"rows taken from some", "x f32[t 8] shard(0: even); r i32[o]", "select_rows x r", "error: operand 0 is split on t!, which this operation may not cut"},
-	{"conv1d of some rows", "x f32[t 6] shard(0: sequence); w f32[6 4]; $h f32[s 6 3]", "conv1d x w $h seg", "error: operand 0 is split on t!, which this operation may not cut"},
+	{"rows taken from some", "x f32[t 8] shard(0: even); r i32[o]", "select_rows x r", "error: operand 0 is split on t!, which this operation cannot split"},
+	{"conv1d of some rows", "x f32[t 6] shard(0: sequence); w f32[6 4]; $h f32[s 6 3]", "conv1d x w $h seg", "error: operand 0 is split on t!, which this operation cannot split"},
 	{"field of some rows", "x f32[t a:6|b:3] shard(0: even)", "field x {name=b}", "f32[t 3] shard(0: even)"},
 	{"add_rmsnorm of rows", "x f32[t 8] shard(0: even); y f32[t 8] shard(0: even); w f32[8]", "add_rmsnorm x y w {eps=1e-5}", "f32[t 8] shard(0: even)"},
 
@@ -71,7 +71,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 		"error: operand 0 is f32[t 20] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 2 of (h p!)"},
 
 	{"rmsnorm over split channels", "x f32[t 8] shard(1: split); w f32[8] shard(0: split)", "rmsnorm x w {eps=1e-5}",
-		"error: operand 0 is split on d!, which this operation may not cut"},
+		"error: operand 0 is split on d!, which this operation cannot split"},
 	{"rmsnorm, eps negative", "x f32[t 8]; w f32[8]", "rmsnorm x w {eps=-1}", "error: attribute eps is -1; it must be at least 0"},
 	{"a scale by a sum of no width", "x f32[t 8]; r f32[t]", "rms_rows x r {width=0 eps=1}", "error: attribute width is 0; it must be at least 1"},
 	{"transport in f64", "x f32[t 8]", "quantize x {to=\"f64\"}", `error: attribute to is "f64"; it must be f32, f16, bf16 or a codec such as int8/32`},
@@ -100,7 +100,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"scan, B partial", "u f32[t 8] shard(1: split); d f32[t 8] shard(1: split); A f32[8 3] shard(0: split); B f32[t 3/3] partial; C f32[t 3/3]; $h f32[s 8 3] shard(1: split)",
 		"selective_scan u d A B C $h seg", "error: operand 3 is a partial sum; all_reduce it first"},
 	{"scan over split states", "u f32[t 8]; d f32[t 8]; A f32[8 3] shard(1: split); B f32[t 3/3]; C f32[t 3/3]; $h f32[s 8 3]",
-		"selective_scan u d A B C $h seg", "error: operand 2 is split on n!, which this operation may not cut"},
+		"selective_scan u d A B C $h seg", "error: operand 2 is split on n!, which this operation cannot split"},
 
 	{"terms of a scan, one group whole", "u f32[t 8] shard(1: split); d f32[t 8] shard(1: split); A f32[8 3] shard(0: split); B f32[t 3/3]",
 		"scan_terms u d A B", "f32[t 8 3] shard(1: split)"},
@@ -109,9 +109,9 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"terms of a scan, dt partial", "u f32[t 8]; d f32[t 8] partial; A f32[8 3]; B f32[t 3/3]", "scan_terms u d A B", "error: operand 1 is a partial sum; all_reduce it first"},
 	{"prefixes of split channels", "x f32[t 8 3] shard(1: split); y f32[t 8 3] shard(1: split)", "scan_prefix x y seg", "f32[t 8 3] shard(1: split)"},
 	{"prefixes of split states", "x f32[t 8 3] shard(2: split); y f32[t 8 3] shard(2: split)", "scan_prefix x y seg",
-		"error: operand 0 is split on n!, which this operation may not cut"},
+		"error: operand 0 is split on n!, which this operation cannot split"},
 	{"prefixes of some tokens", "x f32[t 8 3] shard(0: even); y f32[t 8 3] shard(0: even)", "scan_prefix x y seg",
-		"error: operand 0 is split on t!, which this operation may not cut"},
+		"error: operand 0 is split on t!, which this operation cannot split"},
 	{"output of a scan, C whole", "p f32[t 8 3] shard(1: split); q f32[t 8 3] shard(1: split); C f32[t 3/3]; $h f32[s 8 3] shard(1: split)",
 		"scan_output p q C $h seg", "f32[t 8] shard(1: split)"},
 	{"output of a scan, sums partial", "p f32[t 8 3]; q f32[t 8 3] partial; C f32[t 3/3]; $h f32[s 8 3]",
@@ -130,7 +130,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"add_rmsnorm, both partial", "p f32[t 8] partial; q f32[t 8] partial; w f32[8]", "add_rmsnorm p q w {eps=1e-5}",
 		"error: operand 0 is a partial sum; all_reduce it first"},
 	{"add_rmsnorm over split channels", "x f32[t 8] shard(1: split); y f32[t 8] shard(1: split); w f32[8] shard(0: split)", "add_rmsnorm x y w {eps=1e-5}",
-		"error: operand 0 is split on d!, which this operation may not cut"},
+		"error: operand 0 is split on d!, which this operation cannot split"},
 	{"conv1d_silu, split and covered fields", "x f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6); w f32[x:6/2|B:4/2 4] shard(0: x=split B=cover/6); b f32[x:6/2|B:4/2] shard(0: x=split B=cover/6); $h f32[s x:6/2|B:4/2 3] shard(1: x=split B=cover/6)",
 		"conv1d_silu x w b $h seg", "f32[t x:6/2|B:4/2] shard(1: x=split B=cover/6)"},
 	{"conv1d_silu, bias whole", "x f32[t 8] shard(1: split); w f32[8 4] shard(0: split); b f32[8]; $h f32[s 8 3] shard(1: split)", "conv1d_silu x w b $h seg",
@@ -153,7 +153,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 
 	{"choose", chooseLeaves("40", "2"), "choose x choice s", "i32[o]"},
 	{"choose of logits in fields", chooseLeaves("a:20|b:20", "2"), "choose x choice s", "i32[o]"},
-	{"choose, logits split", strings.Replace(chooseLeaves("40", "2"), "40]", "40] shard(1: split)", 1), "choose x choice s", "error: operand 0 is split on v!, which this operation may not cut"},
+	{"choose, logits split", strings.Replace(chooseLeaves("40", "2"), "40]", "40] shard(1: split)", 1), "choose x choice s", "error: operand 0 is split on v!, which this operation cannot split"},
 	{"choose of a partial sum", strings.Replace(chooseLeaves("40", "2"), "40]", "40] partial", 1), "choose x choice s", "error: operand 0 is a partial sum; all_reduce it first"},
 	{"choose, a bit per token", chooseLeaves("32", "1"), "choose x choice s", "i32[o]"},
 	{"choose, one bit too few", chooseLeaves("33", "1"), "choose x choice s", "error: operand 2 must have a bit per token: 2 words for a vocabulary of 33, found 1"},
@@ -199,7 +199,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"reduce_scatter over rows by sequence", "p f32[o 8] partial", "reduce_scatter p {axis=0 place=sequence}", "error: o is split by sequence; only t may be"},
 	{"reduce_scatter over tokens, otherwise", "p f32[t 8] partial", "reduce_scatter p {axis=0 place=odd}", `error: place is "odd"; the rows of a batch lie even or by sequence`},
 	{"reduce_scatter over channels, even", "p f32[t 8] partial", "reduce_scatter p {axis=1 place=even}",
-		"error: axis 1 of f32[t 8] partial is no rows of a batch, which alone lie even; leave the place out"},
+		"error: axis 1 of f32[t 8] partial is not the rows of a batch, and only those can be even; leave the place out"},
 	{"all_gather of tokens", "x f32[t 8] shard(0: sequence)", "all_gather x", "f32[t 8]"},
 	{"all_reduce of tokens", "x f32[t 8] shard(0: even)", "all_reduce x", "error: operand 0 is split, not a partial sum; all_gather makes it whole"},
 	{"shard of parts", "x f32[t 8] shard(1: split)", "shard x", "error: operand 0 is not whole on every rank"},
@@ -215,7 +215,7 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 
 // alone is the error where operand 1 cannot travel with operand 0.
 func alone(second, first string) string {
-	return "error: operand 1, " + second + ", cannot travel with operand 0, " + first + ": one launch takes what is split in the same rows of the batch; take one each"
+	return "error: operand 1, " + second + ", cannot share a launch with operand 0, " + first + ": operands of one launch must be split in the same rows of the batch; use one collective each"
 }
 
 // ssd gives leaves with 6 heads in 2 groups, split over 4 ranks.

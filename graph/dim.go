@@ -148,7 +148,7 @@ func (d Dim) valid() error {
 		case len(d.Fields) > 1 && (!validName(f.Name) || seen[f.Name]):
 			return fmt.Errorf("the fields of a packed axis need different names, found %q", f.Name)
 		case f.Name != "" && !validName(f.Name):
-			return fmt.Errorf("%q is no name for a field", f.Name)
+			return fmt.Errorf("%q is not a name for a field", f.Name)
 		}
 		seen[f.Name] = true
 		if total += f.Size; total > maxSize {

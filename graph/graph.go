@@ -63,7 +63,7 @@ func (g *Graph) Len() int { return len(g.values) }
 func (g *Graph) append(n *Node, names []string, types []Type) error {
 	for i, name := range names {
 		if !validPath(name) {
-			return fmt.Errorf("%q is no name for a value: letters, digits and _ between dots", name)
+			return fmt.Errorf("%q is not a name for a value: letters, digits and _ between dots", name)
 		}
 		if g.values[name] != nil {
 			return fmt.Errorf("a value named %s exists already", name)
@@ -122,7 +122,7 @@ func (g *Graph) AddOutput(name string, v *Value) error {
 		}
 	}
 	if !validPath(name) {
-		return fmt.Errorf("%q is no name for an output", name)
+		return fmt.Errorf("%q is not a name for an output", name)
 	}
 	g.Outputs = append(g.Outputs, Output{name, v})
 	return nil

@@ -79,7 +79,7 @@ func checkOperands(n *Node) error {
 		return nil
 	}
 	if len(n.Args) != len(kinds) {
-		return fmt.Errorf("%d operands given, %d wanted", len(n.Args), len(kinds))
+		return fmt.Errorf("%d operands given, %d required", len(n.Args), len(kinds))
 	}
 	act := n.activation()
 	for i, v := range n.Args {

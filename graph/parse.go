@@ -89,7 +89,7 @@ func (p *parser) statement(s *scanner) error {
 	case s.eat("block "):
 		p.block = s.word(".")
 		if BlockOf(p.block+".x") != p.block {
-			return fmt.Errorf("%q is no block; a block is layers.N", p.block)
+			return fmt.Errorf("%q is not a block; a block is layers.N", p.block)
 		}
 		return nil
 	case s.eat("output "):
@@ -127,7 +127,7 @@ func (p *parser) header(s *scanner) error {
 		return err
 	}
 	if ranks < 1 || ranks > MaxRanks {
-		return fmt.Errorf("ranks=%d; 1 to %d are possible", ranks, MaxRanks)
+		return fmt.Errorf("ranks=%d; it must be from 1 to %d", ranks, MaxRanks)
 	}
 	p.g = NewGraph(name, stage, ranks)
 	return nil
@@ -146,7 +146,7 @@ func (s *scanner) name(block, sigils string) (string, byte, error) {
 	s.rest = strings.TrimPrefix(s.rest, "/")
 	w := s.word(".")
 	if !validPath(w) {
-		return "", 0, fmt.Errorf("%q is no name for a value", w)
+		return "", 0, fmt.Errorf("%q is not a name for a value", w)
 	}
 	if block != "" && !absolute {
 		w = block + "." + w

@@ -101,7 +101,7 @@ func (op *Op) verify() error {
 		}
 		for _, l := range f[1:] {
 			if len(l) != 1 || !op.Rule.has(l[0]) {
-				return fmt.Errorf("the term %q of Work has %s, which is no letter of the rule", w, l)
+				return fmt.Errorf("the term %q of Work has %s, which is not a letter of the rule", w, l)
 			}
 		}
 	}
@@ -120,7 +120,7 @@ func (op *Op) verifyAttrs() error {
 			return fmt.Errorf("attribute %s: the default %v is of another type", a.Name, a.Default)
 		}
 		if l := a.Legal.MaxOf; l != 0 && (op.Rule == nil || !op.Rule.has(l)) {
-			return fmt.Errorf("attribute %s is bounded by %c, which is no letter of the rule", a.Name, l)
+			return fmt.Errorf("attribute %s is bounded by %c, which is not a letter of the rule", a.Name, l)
 		}
 	}
 	for l, name := range op.Sizes {
@@ -149,7 +149,7 @@ func (op *Op) verifyOperands() error {
 	}
 	for _, i := range op.InPlace {
 		if i < 0 || i >= in || op.Operands[i] != 'a' {
-			return fmt.Errorf("the row's InPlace names operand %d, which is no activation", i)
+			return fmt.Errorf("the row's InPlace names operand %d, which is not an activation", i)
 		}
 	}
 	return op.verifyStates(out)
@@ -164,7 +164,7 @@ func (op *Op) verifyStates(out int) error {
 		case p.Result < 0 || p.Result >= out:
 			return fmt.Errorf("the row's States names result %d of %d", p.Result, out)
 		case !slices.Contains(StateKinds, p.Kind):
-			return fmt.Errorf("the row's States has the kind %q; there are %v", p.Kind, StateKinds)
+			return fmt.Errorf("the row's States has the kind %q; it must be one of %v", p.Kind, StateKinds)
 		case op.Rule.any || fmt.Sprint(op.Rule.in[p.Operand]) != fmt.Sprint(op.Rule.out[p.Result]):
 			return fmt.Errorf("the row's States: operand %d and result %d have other axes in the rule", p.Operand, p.Result)
 		}

@@ -106,11 +106,11 @@ func TestRegisterOpWrong(t *testing.T) {
 		`States has the kind "mine"`:                func(op *Op) { op.States[0].Kind = "mine" },
 		"1 operands are states, and States pairs 0": func(op *Op) { op.States = nil },
 		"begins with no number":                     func(op *Op) { op.Work = []string{"t c"} },
-		"has z, which is no letter":                 func(op *Op) { op.Work = []string{"1 t z"} },
+		"has z, which is not a letter":              func(op *Op) { op.Work = []string{"1 t z"} },
 		"a term of Work is empty":                   func(op *Op) { op.Work = []string{""} },
 		`attribute "by" is there twice`:             func(op *Op) { op.Attrs[0].Name = "by" },
 		"the default 1.5 is of another type":        func(op *Op) { op.Attrs[0].Default = 1.5 },
-		"bounded by z, which is no letter":          func(op *Op) { op.Attrs[0].Legal.MaxOf = 'z' },
+		"bounded by z, which is not a letter":       func(op *Op) { op.Attrs[0].Legal.MaxOf = 'z' },
 		"Sizes binds n to by":                       func(op *Op) { op.Sizes = map[byte]string{'n': "by"} },
 		"Sizes binds z to top":                      func(op *Op) { op.Sizes = map[byte]string{'z': "top"} },
 	} {

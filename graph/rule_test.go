@@ -41,7 +41,7 @@ func TestBindSizes(t *testing.T) {
 		{rule: "(g q), g -> (g q)", dims: [][]Dim{{Size(12)}, {Size(5)}}, err: "(g q) is 12 in operand 0, which 5 does not divide"},
 		{rule: "(g q), g, q -> (g q)", dims: [][]Dim{{Size(12)}, {Size(3)}, {Size(5)}}, err: "(g q) is 12 in operand 0, its letters give 15"},
 		{rule: "k, k -> k", dims: [][]Dim{{Size(3)}, {Size(4)}}, err: "k is 4 in operand 1 and 3 before"},
-		{rule: "(g q), g -> g", dims: [][]Dim{{Symbol(Tokens)}, {Size(3)}}, err: "symbolic size t where (g q) is walked"},
+		{rule: "(g q), g -> g", dims: [][]Dim{{Symbol(Tokens)}, {Size(3)}}, err: "symbolic size t, but (g q) needs a fixed size"},
 		{rule: "k -> k", dims: [][]Dim{{Size(3), Size(4)}}, err: "operand 0 has 2 axes"},
 	} {
 		var in []Type

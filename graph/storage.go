@@ -217,18 +217,18 @@ func (s *Storage) valid() error {
 	for _, p := range s.Pieces {
 		if p.Start < 0 || p.Count < 0 || p.Count > 0 && p.Step < 1 || p.Count == 0 && (p.Start != 0 || p.Step != 0) ||
 			p.Start > maxSize || p.Step > maxSize || p.Count > maxSize {
-			return fmt.Errorf("tensor %q: rows [%d:%d:%d] make no sense", p.Tensor, p.Start, p.Step, p.Count)
+			return fmt.Errorf("tensor %q: rows [%d:%d:%d] are not valid", p.Tensor, p.Start, p.Step, p.Count)
 		}
 	}
 	sorted := slices.Sorted(slices.Values(s.Perm))
 	for i, x := range sorted {
 		if i != x {
-			return fmt.Errorf("perm %v is no order of axes", s.Perm)
+			return fmt.Errorf("perm %v is not an order of axes", s.Perm)
 		}
 	}
 	for _, d := range s.Shape {
 		if d < 0 || d > maxSize {
-			return fmt.Errorf("shape %v makes no sense", s.Shape)
+			return fmt.Errorf("shape %v is not valid", s.Shape)
 		}
 	}
 	return nil

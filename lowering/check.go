@@ -126,7 +126,7 @@ func (s *Schedule) checkRef(r *Ref) error {
 	}
 	b := &s.Buffers[r.Buffer]
 	if why := viewOf(s.Local(b.Type), s.Local(r.Type), r.Offset, r.Stride); why != "" {
-		return fmt.Errorf("%s[%d:%d] is no view of %s, which is %s: %s", r.Name, r.Offset, r.Stride, b.Name, b.Type, why)
+		return fmt.Errorf("%s[%d:%d] is not a view of %s, which is %s: %s", r.Name, r.Offset, r.Stride, b.Name, b.Type, why)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func (b *Kept) scattered() int {
 // depend on the ranks only, and of each state of the model all or different fields.
 func (k *Keeps) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
-		return fmt.Errorf("%d ranks; 1 to %d are possible", k.Ranks, graph.MaxRanks)
+		return fmt.Errorf("%d ranks; the number must be from 1 to %d", k.Ranks, graph.MaxRanks)
 	}
 	first, scattered := map[string]*Kept{}, 0
 	seen := map[[2]string]bool{}
@@ -231,7 +231,7 @@ func (k *Keeps) valid() error {
 
 func (b *Kept) valid() error {
 	if !graph.ValidName(b.Name) {
-		return errors.New("that is no name for a state")
+		return errors.New("that is not a name for a state")
 	}
 	if err := b.Type.Valid(); err != nil {
 		return err

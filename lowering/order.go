@@ -59,7 +59,7 @@ func (s *Schedule) checkOrder() []error {
 		if st := &s.Init[i]; st.Kind == Launch || st.Kind == Relayout {
 			o.step(st, true)
 		} else {
-			o.fail("init: %s is no launch", st)
+			o.fail("init: %s is not a launch", st)
 		}
 	}
 	for i := range o.known { // the weights are there before the first batch

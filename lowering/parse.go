@@ -90,7 +90,7 @@ func (p *parser) pieces(rest string) error {
 		return err
 	}
 	if n := p.s.PieceTokens; n < 1 || n > graph.MaxPiece {
-		return fmt.Errorf("pieces of %d tokens; 1 to %d are possible", n, graph.MaxPiece)
+		return fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d", n, graph.MaxPiece)
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (p *parser) buffer(rest string) error {
 	name, at, _ := strings.Cut(head, " ")
 	sign := strings.IndexAny(at, "+-") // below 0: in the region before
 	if sign < 0 {
-		return fmt.Errorf("%q is no place of a region", at)
+		return fmt.Errorf("%q is not a place of a region", at)
 	}
 	space, at := at[:sign], strings.TrimPrefix(at[sign:], "+")
 	i, err := find(spaceNames[:], space)
@@ -225,7 +225,7 @@ func (p *parser) view(rest string) error {
 // define names a tensor.
 func (p *parser) define(r Ref) error {
 	if !graph.ValidName(r.Name) {
-		return fmt.Errorf("%q is no name for a value", r.Name)
+		return fmt.Errorf("%q is not a name for a value", r.Name)
 	}
 	if _, ok := p.refs[r.Name]; ok {
 		return fmt.Errorf("%s is defined already", r.Name)
@@ -309,7 +309,7 @@ func (p *parser) serves(line string) (rest string, outputs []int, err error) {
 	for name := range strings.SplitSeq(line[at+len(" for "):], ", ") {
 		i := slices.Index(p.names, name)
 		if i < 0 {
-			return "", nil, fmt.Errorf("there is no output %q", name)
+			return "", nil, fmt.Errorf("unknown output %q", name)
 		}
 		outputs = append(outputs, i)
 	}

@@ -209,7 +209,7 @@ func TestParseLoops(t *testing.T) {
 	text := looped(t, aBlock)[0].String()
 	for want, change := range map[string][2]string{
 		"how long pieces are is said twice": {"pieces of 4 tokens\n", "pieces of 4 tokens\npieces of 4 tokens\n"},
-		"1 to 1073741824 are possible":      {"pieces of 4 tokens", "pieces of 0 tokens"},
+		"from 1 to 1073741824":              {"pieces of 4 tokens", "pieces of 0 tokens"},
 		`expected "of N tokens"`:            {"pieces of 4 tokens", "pieces of four tokens"},
 		"loop 0; they count from 1":         {"loop 1 compute", "loop 0 compute"},
 		`expected "N", found "one"`:         {"loop 1 compute", "loop one compute"},

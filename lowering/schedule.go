@@ -243,7 +243,7 @@ func kindOf(op *graph.Op) (Kind, error) {
 	case graph.Relayout, graph.View:
 		return Relayout, nil
 	}
-	return 0, fmt.Errorf("%s is no step of a schedule", op.Name)
+	return 0, fmt.Errorf("%s is not a step of a schedule", op.Name)
 }
 
 // sizeOf is the bytes of a local type per count of the symbol that its first

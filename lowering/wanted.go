@@ -24,7 +24,7 @@ func (s *Schedule) Want(names ...string) (Wanted, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(s.Outputs, func(o Output) bool { return o.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no output %q", name)
+			return nil, fmt.Errorf("unknown output %q", name)
 		}
 		w[i] = true
 	}

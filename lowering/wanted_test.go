@@ -79,7 +79,7 @@ output tokens = tokens`
 			t.Errorf("outputs %q: %d inputs", wanted, inputs)
 		}
 	}
-	if _, err := s.Only("hidden"); err == nil || err.Error() != `there is no output "hidden"` {
+	if _, err := s.Only("hidden"); err == nil || err.Error() != `unknown output "hidden"` {
 		t.Errorf("got %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 // that only they took. Inputs stay, since callers give them with every batch.
 func dce(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	if len(g.Outputs) == 0 {
-		return nil, errors.New("the graph has no output, so nothing of it is needed; name one by a line such as output y = %y")
+		return nil, errors.New("the graph has no output; add a line such as output y = %y")
 	}
 	return withoutDead(g)
 }

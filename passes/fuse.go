@@ -23,7 +23,7 @@ func ParseFuse(text string) (Fuse, error) {
 	case "launches":
 		return ForLaunches, nil
 	}
-	return Exactly, fmt.Errorf("fuse %q: it is exact or launches", text)
+	return Exactly, fmt.Errorf("fuse is %q; it must be exact or launches", text)
 }
 
 // fuse makes one operation of neighbours if the table has one, as the rows of fused operations say

@@ -125,11 +125,11 @@ func TestBrokenPassIsNamed(t *testing.T) {
 func TestStrategyFiles(t *testing.T) {
 	for text, want := range map[string]string{
 		"*":                 `file: line 1: "*" has no layout`,
-		"# doc\n\nx  halve": `file: line 3: "halve" is no layout`,
-		"x split:y":         `"split:y" is no layout`,
-		"[ whole":           `"[" is no pattern`,
-		"border odd":        `file: line 1: border odd: it is whole, even or sequence`,
-		"border":            `file: line 1: border : it is whole, even or sequence`,
+		"# doc\n\nx  halve": `file: line 3: unknown layout "halve"`,
+		"x split:y":         `unknown layout "split:y"`,
+		"[ whole":           `"[" is not a valid pattern`,
+		"border odd":        `file: line 1: border odd; it must be whole, even or sequence`,
+		"border":            `file: line 1: border ; it must be whole, even or sequence`,
 	} {
 		if _, err := ParseStrategy("file", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)
@@ -140,7 +140,7 @@ func TestStrategyFiles(t *testing.T) {
 			t.Errorf("strategy %s has no doc", s.Name)
 		}
 	}
-	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `no strategy "best"; there are channel, hoisted, replicated-x, sequence, batch, naive, paper-naive`) {
+	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `unknown strategy "best"; it must be one of channel, hoisted, replicated-x, sequence, batch, naive, paper-naive`) {
 		t.Error(err)
 	}
 	bad, err := ParseStrategy("file", "* split:7")

@@ -18,7 +18,7 @@ func ByPhase(quantize string) bool { return strings.Contains(quantize, "@") }
 // name none.
 func QuantizeIn(quantize, phase string) (string, error) {
 	if phase != "" && !slices.Contains(Phases, phase) {
-		return "", fmt.Errorf("phase %q; there are %s", phase, strings.Join(Phases, " and "))
+		return "", fmt.Errorf("unknown phase %q; it must be %s", phase, strings.Join(Phases, " or "))
 	}
 	if !ByPhase(quantize) {
 		return quantize, nil
@@ -29,7 +29,7 @@ func QuantizeIn(quantize, phase string) (string, error) {
 		site := strings.Contains(text, "=")
 		switch {
 		case some && !slices.Contains(Phases, of):
-			return "", fmt.Errorf("quantize %q: there is no phase %q; there are %s", part, of, strings.Join(Phases, " and "))
+			return "", fmt.Errorf("payload %q: unknown phase %q; it must be %s", part, of, strings.Join(Phases, " or "))
 		case some && of != phase:
 		case some && site:
 			own = append(own, text)
@@ -42,7 +42,7 @@ func QuantizeIn(quantize, phase string) (string, error) {
 		}
 	}
 	if phase == "" {
-		return "", fmt.Errorf("quantize %q has payloads by phase, and here prompts and tokens go through the same steps: say --phase prefill or decode, or let prompts be read by a process of their own (serve --role prefill, generate --prefill)", quantize)
+		return "", fmt.Errorf("payload %q differs by phase, but this process runs prefill and decode: give --phase prefill or decode, or use a prefill server (krait serve prefill, generate --prefill)", quantize)
 	}
 	return strings.Join(slices.Concat(own, both, all, ownAll), ","), nil
 }

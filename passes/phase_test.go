@@ -27,11 +27,11 @@ func TestQuantizeIn(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ quantize, phase, want string }{
-		{"int8@decode", "", "say --phase prefill or decode"},
-		{"int8@both", "decode", `there is no phase "both"; there are prefill and decode`},
-		{"int8@", "decode", `there is no phase ""`},
-		{"int8@decode@decode", "decode", `there is no phase "decode@decode"`},
-		{"int8", "verify", `phase "verify"; there are prefill and decode`},
+		{"int8@decode", "", "give --phase prefill or decode"},
+		{"int8@both", "decode", `unknown phase "both"; it must be prefill or decode`},
+		{"int8@", "decode", `unknown phase ""`},
+		{"int8@decode@decode", "decode", `unknown phase "decode@decode"`},
+		{"int8", "verify", `phase "verify"; it must be prefill or decode`},
 	} {
 		if got, err := QuantizeIn(c.quantize, c.phase); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q in %q: %q, %v", c.quantize, c.phase, got, err)

@@ -48,31 +48,31 @@ type Pass struct {
 
 // Table lists the passes in their order.
 var Table = []*Pass{
-	{Name: "dce", Doc: "results that no output and no state needs -> gone, with the parameters that only they took",
+	{Name: "dce", Doc: "results that no output or state needs -> removed, with the parameters that only they use",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, Run: dce},
-	{Name: "statetype", Doc: "states of some kinds -> the same, kept in other number formats",
+	{Name: "statetype", Doc: "states of the kinds in --states -> the same states in other number formats",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, Run: stateType},
-	{Name: "unpack", Doc: "packed tensors of units that are used apart -> a tensor per field",
+	{Name: "unpack", Doc: "packed tensors whose fields are used separately -> one tensor per field",
 		From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: unpack, Layouts: true},
 	{Name: "decompose", Doc: "a norm over an axis of units, or over groups of them -> a sum of squares and a scale",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.UnpackedStage, Run: decompose, Layouts: true},
-	{Name: "norm-hoist", Doc: "a norm's factor per token before a matmul -> after it, so that its sum can travel with the matmul's",
+	{Name: "norm-hoist", Doc: "a norm's per-token factor before a matmul -> after it, so that one all_reduce can carry both sums",
 		From: []graph.Stage{graph.UnpackedStage}, To: graph.UnpackedStage, Run: normHoist, Layouts: true, Optional: true},
-	{Name: "partition", Doc: "a graph for one rank -> layouts for all values, and the fewest collectives between them",
+	{Name: "partition", Doc: "a graph for one rank -> layouts for all values and the fewest collectives between them",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage}, To: graph.PartitionedStage, Run: partitionBy, Layouts: true},
-	{Name: "merge", Doc: "all_reduces of a block that do not wait for each other -> one launch",
+	{Name: "merge", Doc: "all_reduces of a block that do not depend on each other -> one launch",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: merge, Layouts: true},
-	{Name: "quantize", Doc: "all_reduce of f32 -> quantize, all_reduce of the payload, dequantize",
+	{Name: "quantize", Doc: "an all_reduce in f32 -> quantize, all_reduce of the payload, dequantize",
 		From: []graph.Stage{graph.PartitionedStage}, To: graph.PartitionedStage, Run: quantize, Layouts: true},
-	{Name: "fuse", Doc: "neighbouring operations, whose values in between have no other user -> one operation",
+	{Name: "fuse", Doc: "neighbouring operations whose intermediate values have no other user -> one operation",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage}, To: graph.FusedStage, Run: fuse},
-	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with results in memory: tokens × channels × states",
+	{Name: "unfuse-scan", Doc: "a selective scan -> its steps, with intermediates of [tokens, channels, states] in memory",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: unfuseScan, Optional: true},
-	{Name: "overlap", Doc: "nodes of a block in any order -> what needs no collective that travels before what does",
+	{Name: "overlap", Doc: "nodes of a block -> reordered, so that nodes independent of an active collective run first",
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
-	{Name: "peers", Doc: "all_reduce and the add_rmsnorm right behind it, which alone takes the sum -> marked as one launch where ranks sum over peer memory",
+	{Name: "peers", Doc: "an all_reduce and the add_rmsnorm that alone uses its sum -> marked as one launch over peer memory",
 		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: peers, Optional: true},
-	{Name: "formats", Doc: "activations that all their kernels take in bf16 -> kept so in batches of many rows",
+	{Name: "formats", Doc: "activations that all their kernels take in bf16 -> kept in bf16 in batches of many rows",
 		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: formats, Optional: true},
 }
 
@@ -123,7 +123,7 @@ func Lookup(names []string) ([]*Pass, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(Table, func(p *Pass) bool { return p.Name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no pass %q; there are %s", name, strings.Join(passNames(nil), ", "))
+			return nil, fmt.Errorf("unknown pass %q; it must be one of %s", name, strings.Join(passNames(nil), ", "))
 		}
 		if Table[i].Doc == "" || !strings.Contains(Table[i].Doc, "->") {
 			return nil, fmt.Errorf("pass %s does not say what it does (input -> output)", name)
@@ -189,7 +189,7 @@ func (o *Options) passes() []string {
 // lookup finds passes, and refuses options that none of them takes.
 func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
 	unused := func(what, pass string) error {
-		return fmt.Errorf("%s: no effect without the pass %s; there are %s", what, pass, strings.Join(names, ", "))
+		return fmt.Errorf("%s: no effect without the pass %s; the passes are %s", what, pass, strings.Join(names, ", "))
 	}
 	switch partitions := slices.Contains(names, "partition"); {
 	case o.Ranks > 1 && g.Ranks == 1 && !partitions:
@@ -245,16 +245,16 @@ func Run(g *graph.Graph, names []string, o Options) (*graph.Graph, error) {
 // run runs those passes of a list that are not nil.
 func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 	if o.Ranks != 0 && o.Ranks != g.Ranks && (g.Ranks > 1 || g.Stage >= graph.PartitionedStage) {
-		return nil, fmt.Errorf("the graph has stage=%s ranks=%d, and cannot be laid over %d ranks", g.Stage, g.Ranks, o.Ranks)
+		return nil, fmt.Errorf("the graph has stage=%s ranks=%d and cannot be sharded over %d ranks", g.Stage, g.Ranks, o.Ranks)
 	}
 	if o.Ranks == 0 {
 		o.Ranks = g.Ranks
 	}
 	if g.Stage < graph.PartitionedStage && (o.Ranks < 1 || o.Ranks > MaxRanks) {
-		return nil, fmt.Errorf("%d ranks; 1 to %d are possible", o.Ranks, MaxRanks)
+		return nil, fmt.Errorf("%d ranks; the number must be from 1 to %d", o.Ranks, MaxRanks)
 	}
 	if o.Quantize.text != "" && o.Ranks == 1 {
-		return nil, fmt.Errorf("quantize %s: one rank has no all_reduces to round; give more ranks", o.Quantize.text)
+		return nil, fmt.Errorf("payload %s: one rank has no all_reduces; give more ranks", o.Quantize.text)
 	}
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
@@ -291,7 +291,7 @@ func (p *Pass) run(g *graph.Graph, o *Options) (out *graph.Graph, err error) {
 		}
 	}()
 	if !slices.Contains(p.From, g.Stage) {
-		return nil, fmt.Errorf("the graph is at stage %s; this pass takes %v", g.Stage, p.From)
+		return nil, fmt.Errorf("the graph is at stage %s; the pass takes %v", g.Stage, p.From)
 	}
 	if out, err = p.Run(g, o); err != nil {
 		return nil, err

@@ -140,17 +140,17 @@ func TestCompileRefuses(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{compile(g, Options{Ranks: -1}), "-1 ranks; 1 to 16 are possible"},
-		{compile(g, Options{Ranks: 17}), "17 ranks; 1 to 16 are possible"},
-		{compile(split, Options{Ranks: 3}), "the graph has stage=partitioned ranks=2, and cannot be laid over 3 ranks"},
+		{compile(g, Options{Ranks: -1}), "-1 ranks; the number must be from 1 to 16"},
+		{compile(g, Options{Ranks: 17}), "17 ranks; the number must be from 1 to 16"},
+		{compile(split, Options{Ranks: 3}), "the graph has stage=partitioned ranks=2 and cannot be sharded over 3 ranks"},
 		{compile(split, Options{Strategy: Strategies[0]}), "strategy channel has no effect on a graph that is partitioned already"},
 		{compile(split, Options{Quantize: fp16}), "quantize fp16 has no effect on a graph that is partitioned already"},
 		{compile(split, Options{States: conv}), "states conv=bf16 has no effect on a graph that is partitioned already"},
 		{compile(g, Options{States: conv, Strategy: kept}), "states conv=bf16: no effect without the pass statetype"},
-		{compile(g, Options{States: cache}), "pass statetype: states cache=f16: the graph keeps nothing of kind cache; it has conv"},
-		{compile(noState, Options{States: cache}), "pass statetype: states cache=f16: the graph keeps no state"},
+		{compile(g, Options{States: cache}), "pass statetype: states cache=f16: the graph has no state of kind cache; it has conv"},
+		{compile(noState, Options{States: cache}), "pass statetype: states cache=f16: the graph has no states"},
 		{compile(split, Options{Stop: graph.UnpackedStage}), "the graph is at stage partitioned already, and cannot go back to unpacked"},
-		{compile(g, Options{Quantize: fp16}), "quantize fp16: one rank has no all_reduces to round"},
+		{compile(g, Options{Quantize: fp16}), "payload fp16: one rank has no all_reduces"},
 		{compile(g, Options{Ranks: 2, Quantize: fp16, Strategy: plain}), "quantize fp16: no effect without the pass quantize"},
 		{compile(g, Options{Ranks: 2, Strategy: unmatched}), `pass partition: file: line 2: no value of the graph fits the pattern "*.gone"
 file: line 3: no value of the graph fits the pattern "op:matmul/3"
@@ -159,11 +159,11 @@ a placement file says optional before a pattern that some models have no value f
 		{compile(g, Options{Strategy: unmatched}), ""},
 		{compile(g, Options{Strategy: unmatched, Stop: graph.PartitionedStage}), ""}, // one rank
 		{compile(noOutput, Options{}), "pass dce: the graph has no output"},
-		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; there are unpack"},
+		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; the passes are unpack"},
 		{run(g, Options{Strategy: plain}, "unpack"), "strategy file: no effect without the pass partition"},
 		{run(split, Options{Quantize: fp16}, "merge"), "quantize fp16: no effect without the pass quantize"},
 		{run(split, Options{Quantize: fp16, Ranks: 2}, "quantize"), ""},
-		{run(split, Options{}, "partition"), "pass partition: the graph is at stage partitioned; this pass takes [model unpacked]"},
+		{run(split, Options{}, "partition"), "pass partition: the graph is at stage partitioned; the pass takes [model unpacked]"},
 	} {
 		if err := c.do(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), c.want)) {
 			t.Errorf("got %v, want %s", err, c.want)
@@ -178,17 +178,17 @@ func TestStrategyPasses(t *testing.T) {
 		"with norm-hoist":                       "dce statetype unpack decompose norm-hoist partition merge quantize fuse",
 		"without merge unpack":                  "dce statetype decompose partition quantize fuse",
 		"without fuse\nwith norm-hoist # why\n": "dce statetype unpack decompose norm-hoist partition merge quantize",
-		"with":                                  "line 1: no pass is named; there are dce, statetype, unpack, ",
-		"with best":                             `line 1: there is no pass "best"; there are dce, statetype, unpack, `,
-		"without norm-hoist best":               "line 1: pass norm-hoist is not run, and need not be left out",
-		"without merge best":                    `line 1: there is no pass "best"`,
-		"\nwith unpack":                         "line 2: pass unpack is run without being named; with is for norm-hoist",
-		"without merge merge":                   "line 1: pass merge is not run",
-		"with norm-hoist norm-hoist":            "line 1: pass norm-hoist is run without being named",
-		"without partition":                     "line 1: pass partition cannot be left out: a strategy says what it does",
+		"with":                                  "line 1: a pass is missing; it must be one of dce, statetype, unpack, ",
+		"with best":                             `line 1: unknown pass "best"; it must be one of dce, statetype, unpack, `,
+		"without norm-hoist best":               "line 1: pass norm-hoist does not run here; remove it from without",
+		"without merge best":                    `line 1: unknown pass "best"`,
+		"\nwith unpack":                         "line 2: pass unpack always runs; with is for the optional passes norm-hoist",
+		"without merge merge":                   "line 1: pass merge does not run",
+		"with norm-hoist norm-hoist":            "line 1: pass norm-hoist always runs",
+		"without partition":                     "line 1: pass partition cannot be left out: the strategy configures it",
 		"optional":                              `line 1: "" has no layout`,
 		"optional x":                            `line 1: "x" has no layout`,
-		"optional [ whole":                      `line 1: "[" is no pattern`,
+		"optional [ whole":                      `line 1: "[" is not a valid pattern`,
 	} {
 		s, err := ParseStrategy("file", text)
 		got := fmt.Sprint(err)

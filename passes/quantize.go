@@ -112,9 +112,9 @@ func parsePayload(text string) (Payload, error) {
 	}
 	switch {
 	case d == graph.NoDType && p.Gather == graph.NoDType:
-		return Payload{}, fmt.Errorf("payload %q: none alone leaves both in f32", text)
+		return Payload{}, fmt.Errorf("payload %q: partial sums and sums both stay in f32; write none", text)
 	case d.Float():
-		return Payload{}, fmt.Errorf("payload %q: of two, the first is that of the summands, a codec or none; to add up %s in f32 say %s:acc32", text, first, first)
+		return Payload{}, fmt.Errorf("payload %q: the first of two is for partial sums and must be a codec or none; to add %s in f32 write %s:acc32", text, first, first)
 	}
 	return p, nil
 }
@@ -129,7 +129,7 @@ func ParseFormat(text string) (graph.DType, error) {
 	case err != nil:
 		return graph.NoDType, err
 	case !ok:
-		return graph.NoDType, fmt.Errorf("it is fp16, bf16, none, or a codec, %v, with a size of its blocks: int8/64; fp16:acc32 adds in f32, int4:int8 has one for summands and one for sums", graph.CodecKinds())
+		return graph.NoDType, fmt.Errorf("it must be fp16, bf16, none, or a codec of %v, with a block size as int8/64; fp16:acc32 adds in f32, int4:int8 is for partial sums and sums", graph.CodecKinds())
 	}
 	return c.DType(), nil
 }
@@ -221,15 +221,15 @@ func (q *quantizer) checkSites(g *graph.Graph) error {
 				}
 				matched = true
 				if s.way != "" && s.payload.Gather != s.payload.DType {
-					return fmt.Errorf("%s has one direction, and so one payload; where tokens are split the two are sites of their own, %s.rs and %[2]s.ag", s.text, s.name)
+					return fmt.Errorf("%s has one direction and takes one payload; where tokens are split, %s.rs and %[2]s.ag are separate sites", s.text, s.name)
 				}
 				if q.statistics[v] && s.payload != (Payload{}) {
-					return fmt.Errorf("%s is a statistic, and statistics travel in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6, and is a few numbers per token; leave %s out, or say %[2]s=none", v.Name, s.text)
+					return fmt.Errorf("%s is a statistic, which must be sent in f32: a sum of squares leaves the range of fp16 where 5120 channels have an rms over 3.6; leave %s out, or write %[2]s=none", v.Name, s.text)
 				}
 			}
 		}
 		if !matched {
-			return fmt.Errorf("no %s takes a value called %s; there are %s", s.kind(), s.name, strings.Join(operands(g, &s), ", "))
+			return fmt.Errorf("no %s takes a value named %s; the values are %s", s.kind(), s.name, strings.Join(operands(g, &s), ", "))
 		}
 	}
 	return nil

@@ -107,7 +107,7 @@ func (s Sharding) Options() (Options, error) {
 	var err error
 	switch {
 	case s.Ranks < 0 || s.Ranks > MaxRanks:
-		return o, fmt.Errorf("%d ranks; 1 to %d are possible", s.Ranks, MaxRanks)
+		return o, fmt.Errorf("%d ranks; the number must be from 1 to %d", s.Ranks, MaxRanks)
 	case s.Place != "" && s.Strategy != "":
 		return o, fmt.Errorf("strategy %s and placement file %s: give one of them", s.Strategy, s.Place)
 	case s.Place != "" && s.place != nil:
@@ -137,7 +137,7 @@ func (s Sharding) Options() (Options, error) {
 		return o, err
 	}
 	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Overflows() {
-		return o, errors.New("nothing travels as fp16 or in a codec, so there are no payloads to check; set Payload to fp16 or int8, or leave CheckPayloads out")
+		return o, errors.New("no payload is fp16 or a codec, so there is nothing to check; set Payload to fp16 or int8, or leave CheckPayloads out")
 	}
 	return o, nil
 }

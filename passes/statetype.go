@@ -26,15 +26,15 @@ func ParseStates(text string) (States, error) {
 		kind := graph.StateKind(name)
 		switch {
 		case !ok:
-			return s, fmt.Errorf("states %q: %q is no kind=format, such as conv=bf16", text, part)
+			return s, fmt.Errorf("states %q: %q must be KIND=FORMAT, such as conv=bf16", text, part)
 		case !slices.Contains(graph.StateKinds, kind):
-			return s, fmt.Errorf("states %q: there is no kind %q; there are %s", text, name, kindNames(graph.StateKinds))
+			return s, fmt.Errorf("states %q: unknown kind %q; it must be one of %s", text, name, kindNames(graph.StateKinds))
 		case s.formats[kind] != graph.NoDType:
-			return s, fmt.Errorf("states %q: %s is there twice", text, kind)
+			return s, fmt.Errorf("states %q: %s is given twice", text, kind)
 		}
 		d, ok := graph.ParseDType(format)
 		if !ok {
-			return s, fmt.Errorf("states %q: there is no format %q; there are f32, f16 and bf16", text, format)
+			return s, fmt.Errorf("states %q: unknown format %q; it must be f32, f16 or bf16", text, format)
 		}
 		if err := kind.Takes(d); err != nil {
 			return s, fmt.Errorf("states %q: %s is %w", text, kind, err)
@@ -109,9 +109,9 @@ func (s *States) check(kinds map[*graph.Value]graph.StateKind) error {
 			continue
 		}
 		if there == nil {
-			return fmt.Errorf("states %s: the graph keeps no state", s.text)
+			return fmt.Errorf("states %s: the graph has no states", s.text)
 		}
-		return fmt.Errorf("states %s: the graph keeps nothing of kind %s; it has %s", s.text, k, kindNames(there))
+		return fmt.Errorf("states %s: the graph has no state of kind %s; it has %s", s.text, k, kindNames(there))
 	}
 	return nil
 }

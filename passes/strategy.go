@@ -79,7 +79,7 @@ func FindStrategy(name string) (*Strategy, error) {
 		}
 		names = append(names, s.Name)
 	}
-	return nil, fmt.Errorf("there is no strategy %q; there are %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("unknown strategy %q; it must be one of %s", name, strings.Join(names, ", "))
 }
 
 // ReadStrategy reads a placement file.
@@ -126,7 +126,7 @@ func (s *Strategy) cross(f []string) error {
 		place, ok = borders[f[0]]
 	}
 	if !ok {
-		return fmt.Errorf("border %s: it is whole, even or sequence", strings.Join(f, " "))
+		return fmt.Errorf("border %s; it must be whole, even or sequence", strings.Join(f, " "))
 	}
 	s.border = place
 	return nil
@@ -135,7 +135,7 @@ func (s *Strategy) cross(f []string) error {
 // adjust adds passes to those of the strategy, or leaves some out.
 func (s *Strategy) adjust(with bool, names []string) error {
 	if len(names) == 0 {
-		return fmt.Errorf("no pass is named; there are %s", strings.Join(passNames(nil), ", "))
+		return fmt.Errorf("a pass is missing; it must be one of %s", strings.Join(passNames(nil), ", "))
 	}
 	if _, err := Lookup(names[:1]); err != nil {
 		return err
@@ -143,11 +143,11 @@ func (s *Strategy) adjust(with bool, names []string) error {
 	name, runs := names[0], slices.Contains(s.Passes, names[0])
 	switch {
 	case with && runs:
-		return fmt.Errorf("pass %s is run without being named; with is for %s", name, strings.Join(passNames(func(p *Pass) bool { return p.Optional }), ", "))
+		return fmt.Errorf("pass %s always runs; with is for the optional passes %s", name, strings.Join(passNames(func(p *Pass) bool { return p.Optional }), ", "))
 	case !with && !runs:
-		return fmt.Errorf("pass %s is not run, and need not be left out", name)
+		return fmt.Errorf("pass %s does not run here; remove it from without", name)
 	case !with && name == "partition":
-		return fmt.Errorf("pass partition cannot be left out: a strategy says what it does")
+		return fmt.Errorf("pass partition cannot be left out: the strategy configures it")
 	}
 	s.Passes = passNames(func(p *Pass) bool { return slices.Contains(s.Passes, p.Name) != (p.Name == name) })
 	if len(names) > 1 {
@@ -163,15 +163,15 @@ func (s *Strategy) rule(line int, f []string) error {
 		f = f[1:]
 	}
 	if len(f) < 2 {
-		return fmt.Errorf("%q has no layout; there are whole, partial, split:AXIS, units, even and sequence", strings.Join(f, " "))
+		return fmt.Errorf("%q has no layout; give whole, partial, split:AXIS, units, even or sequence", strings.Join(f, " "))
 	}
 	r.pattern, r.layouts = f[0], f[1:]
 	if _, err := path.Match(r.pattern, ""); err != nil {
-		return fmt.Errorf("%q is no pattern", r.pattern)
+		return fmt.Errorf("%q is not a valid pattern", r.pattern)
 	}
 	for _, l := range r.layouts {
 		if !validLayout(l) {
-			return fmt.Errorf("%q is no layout; there are whole, partial, split:AXIS, units, even and sequence", l)
+			return fmt.Errorf("unknown layout %q; it must be whole, partial, split:AXIS, units, even or sequence", l)
 		}
 	}
 	s.rules = append(s.rules, r)

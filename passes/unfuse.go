@@ -24,7 +24,7 @@ func ParseScan(text string) (Scan, error) {
 	case "unfused":
 		return Unfused, nil
 	}
-	return Fused, fmt.Errorf("scan %q: it is fused or unfused", text)
+	return Fused, fmt.Errorf("scan is %q; it must be fused or unfused", text)
 }
 
 // unfuseScan writes each selective scan as its steps. Four tensors of tokens × channels ×
@@ -45,7 +45,7 @@ func unfuseScan(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 		}
 	}
 	if !found {
-		return nil, errors.New("scan unfused: there is no selective_scan in the graph; an ssd_scan is computed in chunks, by products of matrices, and has no tensor of tokens × channels × states to leave in memory")
+		return nil, errors.New("scan unfused: the graph has no selective_scan; an ssd_scan runs in chunks of matrix products and has no tensor of [tokens, channels, states]; leave out scan")
 	}
 	return r.finish()
 }

@@ -32,7 +32,7 @@ func (q *quantizer) watch(g *graph.Graph) error {
 		return nil
 	}
 	if len(q.watched) == 0 {
-		return errors.New("no payload is fp16, so there is none to watch for overflow: bf16 and f32 have the range of the values")
+		return errors.New("no payload is fp16, so none can overflow: bf16 and f32 have the range of the values")
 	}
 	for _, o := range q.watched {
 		if err := g.AddOutput(o.Name, o.Value); err != nil {

@@ -38,9 +38,9 @@ func CheckPayloads(g *graph.Graph) func(exec.Results) error {
 		}
 		site := name[strings.LastIndexByte(name, '.')+1:]
 		if format := bad[0].Format; format.InBlocks() {
-			return fmt.Errorf("%s%s is not finite after travelling as %s, whose blocks are NaN if a value in them is not finite: a summand or the sum was not finite before; find its source with %s=none", name, also, format, site)
+			return fmt.Errorf("%s%s is not finite after being sent as %s: a partial sum or the sum was not finite before, which makes its block NaN; find the source with %s=none", name, also, format, site)
 		}
-		return fmt.Errorf("%s%s is not finite after travelling as fp16, which ends at 65504; let it travel as scaled16 (payload fp16,%s=scaled16), bf16 or f32 (%[3]s=none)", name, also, site)
+		return fmt.Errorf("%s%s is not finite after being sent as fp16, whose largest value is 65504; send it as scaled16 (payload fp16,%s=scaled16), bf16 or f32 (%[3]s=none)", name, also, site)
 	}
 }
 

@@ -133,7 +133,7 @@ func (s *Session) Warnings() []string { return s.warnings }
 func (s *Session) Admission(l admit.Limits) (*admit.Queue, error) {
 	q, err := admit.New(l, s.engine.Slots(), s.plan.Room, s.plan.PageTokens)
 	if err != nil {
-		err = fmt.Errorf("%w; planned are %s", err, s.plan)
+		err = fmt.Errorf("%w; the memory plan is %s", err, s.plan)
 	}
 	return q, err
 }

@@ -85,8 +85,8 @@ func TestSharding(t *testing.T) {
 		t.Fatal(err)
 	}
 	for s, want := range map[*krait.Sharding]string{
-		{Ranks: 2}:                      "the graph has stage=fused ranks=4, and cannot be laid over 2 ranks",
-		{Ranks: 1}:                      "the graph has stage=fused ranks=4, and cannot be laid over 1 ranks",
+		{Ranks: 2}:                      "the graph has stage=fused ranks=4 and cannot be sharded over 2 ranks",
+		{Ranks: 1}:                      "the graph has stage=fused ranks=4 and cannot be sharded over 1 ranks",
 		{Strategy: "naive"}:             "strategy naive has no effect on a graph that is fused already; leave it out, or give the graph from before it was partitioned",
 		{Ranks: 4, Strategy: "channel"}: "strategy channel has no effect",
 		{Payload: "fp16"}:               "quantize fp16 has no effect on a graph that is fused already",
@@ -99,10 +99,10 @@ func TestSharding(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := compileFor(one, krait.Sharding{Ranks: 4}); err == nil || err.Error() != "the graph has stage=fused ranks=1, and cannot be laid over 4 ranks" {
+	if _, err := compileFor(one, krait.Sharding{Ranks: 4}); err == nil || err.Error() != "the graph has stage=fused ranks=1 and cannot be sharded over 4 ranks" {
 		t.Error(err)
 	}
-	if _, err := compileFor(g, krait.Sharding{Payload: "fp16"}); err == nil || err.Error() != "quantize fp16: one rank has no all_reduces to round; give more ranks" {
+	if _, err := compileFor(g, krait.Sharding{Payload: "fp16"}); err == nil || err.Error() != "payload fp16: one rank has no all_reduces; give more ranks" {
 		t.Error(err)
 	}
 }

@@ -383,7 +383,7 @@ func TestStateCodecRefuses(t *testing.T) {
 			t.Errorf("%q: %q, %v", text, p, err)
 		}
 	}
-	if _, err := m.Engine().Codecs(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "has 1048576 bytes; at most 256 are possible") {
+	if _, err := m.Engine().Codecs(strings.Repeat("x", 1<<20)); err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "has 1048576 bytes; the limit is 256") {
 		t.Errorf("of a text that is too long: %.300v", err)
 	}
 	backwards := &state.HostKV{From: 2, To: 1}

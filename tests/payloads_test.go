@@ -149,7 +149,7 @@ func TestCheckPayloads(t *testing.T) {
 				}
 			}
 			m := open(1e6, "fp16", true)
-			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after travelling as fp16, which ends at 65504; let it travel as scaled16 (payload fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
+			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after being sent as fp16, whose largest value is 65504; send it as scaled16 (payload fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
 			s, err := m.NewSequence()
 			if err != nil {
 				t.Fatal(err)
@@ -213,7 +213,7 @@ output y = %y
 				rows := append([]float32{1, 1, 1}, c.x[:]...)
 				b := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Len: 2}}, Inputs: map[string]graph.Array{"x": graph.ArrayOf(rows, 2, 3)}}
 				_, err := e.Step(context.Background(), &b)
-				if (err == nil) != c.ok || err != nil && !strings.HasPrefix(err.Error(), "y is not finite after travelling as fp16") {
+				if (err == nil) != c.ok || err != nil && !strings.HasPrefix(err.Error(), "y is not finite after being sent as fp16") {
 					t.Errorf("%s, %v: %v", quantize, c.x, err)
 				}
 				if err := e.Reset(slot); err != nil {

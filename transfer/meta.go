@@ -39,7 +39,7 @@ func (m *Meta) end() (lowering.End, error) {
 		return lowering.End{}, fmt.Errorf("its states: %w", err)
 	}
 	if m.PageTokens < 1 || m.PageTokens > state.MaxPageTokens {
-		return lowering.End{}, fmt.Errorf("pages of %d tokens; 1 to %d are possible", m.PageTokens, state.MaxPageTokens)
+		return lowering.End{}, fmt.Errorf("pages of %d tokens; the size must be from 1 to %d", m.PageTokens, state.MaxPageTokens)
 	}
 	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
 }

@@ -336,7 +336,7 @@ func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	if err := c.say(kindWelcome, welcome{meta, id}); err != nil {
 		return err
 	}
-	s.o.Log("%s: decodes %s on %s, by %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
+	s.o.Log("%s: decode server connected: %s on %s, states over %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
 	c.trust(mostControl)
 	return (&session{Server: s, channel: c, id: id, end: x.From, packing: packing, running: map[uint64]context.CancelFunc{}}).serve()
 }

@@ -102,9 +102,9 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	var why error
 	switch {
 	case len(p.Tokens) == 0 || len(p.Tokens) > mostTokens:
-		why = fmt.Errorf("a prompt of %d tokens; 1 to %d are possible", len(p.Tokens), mostTokens)
+		why = fmt.Errorf("a prompt of %d tokens; it must have from 1 to %d", len(p.Tokens), mostTokens)
 	case len(p.Salt) > mostSalt:
-		why = fmt.Errorf("a salt of %d bytes; at most %d are possible", len(p.Salt), mostSalt)
+		why = fmt.Errorf("a salt of %d bytes; the limit is %d", len(p.Salt), mostSalt)
 	case p.Have < 0 || p.Have > len(p.Tokens):
 		why = fmt.Errorf("have is %d of %d tokens", p.Have, len(p.Tokens))
 	case s.running[p.Request] != nil:
@@ -164,7 +164,7 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 		s.mu.Unlock()
 		if !time.Now().Before(ends) {
 			s.count(func(c *ServerStats) { c.Expired++ })
-			s.o.Log("%s: request %d: the lease ended before the state was read", s.RemoteAddr(), p.Request)
+			s.o.Log("%s: request %d: the lease expired before the state was fetched", s.RemoteAddr(), p.Request)
 		}
 	})
 	s.o.Log("%s: request %d: %d tokens in %s", s.RemoteAddr(), p.Request, len(p.Tokens), time.Since(begun).Round(time.Millisecond))

@@ -77,7 +77,7 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	if kind == "" {
 		t = like(c)
 	} else if !ok {
-		return nil, fmt.Errorf("--type %s: there are f32, f16, bf16 and q8_0", kind)
+		return nil, fmt.Errorf("--type is %s; it must be f32, f16, bf16 or q8_0", kind)
 	}
 	if _, err := os.Lstat(w.to); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is there already; name another file", w.to)

@@ -155,7 +155,7 @@ func TestErrors(t *testing.T) {
 	for want, c := range map[string][3]string{
 		"there.gguf is there already; name another file":                 {golden("mamba-a"), there, ""},
 		"is not empty; name another folder":                              {golden("mamba-a"), dir, ""},
-		"--type q9: there are f32, f16, bf16 and q8_0":                   {golden("mamba-a"), filepath.Join(dir, "x.gguf"), "q9"},
+		"--type is q9; it must be f32, f16, bf16 or q8_0":                {golden("mamba-a"), filepath.Join(dir, "x.gguf"), "q9"},
 		"--type is the format of a GGUF file":                            {golden("mamba-a"), filepath.Join(dir, "x"), "f32"},
 		"GGUF has no architecture for the family zamba2; it has one for": {golden("zamba2"), filepath.Join(dir, "x.gguf"), ""},
 		"there is no such folder":                                        {filepath.Join(dir, "nothing"), filepath.Join(dir, "x.gguf"), ""},

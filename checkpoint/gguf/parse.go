@@ -136,7 +136,7 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 		room := uint64(max(0, len(data)-start))
 		switch {
 		case p.begin%uint64(align) != 0:
-			return fmt.Errorf("tensor %s begins at byte %d of the data, which is no multiple of the alignment %d", files.Quote(p.Name), p.begin, align)
+			return fmt.Errorf("tensor %s begins at byte %d of the data, which is not a multiple of the alignment %d", files.Quote(p.Name), p.begin, align)
 		case p.begin > room || uint64(p.size) > room-p.begin:
 			return fmt.Errorf("tensor %s (%s %v) has bytes %d to %d of the data, of which the file has %d: it is truncated; download it again",
 				files.Quote(p.Name), p.Type, p.Shape, p.begin, p.begin+uint64(p.size), room)
@@ -148,7 +148,7 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 	end, last := uint64(0), ""
 	for _, p := range places {
 		if _, ok := f.tensors[p.Name]; ok {
-			return fmt.Errorf("there are two tensors %s", files.Quote(p.Name))
+			return fmt.Errorf("two tensors are named %s", files.Quote(p.Name))
 		}
 		if p.begin < end {
 			return fmt.Errorf("tensor %s begins at byte %d of the data, inside tensor %s, which ends at %d: tensors must not overlap", files.Quote(p.Name), p.begin, files.Quote(last), end)

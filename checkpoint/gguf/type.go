@@ -64,7 +64,7 @@ func (t Type) Size(shape []int) (int, error) {
 		last = shape[len(shape)-1]
 	}
 	if last%l.elems != 0 {
-		return 0, fmt.Errorf("%s %v: the last axis is no multiple of %d, the elements of a block", t, shape, l.elems)
+		return 0, fmt.Errorf("%s %v: the last axis is not a multiple of %d, the elements of a block", t, shape, l.elems)
 	}
 	size := int64(l.bytes)
 	for i, n := range shape {

@@ -73,7 +73,7 @@ func Header(metadata []Pair, tensors []Tensor) (header []byte, begins []int64, e
 	end := int64(0)
 	for _, t := range tensors {
 		if seen[t.Name] {
-			return nil, nil, fmt.Errorf("there are two tensors %s", files.Quote(t.Name))
+			return nil, nil, fmt.Errorf("two tensors are named %s", files.Quote(t.Name))
 		}
 		seen[t.Name] = true
 		size, err := t.Type.Size(t.Shape)

@@ -96,7 +96,7 @@ func Sizes() []string { return slices.Sorted(maps.Keys(like)) }
 func size(name string) (text []byte, keys map[string]any, err error) {
 	s, ok := like[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("there is no size %q; there are %s", name, strings.Join(Sizes(), ", "))
+		return nil, nil, fmt.Errorf("unknown size %q; it must be one of %s", name, strings.Join(Sizes(), ", "))
 	}
 	text, err = sizes.ReadFile("sizes/" + s.file + ".json")
 	return text, s.keys, err

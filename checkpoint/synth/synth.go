@@ -95,7 +95,7 @@ var names = map[graph.DType][2]string{graph.F32: {"float32", "F32"}, graph.BF16:
 // read reads the config and changes it as the options say.
 func (o *Options) read() (*models.Config, *models.Model, error) {
 	if _, ok := names[o.format()]; !ok {
-		return nil, nil, fmt.Errorf("dtype %q: there are f32, bf16 and f16", o.DType)
+		return nil, nil, fmt.Errorf("dtype is %q; it must be f32, bf16 or f16", o.DType)
 	}
 	text, keys, path := o.Config, map[string]any(nil), o.From
 	if o.Like != "" {

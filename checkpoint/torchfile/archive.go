@@ -29,7 +29,7 @@ func parse(data []byte) (map[string]Tensor, error) {
 	case bytes.HasPrefix(data, []byte{0x80, 2, 0x8a, 10, 0x6c, 0xfc}):
 		return nil, errors.New("the file is in the form that PyTorch wrote before version 1.6, which Krait does not read; load and save it with a newer PyTorch")
 	case !bytes.HasPrefix(data, []byte("PK")):
-		return nil, errors.New("the file is no zip archive, as torch.save writes them")
+		return nil, errors.New("the file is not a zip archive, as torch.save writes them")
 	}
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
@@ -152,7 +152,7 @@ func collect(out map[string]Tensor, prefix string, d *dict, deep int, seen map[*
 				return fmt.Errorf("more than %d tensors", maxTensors)
 			}
 			if _, ok := out[t.Name]; ok {
-				return fmt.Errorf("there are two tensors %s", files.Quote(t.Name))
+				return fmt.Errorf("two tensors are named %s", files.Quote(t.Name))
 			}
 			out[t.Name] = t
 		case *dict:

@@ -96,7 +96,7 @@ func TestErrors(t *testing.T) {
 		"from element 0 on is in a storage of 6 elements":                                       change("J\x02\x00\x00\x00J\x03\x00\x00\x00t(", "J\xff\xff\xff\x7fJ\x03\x00\x00\x00t("),
 		"a storage is named by torch.FloatStorage":                                              change("X\x01\x00\x00\x000", "X\x05\x00\x00\x00../0x"),
 		`the archive has no data/"9"`:                                                           change("X\x01\x00\x00\x000", "X\x01\x00\x00\x009"),
-		"there are two tensors \"a\"":                                                           change("X\x01\x00\x00\x00b", "X\x01\x00\x00\x00a"),
+		"two tensors are named \"a\"":                                                           change("X\x01\x00\x00\x00b", "X\x01\x00\x00\x00a"),
 	} {
 		if _, err := Parse("x", packed(t, program)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
@@ -125,7 +125,7 @@ func TestArchives(t *testing.T) {
 	for want, data := range map[string][]byte{
 		"the file is empty":                       {},
 		"before version 1.6":                      []byte("\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."),
-		"is no zip archive":                       []byte("not at all"),
+		"is not a zip archive":                    []byte("not at all"),
 		"a Git LFS pointer":                       []byte("version https://git-lfs.github.com/spec/v1"),
 		"has no data.pkl":                         other(zip.Store, "a/b"),
 		"has two data.pkl":                        other(zip.Store, "a/data.pkl", "b/data.pkl"),

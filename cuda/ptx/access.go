@@ -57,7 +57,7 @@ func (w *warp) locate(in *instr, l int, op *memOp, s space, addr, n uint64, verb
 		s, at = generic(addr)
 	}
 	if at&(n-1) != 0 {
-		w.fail(in, l, Misaligned, "%s %d bytes at %s, which is no multiple of %d", verb, n, placeName(s, at), n)
+		w.fail(in, l, Misaligned, "%s %d bytes at %s, which is not a multiple of %d", verb, n, placeName(s, at), n)
 		return nil, 0
 	}
 	var r *region

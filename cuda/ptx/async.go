@@ -118,7 +118,7 @@ func (w *warp) readSource(in *instr, l int, addr, n uint64, data []byte) bool {
 		return true // the address need not be one
 	}
 	if addr&(in.mem.total-1) != 0 {
-		w.fail(in, l, Misaligned, "reads %d bytes at %#x, which is no multiple of %d", n, addr, in.mem.total)
+		w.fail(in, l, Misaligned, "reads %d bytes at %#x, which is not a multiple of %d", n, addr, in.mem.total)
 		return false
 	}
 	for n > 0 {

@@ -522,7 +522,7 @@ func immediate(o operand, t typ) (uint64, error) {
 	case o.kind == operandFloat32 && t.bits() != 32, o.kind == operandFloat64 && t.bits() != 64:
 		return 0, fmt.Errorf("a floating-point literal for type %s", t)
 	case o.kind == operandName:
-		return 0, fmt.Errorf("%s is no number", o.name)
+		return 0, fmt.Errorf("%s is not a number", o.name)
 	}
 	if n := t.bits(); n < 64 {
 		bits &= 1<<n - 1

@@ -51,8 +51,8 @@ func TestFaults(t *testing.T) {
 		"cp.async source": {".shared .align 16 .b8 s[16];\ncp.async.cg.shared.global [s], [%d1+256], 16;", 1, 1, 0,
 			wantFault{OutOfBounds, 3, 0, 0, "reads 16 bytes at 0x7f0000000100"}},
 
-		"misaligned":        {"mad.wide.u32 %d5, %r0, 2, %d1;\nld.global.u32 %r3, [%d5];", 1, 8, 0, wantFault{Misaligned, 3, 0, 1, "reads 4 bytes at 0x7f0000000002, which is no multiple of 4"}},
-		"misaligned vector": {"ld.global.v4.f32 {%r3, %r4, %r5, %r6}, [%d1+8];", 1, 8, 0, wantFault{Misaligned, 2, 0, 0, "which is no multiple of 16"}},
+		"misaligned":        {"mad.wide.u32 %d5, %r0, 2, %d1;\nld.global.u32 %r3, [%d5];", 1, 8, 0, wantFault{Misaligned, 3, 0, 1, "reads 4 bytes at 0x7f0000000002, which is not a multiple of 4"}},
+		"misaligned vector": {"ld.global.v4.f32 {%r3, %r4, %r5, %r6}, [%d1+8];", 1, 8, 0, wantFault{Misaligned, 2, 0, 0, "which is not a multiple of 16"}},
 		"misaligned shared": {".shared .align 8 .b8 s[16];\nst.shared.u64 [s+4], %d1;", 1, 8, 0, wantFault{Misaligned, 3, 0, 0, "shared address 0x4"}},
 		"misaligned local":  {".local .align 8 .b8 l[16];\nst.local.u64 [l+4], %d1;", 1, 8, 0, wantFault{Misaligned, 3, 0, 0, "local address 0x4"}},
 

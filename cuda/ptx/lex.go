@@ -132,25 +132,25 @@ func number(s string) (token, int, error) {
 	case strings.HasPrefix(lower, "0f"):
 		bits, err := strconv.ParseUint(word[2:], 16, 32)
 		if err != nil || n != 10 {
-			return token{}, 0, fmt.Errorf("%s is no f32 literal", word)
+			return token{}, 0, fmt.Errorf("%s is not an f32 literal", word)
 		}
 		return token{kind: tokenFloat32, bits: bits}, n, nil
 	case strings.HasPrefix(lower, "0d"):
 		bits, err := strconv.ParseUint(word[2:], 16, 64)
 		if err != nil || n != 18 {
-			return token{}, 0, fmt.Errorf("%s is no f64 literal", word)
+			return token{}, 0, fmt.Errorf("%s is not an f64 literal", word)
 		}
 		return token{kind: tokenFloat64, bits: bits}, n, nil
 	case !strings.HasPrefix(lower, "0x") && strings.ContainsAny(lower, ".e"):
 		v, err := strconv.ParseFloat(word, 64)
 		if err != nil {
-			return token{}, 0, fmt.Errorf("%s is no number", word)
+			return token{}, 0, fmt.Errorf("%s is not a number", word)
 		}
 		return token{kind: tokenFloat64, bits: math.Float64bits(v)}, n, nil
 	}
 	bits, err := strconv.ParseUint(strings.TrimSuffix(lower, "u"), 0, 64)
 	if err != nil || strings.Contains(word, "_") {
-		return token{}, 0, fmt.Errorf("%s is no number", word)
+		return token{}, 0, fmt.Errorf("%s is not a number", word)
 	}
 	return token{kind: tokenInt, bits: bits}, n, nil
 }

@@ -112,7 +112,7 @@ func (m *Module) checkRelocs() error {
 	for _, v := range m.variables {
 		for _, r := range v.relocs {
 			if t := m.variables[r.symbol]; t == nil || t.space == spaceShared {
-				return fmt.Errorf("%s: line %d: variable %s holds the address of %s, which is no global or const variable", m.name, v.line, v.name, r.symbol)
+				return fmt.Errorf("%s: line %d: variable %s holds the address of %s, which is not a global or const variable", m.name, v.line, v.name, r.symbol)
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		}
 	}
 	if workers < 0 || workers > maxWorkers {
-		return nil, fmt.Errorf("%d workers; 1 to %d are possible, and 0 is one for each processor", workers, maxWorkers)
+		return nil, fmt.Errorf("%d workers; the number must be from 1 to %d, or 0 for one per processor", workers, maxWorkers)
 	}
 	if workers == 0 {
 		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.LocalRanks))

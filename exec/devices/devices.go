@@ -43,7 +43,7 @@ type Options struct {
 func Open(name string, o Options) (exec.Device, error) {
 	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}[o.Math]
 	if !ok {
-		return nil, fmt.Errorf("unknown math %q; it is f32 or bf16", o.Math)
+		return nil, fmt.Errorf("math is %q; it must be f32 or bf16", o.Math)
 	}
 	if name == "" || name == "cpu" {
 		if o.NoGraphs {

@@ -74,7 +74,7 @@ func parseCodecs(text string) (map[graph.StateKind]graph.Codec, error) {
 		return list, nil
 	}
 	if len(text) > maxCodecs { // which errors would repeat
-		return nil, fmt.Errorf("state codec %.40q has %d bytes; at most %d are possible, such as ssm=int8,cache=e4m3/64", text, len(text), maxCodecs)
+		return nil, fmt.Errorf("state codec %.40q has %d bytes; the limit is %d; a codec is such as ssm=int8,cache=e4m3/64", text, len(text), maxCodecs)
 	}
 	seen, rest := map[graph.StateKind]bool{}, false
 	for part := range strings.SplitSeq(text, ",") {

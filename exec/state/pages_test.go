@@ -463,7 +463,7 @@ func TestPageUse(t *testing.T) {
 func TestPageTokensRefused(t *testing.T) {
 	for _, n := range []int{-1, 1<<20 + 1} {
 		_, err := state.NewTable(nil, 1, 0, n)
-		wantError(t, err, fmt.Sprintf("pages of %d tokens; 1 to 1048576 are possible", n))
+		wantError(t, err, fmt.Sprintf("pages of %d tokens; the size must be from 1 to 1048576", n))
 	}
 }
 

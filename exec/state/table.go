@@ -74,11 +74,11 @@ type Table struct {
 func NewTable(schedules []*lowering.Schedule, sequences, context, pageTokens int) (*Table, error) {
 	switch {
 	case sequences > maxSlots:
-		return nil, fmt.Errorf("%d slots; at most %d are possible", sequences, maxSlots)
+		return nil, fmt.Errorf("%d slots; the limit is %d", sequences, maxSlots)
 	case sequences < 1 || context < 0:
 		return nil, fmt.Errorf("%d slots and a context of %d: neither may be negative", sequences, context)
 	case pageTokens < 0 || pageTokens > MaxPageTokens:
-		return nil, fmt.Errorf("pages of %d tokens; 1 to %d are possible, and 0 is %d", pageTokens, MaxPageTokens, defaultPageTokens)
+		return nil, fmt.Errorf("pages of %d tokens; the size must be from 1 to %d, or 0 for %d", pageTokens, MaxPageTokens, defaultPageTokens)
 	}
 	states, err := findStates(schedules)
 	if err != nil {

@@ -62,7 +62,7 @@ func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error)
 	for what, slow := range map[string]map[int]float64{"rank": d.SlowRanks, "link of rank": d.SlowLinks} {
 		for r, f := range slow {
 			if r < 0 || r >= len(list) {
-				return nil, fmt.Errorf("a slow %s %d: there are ranks 0 to %d", what, r, len(list)-1)
+				return nil, fmt.Errorf("slow %s %d: the rank must be from 0 to %d", what, r, len(list)-1)
 			}
 			if !(f > 0) || math.IsInf(f, 0) {
 				return nil, fmt.Errorf("a slow %s %d: it takes %g times as long; a number above 0 is possible", what, r, f)

@@ -54,12 +54,12 @@ func (s *state) spread(x arguments, a *call) error {
 		}
 		d, ok := v.(*Dict)
 		if !ok {
-			return fmt.Errorf("%s follows **, and is no dictionary", kindOf(v))
+			return fmt.Errorf("%s follows **, and is not a dictionary", kindOf(v))
 		}
 		for _, k := range d.keys {
 			name, ok := k.(string)
 			if !ok {
-				return fmt.Errorf("%s is no name of an argument", kindOf(k))
+				return fmt.Errorf("%s is not a name of an argument", kindOf(k))
 			}
 			a.named = append(a.named, namedArg{name, d.values[k]})
 		}

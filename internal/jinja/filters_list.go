@@ -46,7 +46,7 @@ func dictSort(s *state, v any, a call) (any, error) {
 	}
 	d, ok := v.(*Dict)
 	if !ok {
-		return nil, fmt.Errorf("%s is no dictionary", kindOf(v))
+		return nil, fmt.Errorf("%s is not a dictionary", kindOf(v))
 	}
 	at := 0
 	if by == "value" {
@@ -119,7 +119,7 @@ func items(s *state, v any, a call) (any, error) {
 		list, err := s.pairs(v)
 		return list, err
 	}
-	return nil, fmt.Errorf("%s is no dictionary", kindOf(v))
+	return nil, fmt.Errorf("%s is not a dictionary", kindOf(v))
 }
 
 func first(s *state, v any, a call) (any, error) {

@@ -62,7 +62,7 @@ func (s *state) format(t string, args any) (any, error) {
 func (s *state) formatted(flags string, verb byte, v any) (string, error) {
 	for _, n := range strings.FieldsFunc(flags, func(r rune) bool { return r < '0' || r > '9' }) {
 		if wide, err := strconv.Atoi(n); err != nil || wide > widest {
-			return "", fmt.Errorf("a field is %s wide; up to %d are possible", n, widest)
+			return "", fmt.Errorf("a field is %s wide; the limit is %d", n, widest)
 		}
 	}
 	switch verb {

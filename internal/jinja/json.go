@@ -32,7 +32,7 @@ func toJSON(s *state, v any, a call) (any, error) {
 	case nil:
 	case int:
 		if n > 100 {
-			return nil, fmt.Errorf("an indent of %d; up to 100 are possible", n)
+			return nil, fmt.Errorf("an indent of %d; the limit is 100", n)
 		}
 		j.lines, j.indent, j.comma = true, strings.Repeat(" ", max(n, 0)), ","
 	case string:

@@ -363,7 +363,7 @@ func unescape(b *strings.Builder, s string) (int, error) {
 		}
 		v, err := strconv.ParseUint(s[1:1+hex], 16, 32)
 		if err != nil || v > unicode.MaxRune {
-			return 0, fmt.Errorf(`\%s is no character`, s[:1+hex])
+			return 0, fmt.Errorf(`\%s is not a character`, s[:1+hex])
 		}
 		b.WriteRune(rune(v))
 		return 1 + hex, nil

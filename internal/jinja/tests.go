@@ -76,7 +76,7 @@ func dividing(f func(n, by int) bool, args int) test {
 	return func(_ *state, v any, a call) (bool, error) {
 		n, ok := v.(int)
 		if !ok {
-			return false, fmt.Errorf("%s is no integer", kindOf(v))
+			return false, fmt.Errorf("%s is not an integer", kindOf(v))
 		}
 		if len(a.args) != args || len(a.named) > 0 {
 			return false, fmt.Errorf("%d arguments, and it takes %d", len(a.args)+len(a.named), args)

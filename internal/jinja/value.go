@@ -63,7 +63,7 @@ func hashable(key any) (any, error) {
 	case nil, int, string:
 		return k, nil
 	}
-	return nil, fmt.Errorf("%s is no key of a dictionary", kindOf(key))
+	return nil, fmt.Errorf("%s is not a key of a dictionary", kindOf(key))
 }
 
 type tuple []any

@@ -67,7 +67,7 @@ func ForISA(name string) (kernels.Set, error) {
 			return nil, fmt.Errorf("instruction set %s cannot be used on this machine: it has %s", name, strings.Join(ISAs(), ", "))
 		}
 	}
-	return nil, fmt.Errorf("there is no instruction set %q: there are %s", name, strings.Join(known, ", "))
+	return nil, fmt.Errorf("unknown instruction set %q; it must be one of %s", name, strings.Join(known, ", "))
 }
 
 // ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that

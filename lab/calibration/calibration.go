@@ -76,7 +76,7 @@ var formats = []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4
 // nil.
 func Run(ctx context.Context, phase string, open func(payload string, keep []string) (*krait.Model, error), ids []int, o krait.Evaluate, progress func(done, all int)) (c *Calibration, err error) {
 	if phase != "" && !slices.Contains(passes.Phases, phase) {
-		return nil, fmt.Errorf("phase %q; there are %s", phase, strings.Join(passes.Phases, " and "))
+		return nil, fmt.Errorf("unknown phase %q; it must be %s", phase, strings.Join(passes.Phases, " or "))
 	}
 	m, err := open("", nil)
 	if err != nil {

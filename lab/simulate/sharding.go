@@ -19,7 +19,7 @@ func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options) (strin
 	}
 	return func(g *graph.Graph, o passes.Options) (string, error) {
 		if hardware == "" {
-			return "", fmt.Errorf("strategy %s needs a profile of the hardware; there are %s, and %s after krait calibrate", passes.Auto, strings.Join(cost.Names(), ", "), cost.Local)
+			return "", fmt.Errorf("strategy %s needs a hardware profile (--hw): %s, or %s after krait calibrate", passes.Auto, strings.Join(cost.Names(), ", "), cost.Local)
 		}
 		p, err := cost.Find(hardware)
 		if err != nil || o.Ranks <= 1 {

@@ -112,7 +112,7 @@ func readable(g *graph.Graph) error {
 	case g.Stage == graph.FusedStage:
 		return errors.New("a fused graph has operations across blocks; validate it before it is fused")
 	case g.Ranks < 1 || g.Ranks > graph.MaxRanks:
-		return fmt.Errorf("%d ranks; 1 to %d are possible", g.Ranks, graph.MaxRanks)
+		return fmt.Errorf("%d ranks; the number must be from 1 to %d", g.Ranks, graph.MaxRanks)
 	}
 	for _, n := range g.Nodes {
 		for _, v := range n.Results {

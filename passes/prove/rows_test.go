@@ -37,7 +37,7 @@ var brokenRows = []struct {
 	{"a sum is split along channels", []string{second, "  %down_proj_part = reduce_scatter %down_proj : f32[t 6] shard(1: split)\n"},
 		"layers.1.h: add: operand 1 is split on b and another operand on a: only one may be: the 3 ranks would have 3 of the 9 blocks of the product; all_gather the rows first"},
 	{"rows are chosen of a share", []string{"select_rows %h_all", "select_rows %layers.1.h"},
-		"wanted: select_rows: operand 0 is split on t!, which this operation may not cut"},
+		"wanted: select_rows: operand 0 is split on t!, which this operation cannot split"},
 	{"an output is a share", []string{"output y = %wanted", "output y = %wanted\noutput z = %layers.1.norm"},
 		"output z: layers.1.norm is f32[t 6] shard(0: even); it must be whole on every rank"},
 	{"a row is computed by its rank, and by all", []string{gathered, gathered + "  %h_all = all_gather %/layers.0.h : f32[t 6]\n  %norm2 = rmsnorm %h_all @norm.weight {eps=1e-05} : f32[t 6]\n", "matmul %norm_all", "matmul %norm2"},
@@ -74,11 +74,11 @@ var brokenTogether = []struct {
 	{"one launch is given a sum twice", []string{together, "  %sumsq_part %down_raw_part %again = reduce_scatter %sumsq %down_raw %down_raw {axis=0 place=even} : f32[t] shard(0: even), f32[t 6] shard(0: even), f32[t 6] shard(0: even)\n"},
 		"layers.0.sumsq_part: reduce_scatter: layers.0.down_raw is reduced twice by the same launch; name it once"},
 	{"two sums are scattered along channels", []string{together, "  %down_raw_part %sumsq_part = reduce_scatter %down_raw %down_raw {axis=1} : f32[t 6] shard(1: split), f32[t 6] shard(1: split)\n"},
-		"layers.0.down_raw_part: reduce_scatter: operand 1, f32[t 6] partial, cannot travel with operand 0, f32[t 6] partial: one launch takes what is split in the same rows of the batch; take one each"},
+		"layers.0.down_raw_part: reduce_scatter: operand 1, f32[t 6] partial, cannot share a launch with operand 0, f32[t 6] partial: operands of one launch must be split in the same rows of the batch; use one collective each"},
 	{"what all have is scattered beside a sum", []string{"reduce_scatter %sumsq %down_raw", "reduce_scatter %norm %down_raw"},
 		"layers.0.sumsq_part: reduce_scatter: operand 0 is not a partial sum: every rank would add what it already has whole"},
 	{"parts of other tokens are gathered together", []string{"%h_all = all_gather %layers.0.h : f32[t 6]", "%other = shard %h {axis=0 place=sequence} : f32[t 6] shard(0: sequence)\n%h_all %other_all = all_gather %layers.0.h %other : f32[t 6], f32[t 6]"},
-		"h_all: all_gather: operand 1, f32[t 6] shard(0: sequence), cannot travel with operand 0, f32[t 6] shard(0: even): one launch takes what is split in the same rows of the batch; take one each"},
+		"h_all: all_gather: operand 1, f32[t 6] shard(0: sequence), cannot share a launch with operand 0, f32[t 6] shard(0: even): operands of one launch must be split in the same rows of the batch; use one collective each"},
 }
 
 const together = "  %sumsq_part %down_raw_part = reduce_scatter %sumsq %down_raw {axis=0 place=even} : f32[t] shard(0: even), f32[t 6] shard(0: even)\n"

@@ -58,7 +58,7 @@ func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
 	}
 	for raw := range values(raw) {
 		if len(*list) == maxMessages {
-			return bad("messages", "there are more than %d messages, the limit of this server", maxMessages)
+			return bad("messages", "it has more than %d messages, the limit of this server", maxMessages)
 		}
 		var item map[string]json.RawMessage
 		if json.Unmarshal(raw, &item) != nil {

@@ -107,7 +107,7 @@ func readStop(g *krait.Generate, raw json.RawMessage) *Error {
 	}
 	switch {
 	case len(g.Stop) > maxStops:
-		return bad("stop", "there are %d texts; the limit is %d", len(g.Stop), maxStops)
+		return bad("stop", "it has %d strings; the limit is %d", len(g.Stop), maxStops)
 	case slices.Contains(g.Stop, ""):
 		return bad("stop", "an empty text would end the answer before it begins")
 	}

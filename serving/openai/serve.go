@@ -112,7 +112,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 // choices makes the choices of a request, n for each prompt, with distinct seeds.
 func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 	if n := len(prompts) * p.choices; n > s.queue.Max() {
-		return nil, bad("n", "the request asks for %d texts; at most %d fit this server's queue", n, s.queue.Max())
+		return nil, bad("n", "it is %d; at most %d sequences fit this server's queue", n, s.queue.Max())
 	}
 	var list []*choice
 	for _, ids := range prompts {

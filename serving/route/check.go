@@ -46,9 +46,9 @@ func (r *Router) checks(p *pool, m *machine, first *sync.WaitGroup) {
 func (r *Router) tell(m *machine, news, gone bool, err error) {
 	switch {
 	case news && err != nil:
-		r.o.Log.Warn("machine not ready", "machine", m.name, "gone", gone, "error", err)
+		r.o.Log.Warn("server not ready", "machine", m.name, "gone", gone, "error", err)
 	case news:
-		r.o.Log.Info("machine ready", "machine", m.name)
+		r.o.Log.Info("server ready", "machine", m.name)
 	}
 }
 

@@ -164,7 +164,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		case err == nil:
 			last, from = a, h.m
 		default:
-			r.o.Log.Warn("request failed on a machine", "machine", h.m.name, "error", err)
+			r.o.Log.Warn("request failed on a server", "machine", h.m.name, "error", err)
 		}
 	}
 	switch {
@@ -307,7 +307,7 @@ func (r *Router) answered(m *machine, ok bool) {
 		m.soon()
 	}
 	if ejected {
-		r.o.Log.Warn("machine ejected after consecutive failures", "machine", m.name, "failures", r.o.EjectAfter)
+		r.o.Log.Warn("server ejected after consecutive failures", "machine", m.name, "failures", r.o.EjectAfter)
 		r.metrics.ejections.WithLabelValues(m.name).Inc()
 	}
 }
@@ -361,7 +361,7 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 		r.answered(m, false)
 	}
 	r.metrics.lost.WithLabelValues(m.name).Inc()
-	r.o.Log.Warn("connection to a machine lost during an answer", "machine", m.name, "error", why)
+	r.o.Log.Warn("connection to a server lost during an answer", "machine", m.name, "error", why)
 	e := coded(http.StatusBadGateway, "server_lost", "the connection to the server was lost during the answer")
 	if q.ctx.Err() != nil {
 		e = q.over()

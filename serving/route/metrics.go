@@ -23,14 +23,14 @@ type metrics struct {
 func newMetrics(r *Router) *metrics {
 	f := &metrics{registry: prometheus.NewRegistry()}
 	f.requests = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_requests_total",
-		Help: "Answered requests by path, status and server (machine); empty machine: answered by the router."}, []string{"path", "status", "machine"})
-	f.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "krait_route_retries_total", Help: "Requests that were retried on a second server."})
+		Help: "Answered requests by path, status and server (machine; empty: the router itself answered)."}, []string{"path", "status", "machine"})
+	f.retries = prometheus.NewCounter(prometheus.CounterOpts{Name: "krait_route_retries_total", Help: "Requests retried on a second server."})
 	f.lost = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_lost_total",
 		Help: "Streams that ended with an error because the connection to their server was lost."}, []string{"machine"})
 	f.ejections = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_ejections_total",
 		Help: "Ejections of a server after repeated failures (outlier ejection)."}, []string{"machine"})
 	f.first = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "krait_route_first_part_seconds",
-		Help: "Time from a request to the first bytes of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
+		Help: "Time from a request's arrival to the first bytes of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
 	f.registry.MustRegister(f.requests, f.retries, f.lost, f.ejections, f.first, machines{r},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return f
@@ -93,9 +93,9 @@ type machines struct{ r *Router }
 
 var (
 	labels    = []string{"machine", "role"}
-	isReady   = prometheus.NewDesc("krait_route_ready", "1 if a machine is ready for requests, else 0.", labels, nil)
-	isEjected = prometheus.NewDesc("krait_route_ejected", "1 while a machine is ejected after repeated failures, else 0.", labels, nil)
-	isRunning = prometheus.NewDesc("krait_route_running", "Active requests of a machine.", labels, nil)
+	isReady   = prometheus.NewDesc("krait_route_ready", "1 if a server is ready for requests, else 0.", labels, nil)
+	isEjected = prometheus.NewDesc("krait_route_ejected", "1 while a server is ejected after repeated failures, else 0.", labels, nil)
+	isRunning = prometheus.NewDesc("krait_route_running", "Active requests of a server.", labels, nil)
 )
 
 func (c machines) Describe(to chan<- *prometheus.Desc) {

@@ -141,7 +141,7 @@ func (q *Queue) Enter(name string, texts []Text) ([]*Ticket, error) {
 	case q.room > 0 && sum.room > q.room:
 		return nil, tooLarge("prompt and max_tokens are %d tokens in KV pages of %d; this server's KV cache has %d: ask for fewer", sum.room, q.page, q.room)
 	case len(texts) > q.Max():
-		return nil, tooLarge("the request asks for %d texts; at most %d fit this server's queue", len(texts), q.Max())
+		return nil, tooLarge("it is %d; at most %d sequences fit this server's queue", len(texts), q.Max())
 	}
 	t := q.tenant(name)
 	switch {

@@ -134,7 +134,7 @@ func readTokens(list []byte, b *Builder) error {
 		case first < 0 || first > math.MaxInt32:
 			err = fmt.Errorf("token id %d is not from 0 to %d", first, math.MaxInt32)
 		case count < 1:
-			err = fmt.Errorf("[%d, %d] is no run: it has at least one token", first, count)
+			err = fmt.Errorf("[%d, %d] is not a run: it has at least one token", first, count)
 		case count > MaxTokens-int64(b.Len()):
 			err = fmt.Errorf("input and output have more than %d tokens", MaxTokens)
 		case first+count-1 > math.MaxInt32:
@@ -177,7 +177,7 @@ func (l *tokenList) number() (int64, error) {
 	end := bytes.IndexAny(l.text, ", \t\r\n]")
 	value, err := strconv.ParseInt(string(l.text[:end]), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%.20s is no token id, and no [first, n]", l.text[:end])
+		return 0, fmt.Errorf("%.20s is not a token id, and no [first, n]", l.text[:end])
 	}
 	l.text = l.text[end:]
 	return value, nil
@@ -198,7 +198,7 @@ func (l *tokenList) pair() (pair [2]int64, err error) {
 	}
 	if l.skip(); err != nil || l.text[0] != ']' {
 		end := bytes.IndexByte(whole, ']')
-		return pair, fmt.Errorf("%.40s is no run: one is [first, n]", whole[:end+1])
+		return pair, fmt.Errorf("%.40s is not a run: one is [first, n]", whole[:end+1])
 	}
 	l.text = l.text[1:]
 	return pair, nil

@@ -220,7 +220,7 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	}
 	source := t.templates[name]
 	if source == nil {
-		return "", fmt.Errorf("there is no chat template %q; there are %s", name, strings.Join(t.Names(), ", "))
+		return "", fmt.Errorf("unknown chat template %q; it must be one of %s", name, strings.Join(t.Names(), ", "))
 	}
 	vars, size, err := t.variables(messages, &o)
 	if err != nil {

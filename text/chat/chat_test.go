@@ -36,7 +36,7 @@ func TestOpen(t *testing.T) {
 		{folder(config, `{"bos_token": "<s>", "chat_template": "x"}`, jinjaFile, "{{ bos_token }}y\n"), "<s>y", ""},
 		{folder(jinjaFile, "z"), "z", ""},
 		{folder(config, `{"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]}`), "d", ""},
-		{folder(config, `{"chat_template": [{"name": "tool_use", "template": "t"}]}`), "", `there is no chat template "default"; there are tool_use`},
+		{folder(config, `{"chat_template": [{"name": "tool_use", "template": "t"}]}`), "", `unknown chat template "default"; it must be one of tool_use`},
 		{folder(config, `{"chat_template": 7}`), "", "tokenizer_config.json: chat_template: it is neither a text nor a list"},
 		{folder(config, `{"chat_template": "{% if %}"}`), "", "tokenizer_config.json: chat_template: line 1: an expression is expected"},
 		{folder(config, `{`), "", "tokenizer_config.json: unexpected end"},
@@ -67,7 +67,7 @@ func TestRender(t *testing.T) {
 	if want := `[user|[{'text': 'b'}]|Ada][{"z": 1, "a": 2.5}]True2031>`; got != want || err != nil {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}
-	for want, o := range map[string]Options{"tools: ": {Tools: []byte("{")}, "variable x: a chan": {Variables: map[string]any{"x": make(chan int)}}, `there is no chat template "rag"`: {Template: "rag"}} {
+	for want, o := range map[string]Options{"tools: ": {Tools: []byte("{")}, "variable x: a chan": {Variables: map[string]any{"x": make(chan int)}}, `unknown chat template "rag"`: {Template: "rag"}} {
 		if _, err := tmpl.Render(hello, o); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

@@ -217,7 +217,7 @@ func TestRefused(t *testing.T) {
 		`{"pattern": "a"}`:                                         `the keyword "pattern" is not supported`,
 		`{"properties": {"a": {"allOf": []}}}`:                     `#/properties/a: the keyword "allOf"`,
 		`{"items": {"minimum": 1}}`:                                `#/items: the keyword "minimum"`,
-		`{"type": "text"}`:                                         `"text" is no type`,
+		`{"type": "text"}`:                                         `unknown type "text"`,
 		`{"type": 3}`:                                              `#/type: it must be a type`,
 		`{"type": "object", "required": ["a"]}`:                    `#/required: "a" is not in properties`,
 		`{"$ref": "#/$defs/none"}`:                                 `is not in the schema`,

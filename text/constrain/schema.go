@@ -261,7 +261,7 @@ func (c *compiler) ref(at string, r rule, v *value, depth int) error {
 		}
 	}
 	if !ok || to == nil || path != "" && path[0] != '/' {
-		return fmt.Errorf("%s/$ref: %q is not in the schema; there are # and such as #/$defs/name", at, short(ref))
+		return fmt.Errorf("%s/$ref: %q is not in the schema; it must be # or such as #/$defs/name", at, short(ref))
 	}
 	rule, err := c.schema(short(ref), to, depth+1)
 	c.callTo(r.start, r.end, rule)
@@ -274,7 +274,7 @@ func (c *compiler) anyOf(at string, r rule, v *value, depth int) error {
 		return err
 	}
 	if len(list) > maxAlternatives {
-		return fmt.Errorf("%s/anyOf: it has %d schemas; %d are possible", at, len(list), maxAlternatives)
+		return fmt.Errorf("%s/anyOf: it has %d schemas; the limit is %d", at, len(list), maxAlternatives)
 	}
 	for i, raw := range list {
 		rule, err := c.schema(fmt.Sprintf("%s/anyOf/%d", at, i), &value{raw: raw}, depth+1)
@@ -379,7 +379,7 @@ func typesOf(at string, v *value) ([]string, error) {
 	}
 	for _, name := range list {
 		if !slices.Contains(kinds, name) {
-			return nil, fmt.Errorf("%s/type: %q is no type; there are %s", at, short(name), strings.Join(kinds, ", "))
+			return nil, fmt.Errorf("%s/type: unknown type %q; it must be one of %s", at, short(name), strings.Join(kinds, ", "))
 		}
 	}
 	return list, nil
@@ -486,7 +486,7 @@ func (c *compiler) object(at string, r rule, v *value, depth int) error {
 			return fmt.Errorf("%s/properties: it must be an object of schemas, each name once%s", at, because(err))
 		}
 		if properties = p; len(p.members) > maxAlternatives {
-			return fmt.Errorf("%s/properties: there are %d; %d are possible", at, len(p.members), maxAlternatives)
+			return fmt.Errorf("%s/properties: it has %d; the limit is %d", at, len(p.members), maxAlternatives)
 		}
 	}
 	var required []string

@@ -80,9 +80,9 @@ func (cfg *Config) check(vocab int) error {
 	case !finite(math.Abs(cfg.FrequencyPenalty)):
 		return fmt.Errorf("frequency penalty is %v; it must be a number, where 0 is off", cfg.FrequencyPenalty)
 	case cfg.TopLogProbs < 0 || cfg.TopLogProbs > vocab:
-		return fmt.Errorf("log-probabilities of the %d most probable tokens are asked for; it must be 0 (none) to %d (all)", cfg.TopLogProbs, vocab)
+		return fmt.Errorf("%d log-probabilities per token; the number must be from 0 to %d", cfg.TopLogProbs, vocab)
 	case cfg.TopLogProbs > 0 && !cfg.LogProbs:
-		return fmt.Errorf("log-probabilities of the %d most probable tokens are asked for, and not that of the token chosen: ask for both", cfg.TopLogProbs)
+		return fmt.Errorf("%d log-probabilities per token without that of the chosen token: set LogProbs too", cfg.TopLogProbs)
 	}
 	return cfg.checkBias(vocab)
 }

@@ -25,11 +25,11 @@ func Ask(c net.Conn) error {
 	h, err := wire.NewReader(c, 0).Next()
 	switch {
 	case errors.Is(err, wire.ErrCorrupt):
-		return fmt.Errorf("it is no prefill server: %w", err)
+		return fmt.Errorf("it is not a prefill server: %w", err)
 	case err != nil:
 		return fmt.Errorf("it does not answer: %w", err)
 	case h.Kind != Answer:
-		return fmt.Errorf("it answers by a message of kind %d: it is no prefill server of this version", h.Kind)
+		return fmt.Errorf("it answers by a message of kind %d: it is not a prefill server of this version", h.Kind)
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (r *reader) header() (*header, error) {
 		begins = string(first[:len(magic)])
 	}
 	if r.err == nil && begins != magic && begins != magicCodec && begins != magicSalt {
-		return nil, errors.New("it is no state that Krait saved, or a later version saved it")
+		return nil, errors.New("it is not a state that Krait saved, or a later version saved it")
 	}
 	n := 0
 	if r.err == nil {
@@ -209,7 +209,7 @@ func (r *reader) header() (*header, error) {
 // check checks a header. The engine checks the sizes of parts.
 func (h *header) check() error {
 	if h.Tokens < 0 || h.Tokens > MaxTokens || h.IDs != 0 && h.IDs != h.Tokens {
-		return fmt.Errorf("its header has %d ids of a sequence of %d tokens; at most %d are possible", h.IDs, h.Tokens, MaxTokens)
+		return fmt.Errorf("its header has %d ids of a sequence of %d tokens; the limit is %d", h.IDs, h.Tokens, MaxTokens)
 	}
 	at := -1
 	parts := slices.Clone(h.States)

@@ -109,7 +109,7 @@ func TestLies(t *testing.T) {
 	for text, want := range map[string]string{
 		origin + `"salt": "YW5u", "tokens": 0}`:                                           "it is damaged", // a reader without salts would take it
 		origin + `"tokens": -1}`:                                                          "of a sequence of -1 tokens",
-		origin + `"tokens": 1000000000000}`:                                               "at most 16777216 are possible",
+		origin + `"tokens": 1000000000000}`:                                               "the limit is 16777216",
 		origin + `"tokens": 3, "ids": 2}`:                                                 "2 ids of a sequence of 3 tokens",
 		origin + `"tokens": 3, "rows": [{"from": 2, "to": 1}]}`:                           "KV cache of tokens 2 to 1",
 		origin + `"tokens": 3, "rows": [{"from": 0, "to": 4}]}`:                           "KV cache of tokens 0 to 4",
