@@ -167,8 +167,8 @@ func (p *panics) Prefill(context.Context, *session.Session, string, []int, func(
 func (p *panics) Strict() bool { return false }
 func (p *panics) Down() bool   { return false }
 
-// TestPrefillPanics: a Prefiller that panics, as a nil pointer does, is an error that names its type,
-// and the model goes on.
+// TestPrefillPanics: a Prefiller that panics, as a nil pointer does, is an error that names its
+// type, and the model goes on.
 func TestPrefillPanics(t *testing.T) {
 	m := embeddedModel(t, Options{Slots: 1})
 	for want, p := range map[string]*panics{

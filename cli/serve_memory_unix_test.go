@@ -21,7 +21,7 @@ func TestServeMemory(t *testing.T) {
 		{"--memory much", `"much" is not a number of bytes`},
 		{"prefill --memory 1GiB", "unknown flag: --memory"},
 		{"--max-queue-tokens -1", "must be at least 1, or 0"},
-		{jamba + " --memory 16MiB --max-queue-tokens 40000", "--max-queue-tokens 40000 is more than memory holds"},
+		{jamba + " --memory 16MiB --max-queue-tokens 40000", "--max-queue-tokens 40000 does not fit into memory"},
 		{jamba + " --memory 16MiB --context 5000", "a context of 5000 tokens in each of 8 slots takes 320 pages"},
 		{jamba + " --memory 16MiB --slots 500", "500 slots"},
 	} {

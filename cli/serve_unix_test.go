@@ -122,7 +122,7 @@ func TestServe(t *testing.T) {
 		{[]string{"--prefill", plain, "--token-file", file("token"), "-m", "../testdata/golden/mamba-a"}, `the model is "tiny-mamba"`},
 		{[]string{"--prefill", plain, "--prefill-transport", "pigeon"}, `"pigeon"`},
 		{[]string{"--token-file", file("token")}, "--token-file needs --prefill"},
-		{[]string{"--prefill", plain, "--tls-cert", file("client.pem")}, "belong together"},
+		{[]string{"--prefill", plain, "--tls-cert", file("client.pem")}, "need each other"},
 		{append([]string{"--prefill", secured, "--prefill-only"}, "--tls-ca", file("ca.pem"), "--token-file", file("token")), "certificate"},
 		{[]string{"--prefill", secured, "--prefill-only", "--tls", "--token-file", file("token")}, "certificate"},
 	} {

@@ -80,13 +80,13 @@ func exchanged(codec, summands string) string {
 func TestCheckRefusesCodecs(t *testing.T) {
 	text := exchanged("int8/32", "f32")
 	for want, text := range map[string]string{
-		"c: quantize: operand 0 is f16; int8/32 encodes f32":                                             exchanged("int8/32", "f16"),
-		"c: quantize: operand 0 is bf16; e4m3/64 encodes f32":                                            exchanged("e4m3/64", "bf16"),
-		"y: dequantize: attribute to is f16; int8/32 decodes to f32 only":                                strings.Replace(text, "dequantize %a : f32", "dequantize %a {to=f16} : f16", 1),
-		"r: reduce_scatter: operand 0 (q) is int8/32[t 40] partial, and the graph has one rank":          strings.Replace(text, "ranks=2", "ranks=1", 1),
+		"c: quantize: operand 0 is f16; int8/32 encodes f32":                                               exchanged("int8/32", "f16"),
+		"c: quantize: operand 0 is bf16; e4m3/64 encodes f32":                                              exchanged("e4m3/64", "bf16"),
+		"y: dequantize: attribute to is f16; int8/32 decodes to f32 only":                                  strings.Replace(text, "dequantize %a : f32", "dequantize %a {to=f16} : f16", 1),
+		"r: reduce_scatter: operand 0 (q) is int8/32[t 40] partial, and the graph has one rank":            strings.Replace(text, "ranks=2", "ranks=1", 1),
 		"r: reduce_scatter: q is int8/32[t 40] partial; codes are decoded and added in f32: write acc=f32": strings.Replace(text, "acc=f32 ", "", 1),
-		"output y: a is int8/32[t 40]; dequantize it first":                                              strings.Replace(text, "y = %y", "y = %a", 1),
-		"x: input: is int8/32[t 40]; only quantize encodes":                                              "graph \"g\" stage=model ranks=1\ninput %x : int8/32[t 40]\n",
+		"output y: a is int8/32[t 40]; dequantize it first":                                                strings.Replace(text, "y = %y", "y = %a", 1),
+		"x: input: is int8/32[t 40]; only quantize encodes":                                                "graph \"g\" stage=model ranks=1\ninput %x : int8/32[t 40]\n",
 	} {
 		g, err := Parse(text)
 		if err != nil {

@@ -462,7 +462,7 @@ func TestParseKeeps(t *testing.T) {
 		"ranks 2\na : f32[t 4]\n":                 "not kept per sequence",
 		"ranks 2\na : f32[s t]\n":                 "may be symbols",
 		"ranks 2\na : q8[s 64]\n":                 "in blocks",
-		"ranks 2\na b : f32[s 4]\n":               "no name",
+		"ranks 2\na b : f32[s 4]\n":               "not a name",
 		"ranks 2\na : f32[s 4] partial\n":         "not kept per sequence",
 		"ranks 2\na : f32[s 4] shard(0: even)\n":  "not kept per sequence",
 		"ranks 2\na : f32[s 4] shard(7: split)\n": "axis 7",

@@ -179,7 +179,7 @@ func notFinite(t *testing.T, quantize string, d exec.Device) {
 	firstChoices(t, open(1), 5)
 	s := sequence(t, open(float32(math.Inf(1))))
 	_, err := s.Step(context.Background(), 1, 2, 3)
-	if err == nil || !strings.HasPrefix(err.Error(), "layers.1.mixer.out_proj") || !strings.Contains(err.Error(), "is not finite after travelling") {
+	if err == nil || !strings.HasPrefix(err.Error(), "layers.1.mixer.out_proj") || !strings.Contains(err.Error(), "is not finite after being sent") {
 		t.Errorf("%s: %v", quantize, err)
 	}
 }

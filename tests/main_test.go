@@ -122,8 +122,8 @@ func weights(t *testing.T, dir string) krait.Weights {
 	return c.Tensor
 }
 
-// shallow is a folder like a golden's, of so many of its layers: every kernel runs, and fewer times. With
-// KRAIT_TEST_ALL it is the golden's.
+// shallow is a folder like a golden's, of so many of its layers: every kernel runs, and fewer
+// times. With KRAIT_TEST_ALL it is the golden's.
 func shallow(t *testing.T, golden string, layers int) (dir string) {
 	t.Helper()
 	from, err := filepath.Abs("../testdata/golden/" + golden)

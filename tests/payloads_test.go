@@ -224,9 +224,9 @@ output y = %y
 	}
 }
 
-// TestCheckPayloadsRefuses: where nothing travels as fp16, there is nothing to check.
+// TestCheckPayloadsRefuses: without a payload in fp16 or a codec there is nothing to check.
 func TestCheckPayloadsRefuses(t *testing.T) {
-	const want = "nothing travels as fp16"
+	const want = "no payload is fp16 or a codec"
 	for _, s := range []krait.Sharding{{}, {Ranks: 2}, {Ranks: 2, Payload: "bf16"}, {Ranks: 2, Payload: "out_proj=none"}} {
 		s.CheckPayloads = true
 		if _, err := krait.Embedded(krait.Options{Sharding: s}); err == nil || !strings.HasPrefix(err.Error(), want) {

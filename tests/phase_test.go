@@ -56,7 +56,7 @@ func TestPhases(t *testing.T) {
 	if got := greedy(t, tokens, ids, prefillBy(t, tokens, prefill.Options{Server: s, Strict: true})); !slices.Equal(got.IDs, want) {
 		t.Errorf("%v, want %v", got.IDs, want)
 	}
-	if _, err := krait.Open(dir, krait.Options{Sharding: krait.Sharding{Ranks: 2, Payload: quantize}}); err == nil || !strings.Contains(err.Error(), "here prompts and tokens go through the same steps") {
+	if _, err := krait.Open(dir, krait.Options{Sharding: krait.Sharding{Ranks: 2, Payload: quantize}}); err == nil || !strings.Contains(err.Error(), "differs by phase, but this process runs prefill and decode") {
 		t.Error(err)
 	}
 }
@@ -104,7 +104,7 @@ func TestCalibrateIn(t *testing.T) {
 			t.Errorf("int4 costs %g and %g", trial.Loss, other.Loss)
 		}
 	}
-	if _, err := calibration.Run(t.Context(), "verify", open, ids, windows, nil); err == nil || !strings.Contains(err.Error(), "there are prefill and decode") {
+	if _, err := calibration.Run(t.Context(), "verify", open, ids, windows, nil); err == nil || !strings.Contains(err.Error(), "it must be prefill or decode") {
 		t.Error(err)
 	}
 	if _, err := calibration.Run(t.Context(), "decode", open, ids[:3], windows, nil); err == nil || !strings.Contains(err.Error(), "at least 4 are needed") {

@@ -119,8 +119,8 @@ func hoistedByTokens(t *testing.T, ranks int) []krait.Sharding {
 // inPieces are of how many tokens; 0: whole.
 var inPieces = []int{0, 3, 1}
 
-// compareSharded runs the batches with the first sharding, whole, and wants its bits of each other and
-// in each pieces; with KRAIT_TEST_ALL of every two.
+// compareSharded runs the batches with the first sharding, whole, and wants its bits of each other
+// and in each pieces; with KRAIT_TEST_ALL of every two.
 func compareSharded(t *testing.T, dir string, shardings []krait.Sharding, pieces []int, steps [][]int, device func() exec.Device) {
 	var want [][]float32
 	var states []*krait.Snapshot

@@ -106,7 +106,7 @@ func TestWriteErrors(t *testing.T) {
 		`element 0 of a list of lists`:    {metadata: []Pair{{"a", []any{true}}}},
 		`two tensors are named "t"`:       {tensors: []Tensor{{Name: "t"}, {Name: "t"}}},
 		`5 axes; ggml has 4`:              {tensors: []Tensor{{Name: "t", Shape: []int{1, 1, 1, 1, 1}}}},
-		`no multiple of 32`:               {tensors: []Tensor{{Name: "t", Type: Q8_0, Shape: []int{33}}}},
+		`is not a multiple of 32`:         {tensors: []Tensor{{Name: "t", Type: Q8_0, Shape: []int{33}}}},
 		`unknown tensor type 99`:          {tensors: []Tensor{{Name: "t", Type: 99}}},
 		`needs 8 bytes, its data has 0`:   {tensors: []Tensor{{Name: "t", Shape: []int{2}}}},
 	} {

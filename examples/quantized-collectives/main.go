@@ -198,9 +198,9 @@ func (r *row) write(b *strings.Builder, site, format, quantize string) error {
 	return nil
 }
 
-// synthetic writes the table of a head of 50,000 tokens in groups of 5 with close logits: the rows of
-// a group differ by a hundredth. Its input is the sum of the ranks' partial sums, rounded before and
-// after the sum.
+// synthetic writes the table of a head of 50,000 tokens in groups of 5 with close logits: the rows
+// of a group differ by a hundredth. Its input is the sum of the ranks' partial sums, rounded before
+// and after the sum.
 func synthetic(b *strings.Builder, vectors, ranks int) {
 	const vocabulary, width, close = 50_000, 64, 0.01
 	rng := rand.New(rand.NewPCG(50_000, 20))

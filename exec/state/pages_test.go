@@ -76,8 +76,8 @@ func TestLimitPages(t *testing.T) {
 	}
 }
 
-// TestSplitPages: of a KV cache that is split, either part has the pages with its tokens alone: where
-// the cut is in a page both have that.
+// TestSplitPages: of a KV cache that is split, either part has the pages with its tokens alone:
+// where the cut is in a page both have that.
 func TestSplitPages(t *testing.T) {
 	for at, free := range map[int]int{4: 1, 5: 1, 7: 1, 8: 2, 0: 0, 12: 3} { // pages only of the tokens before
 		e := attendsEngine(t, exec.Options{Slots: 1, PageTokens: 4})

@@ -18,8 +18,8 @@ func Cases(t testing.TB, levels ...int) (cases [][]int) {
 	return product(levels)
 }
 
-// Each is Cases where the levels of some factors, as models, come first and are each in some case, and
-// need not occur with every other option; every two options of the others do.
+// Each is Cases where the levels of some factors, as models, come first and are each in some case,
+// and need not occur with every other option; every two options of the others do.
 func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
 	if !goldens.All() {
 		return spread(t.Name(), each, levels...)

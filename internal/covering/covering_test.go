@@ -46,8 +46,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// TestSpread: every level of the first factors is in a case, and every pair of the others, in no more
-// cases than that takes.
+// TestSpread: every level of the first factors is in a case, and every pair of the others, in no
+// more cases than that takes.
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		each, levels []int

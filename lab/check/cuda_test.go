@@ -19,8 +19,8 @@ var cudaTolerances = map[string]float64{"zamba2": 4e-4}
 // TestCUDA: every golden checkpoint passes on simulated GPUs, on 1, 2 or 4 ranks that share one or
 // have one each; on one rank in chunks, too. The long prompts, which take the kernels of more than
 // 32 rows, run for three of them, the short one for the others. All tokens that follow, and the
-// states after them, are for some goldens. With KRAIT_TEST_ALL each golden is on 1, 2 and 4, with all
-// of this.
+// states after them, are for some goldens. With KRAIT_TEST_ALL each golden is on 1, 2 and 4, with
+// all of this.
 func TestCUDA(t *testing.T) {
 	cases := covering.Pairs(t.Name(), 3, 2, 2, 2)
 	for i, dir := range goldens.Folders(t, "../..") {

@@ -33,9 +33,9 @@ func hasValue(t *testing.T, dir string, names ...string) bool {
 }
 
 // TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, within the tolerance of one
-// rank, with the same greedy tokens: on one rank in all ways of running it, on others in one besides
-// the batch. All tokens that follow, and the states after them, are for the first strategy. With
-// KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
+// rank, with the same greedy tokens: on one rank in all ways of running it, on others in one
+// besides the batch. All tokens that follow, and the states after them, are for the first strategy.
+// With KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
 func TestRanks(t *testing.T) {
 	for _, c := range combinations(t) {
 		t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(c.dir), c.ranks, c.strategy), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestUnfused(t *testing.T) {
 		c := cases[i%len(cases)]
 		sharding := krait.Sharding{Ranks: 1 + c[0], Scan: "unfused", Overlap: c[1] == 1}
 		if !hasValue(t, dir, "dt_proj") {
-			if _, err := Run(context.Background(), dir, Options{Sharding: sharding}, func(Line) {}); err == nil || !strings.Contains(err.Error(), "there is no selective_scan") {
+			if _, err := Run(context.Background(), dir, Options{Sharding: sharding}, func(Line) {}); err == nil || !strings.Contains(err.Error(), "the graph has no selective_scan") {
 				t.Errorf("%s: %v", dir, err)
 			}
 			continue
@@ -160,8 +160,9 @@ type combination struct {
 	alone    bool // sequences one after another, and not in chunks
 }
 
-// combinations are those of TestRanks: every golden on one rank, and with each other number of ranks
-// and each chunk size, by the strategy that came up least with that number, and then with the golden.
+// combinations are those of TestRanks: every golden on one rank, and with each other number of
+// ranks and each chunk size, by the strategy that came up least with that number, and then with the
+// golden.
 func combinations(t *testing.T) (list []combination) {
 	dirs, counts, chunks := goldens.Folders(t, "../.."), []int{2, 3, 4, 8}, []int{1, 3, 16}
 	if goldens.All() {

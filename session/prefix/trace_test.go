@@ -108,7 +108,7 @@ func TestBadTraces(t *testing.T) {
 		`{"at":2,"input":["]"],"output":[2]}`:                      "line 2: ",
 		`{"at":2,"input":[-1],"output":[2]}`:                       "element 0: token id -1",
 		`{"at":2,"input":[1],"output":[3,2147483648]}`:             `"output": element 1: token id 2147483648`,
-		`{"at":2,"input":[99999999999999999999],"output":[2]}`:     "no token id",
+		`{"at":2,"input":[99999999999999999999],"output":[2]}`:     "is not a token id",
 		`{"at":2,"input":[1.5],"output":[2]}`:                      "1.5 is not a token id",
 		`{"at":2,"input":[1e3],"output":[2]}`:                      "1e3 is not a token id",
 		`{"at":2,"input":["a"],"output":[2]}`:                      "is not a token id",

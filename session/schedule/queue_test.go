@@ -341,7 +341,7 @@ func TestLimits(t *testing.T) {
 		"at most 0 tokens per step; with 1 slots there must be at least 1":                                                      {Slots: 1},
 		"logits of at most 3 prompt tokens per step; there must be at least 4, the grain":                                       {Slots: 1, Tokens: 5, Grain: 4, Rows: 3},
 		"room for 10 tokens in pages of 4": {Slots: 1, Tokens: 5, Room: 10, Page: 4},
-		"there must be at least 1 slot":             {Tokens: 5},
+		"there must be at least 1 slot":    {Tokens: 5},
 		"no limit may be negative":         {Slots: 1, Tokens: 5, Room: -1},
 	} {
 		if _, err := New(nil, l, nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -136,7 +136,7 @@ func TestLies(t *testing.T) {
 	if _, err := statefile.Read(bytes.NewReader(long), here); err == nil {
 		t.Error("a header of 2 GiB is read")
 	}
-	if _, err := statefile.Read(strings.NewReader("{\"tensors\": 1234}"), here); err == nil || !strings.Contains(err.Error(), "no state that Krait saved") {
+	if _, err := statefile.Read(strings.NewReader("{\"tensors\": 1234}"), here); err == nil || !strings.Contains(err.Error(), "not a state that Krait saved") {
 		t.Error(err)
 	}
 }
