@@ -122,7 +122,7 @@ func weights(t *testing.T, dir string) krait.Weights {
 	return c.Tensor
 }
 
-// shallow is a folder like a golden's, of so many of its layers: every kernel runs, and fewer
+// shallow is a folder like a golden's, of n of its layers: every kernel runs, and fewer
 // times. With KRAIT_TEST_ALL it is the golden's.
 func shallow(t *testing.T, golden string, layers int) (dir string) {
 	t.Helper()
