@@ -331,9 +331,9 @@ func (g *generator) prefill(ctx context.Context, prompt []int) (schedule.Beginni
 func (g *generator) askPrefiller(ctx context.Context, prompt []int, progress func(int)) (state schedule.Beginning, r session.RemotePrefill, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			state, r, err = nil, session.RemotePrefill{}, fmt.Errorf("Prefill panics, a %T: %v", g.o.Prefill, p)
+			state, r, err = nil, session.RemotePrefill{}, fmt.Errorf("the prefiller, a %T, panics: %v", g.o.Prefill, p)
 			if v := reflect.ValueOf(g.o.Prefill); v.Kind() == reflect.Pointer && v.IsNil() {
-				err = fmt.Errorf("Prefill is a nil %T, which panics: %v", g.o.Prefill, p)
+				err = fmt.Errorf("the prefiller is a nil %T, which panics: %v", g.o.Prefill, p)
 			}
 		}
 	}()

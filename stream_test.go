@@ -172,8 +172,8 @@ func (p *panics) Down() bool   { return false }
 func TestPrefillPanics(t *testing.T) {
 	m := embeddedModel(t, Options{Slots: 1})
 	for want, p := range map[string]*panics{
-		"Prefill is a nil *krait.panics, which panics: runtime error": nil,
-		"Prefill panics, a *krait.panics: of itself":                  {"of itself"},
+		"the prefiller is a nil *krait.panics, which panics: runtime error": nil,
+		"the prefiller, a *krait.panics, panics: of itself":                 {"of itself"},
 	} {
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		for _, err := range m.Stream(ctx, "In the beginning", Generate{MaxTokens: 2, Prefill: p}) {

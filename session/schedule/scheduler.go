@@ -265,7 +265,7 @@ func (s *Scheduler) fetch(r *request) {
 	defer s.live.Done()
 	s.mu.Unlock()
 	var from Beginning
-	err := errors.New("Fetch did not return")
+	err := errors.New("the request's Fetch did not return")
 	defer func() { // also if it panics: the reader waits for the request's end
 		s.mu.Lock()
 		defer s.mu.Unlock()
