@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"log"
+	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 )
@@ -24,7 +25,11 @@ func Example() {
 	fmt.Println(f.Names(), t.DType, t.Shape, values, ok, err)
 
 	_, err = safetensors.Parse("cut.safetensors", file.Bytes()[:file.Len()-1])
-	fmt.Println(err)
-	// Output: [w] F32 [2] [1 -2] true <nil> cut.safetensors: tensor "w": data_offsets [0, 8] reach
-	// beyond the 7 bytes of data: the file is truncated; download it again
+	what, todo, _ := strings.Cut(err.Error(), " of data: ")
+	fmt.Println(what)
+	fmt.Println(todo)
+	// Output:
+	// [w] F32 [2] [1 -2] true <nil>
+	// cut.safetensors: tensor "w": data_offsets [0, 8] reach beyond the 7 bytes
+	// the file is truncated; download it again
 }
