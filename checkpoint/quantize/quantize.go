@@ -54,9 +54,9 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 		return nil, err
 	}
 	defer out.End()
-	w := &writer{total: made.After, tell: progress}
+	w := folder.NewWriter(made.After, progress)
 	for _, tensors := range list {
-		err := out.Shard(namesOf(tensors), func(file *os.File) error { return w.write(ctx, file, tensors) })
+		err := out.Shard(namesOf(tensors), func(file *os.File) error { return write(ctx, w, file, tensors) })
 		if err != nil {
 			return nil, err
 		}

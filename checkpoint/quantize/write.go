@@ -4,37 +4,19 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
-	"sync"
+	"iter"
 
 	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/internal/files"
 )
-
-// writer makes files of tensors.
-type writer struct {
-	total int64
-	tell  func(done, total int64)
-
-	mu   sync.Mutex
-	done int64
-	err  error // the first
-}
 
 // chunkBytes is about what is written at a time.
 const chunkBytes = 1 << 20
 
-// chunk is rows of a tensor, or bytes of one that stays as it is, on their way to a file.
-type chunk struct {
-	t      *tensor
-	lo, hi int
-	at     int64 // in the file
-}
-
-// write writes a file; f is empty.
-func (w *writer) write(ctx context.Context, f io.WriterAt, tensors []tensor) error {
+// write writes a file of tensors; f is empty.
+func write(ctx context.Context, w *folder.Writer, f io.WriterAt, tensors []tensor) error {
 	var list []safetensors.Tensor
 	metadata := map[string]string{"format": "pt"}
 	for _, t := range tensors {
@@ -47,35 +29,28 @@ func (w *writer) write(ctx context.Context, f io.WriterAt, tensors []tensor) err
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(header, 0); err != nil {
-		return err
-	}
-	jobs := make(chan chunk)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
-			for c := range jobs {
-				w.fail(files.Guard(func() error { return w.chunk(f, c) }))
-			}
-		})
-	}
-	w.send(ctx, jobs, tensors, begins)
-	wg.Wait()
-	return w.err
+	return w.Write(ctx, f, header, pieces(tensors, begins))
 }
 
-// send gives out the chunks of all tensors, until something fails.
-func (w *writer) send(ctx context.Context, jobs chan<- chunk, tensors []tensor, begins []int64) {
-	defer close(jobs)
-	for i := range tensors {
-		t := &tensors[i]
-		n, line := t.lines()
-		step := max(1, chunkBytes/max(1, line))
-		for lo := 0; lo < n; lo += step {
-			if w.fail(ctx.Err()) {
-				return
+// pieces are rows of tensors, or bytes of those that stay as they are.
+func pieces(tensors []tensor, begins []int64) iter.Seq[folder.Piece] {
+	return func(yield func(folder.Piece) bool) {
+		for i := range tensors {
+			t := &tensors[i]
+			n, line := t.lines()
+			step := max(1, chunkBytes/max(1, line))
+			for lo := 0; lo < n; lo += step {
+				make := func(write func([]byte) error) error {
+					data, err := t.rows(lo, min(lo+step, n))
+					if err != nil {
+						return err
+					}
+					return write(data)
+				}
+				if !yield(folder.Piece{At: begins[i] + int64(lo)*int64(line), Make: make}) {
+					return
+				}
 			}
-			jobs <- chunk{t, lo, min(lo+step, n), begins[i] + int64(lo)*int64(line)}
 		}
 	}
 }
@@ -89,44 +64,17 @@ func (t *tensor) lines() (n, bytes int) {
 	return int(t.size()) / max(1, bytes), bytes
 }
 
-// fail keeps the first error, and says whether there is one.
-func (w *writer) fail(err error) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
+// rows are rows of a tensor in blocks, or its bytes as they were.
+func (t *tensor) rows(lo, hi int) ([]byte, error) {
+	if t.note == "" {
+		return t.Data[lo:hi], nil
 	}
-	return w.err != nil
-}
-
-// chunk makes and writes a chunk.
-func (w *writer) chunk(f io.WriterAt, c chunk) error {
-	data, err := c.bytes()
-	if err != nil {
-		return err
-	}
-	if _, err := f.WriteAt(data, c.at); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.done += int64(len(data)); w.tell != nil {
-		w.tell(w.done, w.total)
-	}
-	return nil
-}
-
-// bytes are rows in blocks, or as they were.
-func (c *chunk) bytes() ([]byte, error) {
-	if c.t.note == "" {
-		return c.t.Data[c.lo:c.hi], nil
-	}
-	a := c.t.from
+	a := t.from
 	cols := a.Shape[len(a.Shape)-1]
 	line := cols * a.DType.Bytes()
-	rows := graph.Array{DType: a.DType, Shape: []int{c.hi - c.lo, cols}, Data: a.Data[c.lo*line : c.hi*line]}
-	if rows.From = a.From; c.lo > 0 {
-		rows.From += fmt.Sprintf(", from row %d on", c.lo)
+	rows := graph.Array{DType: a.DType, Shape: []int{hi - lo, cols}, Data: a.Data[lo*line : hi*line]}
+	if rows.From = a.From; lo > 0 {
+		rows.From += fmt.Sprintf(", from row %d on", lo)
 	}
 	out, err := rows.Convert(graph.Q8)
 	return out.Data, err

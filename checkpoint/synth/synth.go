@@ -63,7 +63,7 @@ func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 		return nil, err
 	}
 	defer f.End()
-	w := &writer{dtype: o.format(), seed: o.Seed, total: made.Bytes, tell: o.Progress}
+	w := &writer{folder.NewWriter(made.Bytes, o.Progress), o.format(), o.Seed}
 	for _, s := range shards(tensors, o.format(), o.shard) {
 		if err := f.Shard(namesOf(s), func(file *os.File) error { return w.write(ctx, file, s) }); err != nil {
 			return nil, err

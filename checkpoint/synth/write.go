@@ -6,11 +6,12 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"iter"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"sync"
 
+	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/x448/float16"
@@ -47,25 +48,21 @@ func namesOf(tensors []tensor) []string {
 
 // writer makes files of tensors.
 type writer struct {
+	*folder.Writer
 	dtype graph.DType
 	seed  uint64
-	total int64
-	tell  func(done, total int64)
-
-	mu   sync.Mutex
-	done int64
-	err  error // the first
 }
 
 // chunkElems is how many numbers are made at a time, each chunk from a seed of its
 // own: which goroutine makes it does not matter.
 const chunkElems = 1 << 20
 
-// chunk is a piece of a tensor on its way to a file.
-type chunk struct {
-	t      *tensor
-	number int
-	at     int64 // in the file
+// chunks are memory to make chunks in.
+var chunks = sync.Pool{New: func() any { return &buffers{make([]float32, chunkElems), make([]byte, 0, 4*chunkElems)} }}
+
+type buffers struct {
+	numbers []float32
+	data    []byte
 }
 
 // write writes a file of tensors; f is empty.
@@ -78,71 +75,40 @@ func (w *writer) write(ctx context.Context, f io.WriterAt, tensors []tensor) err
 	if err != nil {
 		return err
 	}
-	if _, err := f.WriteAt(header, 0); err != nil {
-		return err
-	}
-	jobs := make(chan chunk)
-	var wg sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		wg.Go(func() { w.work(f, jobs) })
-	}
-	w.send(ctx, jobs, tensors, begins)
-	wg.Wait()
-	return w.err
+	return w.Write(ctx, f, header, w.pieces(tensors, begins))
 }
 
-// send gives out the chunks of all tensors, until something fails.
-func (w *writer) send(ctx context.Context, jobs chan<- chunk, tensors []tensor, begins []int64) {
-	defer close(jobs)
-	for i := range tensors {
-		t := &tensors[i]
-		for n := 0; int64(n)*chunkElems < t.elems(); n++ {
-			if w.fail(ctx.Err()) {
-				return
+// pieces are chunks of all tensors.
+func (w *writer) pieces(tensors []tensor, begins []int64) iter.Seq[folder.Piece] {
+	return func(yield func(folder.Piece) bool) {
+		for i := range tensors {
+			t := &tensors[i]
+			for n := 0; int64(n)*chunkElems < t.elems(); n++ {
+				at := begins[i] + int64(n)*chunkElems*int64(w.dtype.Bytes())
+				if !yield(folder.Piece{At: at, Make: func(write func([]byte) error) error { return w.chunk(t, n, write) }}) {
+					return
+				}
 			}
-			jobs <- chunk{t, n, begins[i] + int64(n)*chunkElems*int64(w.dtype.Bytes())}
 		}
 	}
 }
 
-// fail keeps the first error, and says whether there is one.
-func (w *writer) fail(err error) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	return w.err != nil
+// chunk makes chunk n of a tensor.
+func (w *writer) chunk(t *tensor, n int, write func([]byte) error) error {
+	b := chunks.Get().(*buffers)
+	defer chunks.Put(b)
+	first := int64(n) * chunkElems
+	part := b.numbers[:min(chunkElems, t.elems()-first)]
+	t.fill(w.random(t, n), part, t, first)
+	b.data = encode(b.data[:0], w.dtype, part)
+	return write(b.data)
 }
 
-// work makes and writes chunks.
-func (w *writer) work(f io.WriterAt, jobs <-chan chunk) {
-	numbers, data := make([]float32, chunkElems), make([]byte, 0, 4*chunkElems)
-	for c := range jobs {
-		first := int64(c.number) * chunkElems
-		part := numbers[:min(chunkElems, c.t.elems()-first)]
-		c.t.fill(w.random(&c), part, c.t, first)
-		data = encode(data[:0], w.dtype, part)
-		_, err := f.WriteAt(data, c.at)
-		if !w.fail(err) {
-			w.progress(int64(len(data)))
-		}
-	}
-}
-
-// random is the chunk's source of numbers.
-func (w *writer) random(c *chunk) *rand.Rand {
+// random is the source of numbers of chunk n of a tensor.
+func (w *writer) random(t *tensor, n int) *rand.Rand {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s", c.number, c.t.name)
+	fmt.Fprintf(h, "%d %s", n, t.name)
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
-}
-
-func (w *writer) progress(n int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.done += n; w.tell != nil {
-		w.tell(w.done, w.total)
-	}
 }
 
 // encode appends numbers, rounded to nearest even.
