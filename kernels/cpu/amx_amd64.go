@@ -2,12 +2,14 @@
 
 package cpu
 
-// amxLargest is the bits of the largest absolute value of x[:k]; any NaN is larger than all numbers.
+// amxLargest is the bits of the largest absolute value of x[:k]; any NaN is larger than all
+// numbers.
 //
 //go:noescape
 func amxLargest(x *float32, k int) uint32
 
-// amxTiles copies 32 rows of weights, or fewer: of each 32 of the k elements those of all rows, and zeros behind the last.
+// amxTiles copies 32 rows of weights, or fewer: of each 32 of the k elements those of all rows, and
+// zeros behind the last.
 //
 //go:noescape
 func amxTiles(w *uint16, ws int, k int, rows int, to *byte)
@@ -22,7 +24,8 @@ func amxFetch(w *uint16, ws int, rows int)
 //go:noescape
 func amxPeak(work *byte, n int)
 
-// amxPack3 writes tiles of n tokens in 3 parts, times 2^scale. The rows are some bytes behind x; there are 16, of which those from n on are not used.
+// amxPack3 writes tiles of n tokens in 3 parts, times 2^scale. The rows are some bytes behind x;
+// there are 16, of which those from n on are not used.
 //
 //go:noescape
 func amxPack3(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)
@@ -32,19 +35,22 @@ func amxPack3(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne3(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply3x1 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 1 tiles, as the work says.
-// Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxMultiply3x1 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 1 tiles,
+// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
+// the least.
 //
 //go:noescape
 func amxMultiply3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply3x2 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 2 tiles, as the work says.
-// Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxMultiply3x2 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 2 tiles,
+// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
+// the least.
 //
 //go:noescape
 func amxMultiply3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxPack1 writes tiles of n tokens in 1 parts, times 2^scale. The rows are some bytes behind x; there are 16, of which those from n on are not used.
+// amxPack1 writes tiles of n tokens in 1 parts, times 2^scale. The rows are some bytes behind x;
+// there are 16, of which those from n on are not used.
 //
 //go:noescape
 func amxPack1(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)
@@ -54,14 +60,16 @@ func amxPack1(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne1(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply1x1 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 1 tiles, as the work says.
-// Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxMultiply1x1 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 1 tiles,
+// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
+// the least.
 //
 //go:noescape
 func amxMultiply1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply1x2 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 2 tiles, as the work says.
-// Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxMultiply1x2 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 2 tiles,
+// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
+// the least.
 //
 //go:noescape
 func amxMultiply1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)

@@ -2,12 +2,14 @@
 
 package cpu
 
-// largestAVX2 gives in each lane the largest of the bits of magnitudes of n elements, which fill vectors and are not 0.
+// largestAVX2 gives in each lane the largest of the bits of magnitudes of n elements, which fill
+// vectors and are not 0.
 //
 //go:noescape
 func largestAVX2(y *uint32, x *float32, n int)
 
-// toInt8AVX2 gives n elements times by, to nearest and ties to even; they fill vectors and are not 0.
+// toInt8AVX2 gives n elements times by, to nearest and ties to even; they fill vectors and are not
+// 0.
 //
 //go:noescape
 func toInt8AVX2(y *byte, x *float32, by *float32, n int)
@@ -17,12 +19,14 @@ func toInt8AVX2(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromInt8AVX2(y *float32, x *byte, by *float32, n int)
 
-// largestAVX512 gives in each lane the largest of the bits of magnitudes of n elements, which fill vectors and are not 0.
+// largestAVX512 gives in each lane the largest of the bits of magnitudes of n elements, which fill
+// vectors and are not 0.
 //
 //go:noescape
 func largestAVX512(y *uint32, x *float32, n int)
 
-// toInt8AVX512 gives n elements times by, to nearest and ties to even; they fill vectors and are not 0.
+// toInt8AVX512 gives n elements times by, to nearest and ties to even; they fill vectors and are
+// not 0.
 //
 //go:noescape
 func toInt8AVX512(y *byte, x *float32, by *float32, n int)
@@ -32,7 +36,8 @@ func toInt8AVX512(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromInt8AVX512(y *float32, x *byte, by *float32, n int)
 
-// toInt4AVX2 gives n elements times by, to nearest and ties to even, with 8 added and two in a byte; n is a multiple of 8, and not 0.
+// toInt4AVX2 gives n elements times by, to nearest and ties to even, with 8 added and two in a
+// byte; n is a multiple of 8, and not 0.
 //
 //go:noescape
 func toInt4AVX2(y *byte, x *float32, by *float32, n int)
@@ -42,7 +47,8 @@ func toInt4AVX2(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromInt4AVX2(y *float32, x *byte, by *float32, n int)
 
-// toE4M3AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+// toE4M3AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest
+// at most; n is a multiple of 8, and not 0.
 //
 //go:noescape
 func toE4M3AVX2(y *byte, x *float32, by *float32, n int)
@@ -52,7 +58,8 @@ func toE4M3AVX2(y *byte, x *float32, by *float32, n int)
 //go:noescape
 func fromE4M3AVX2(y *float32, x *byte, by *float32, n int)
 
-// toE5M2AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.
+// toE5M2AVX2 sets y to n elements times by, to the nearest code, ties to even, and to the largest
+// at most; n is a multiple of 8, and not 0.
 //
 //go:noescape
 func toE5M2AVX2(y *byte, x *float32, by *float32, n int)

@@ -2,26 +2,29 @@
 
 package cpu
 
-// convAVX2 sums w[c][j] x[t-3+j][c] for channels that fill vectors; rows are ys, xs and
-// ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.
+// convAVX2 sums w[c][j] x[t-3+j][c] for channels that fill vectors; rows are ys, xs and ws elements
+// apart. h has the 3 inputs of each channel before the first, and is left those before the next.
 //
 //go:noescape
 func convAVX2(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
 
-// convSiluAVX2 is silu(b[c] + the sum of w[c][j] x[t-3+j][c]) for channels that fill vectors; rows are ys, xs and
-// ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.
+// convSiluAVX2 is silu(b[c] + the sum of w[c][j] x[t-3+j][c]) for channels that fill vectors; rows
+// are ys, xs and ws elements apart. h has the 3 inputs of each channel before the first, and is
+// left those before the next.
 //
 //go:noescape
 func convSiluAVX2(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
 
-// convAVX512 sums w[c][j] x[t-3+j][c] for channels that fill vectors; rows are ys, xs and
-// ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.
+// convAVX512 sums w[c][j] x[t-3+j][c] for channels that fill vectors; rows are ys, xs and ws
+// elements apart. h has the 3 inputs of each channel before the first, and is left those before the
+// next.
 //
 //go:noescape
 func convAVX512(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
 
-// convSiluAVX512 is silu(b[c] + the sum of w[c][j] x[t-3+j][c]) for channels that fill vectors; rows are ys, xs and
-// ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.
+// convSiluAVX512 is silu(b[c] + the sum of w[c][j] x[t-3+j][c]) for channels that fill vectors;
+// rows are ys, xs and ws elements apart. h has the 3 inputs of each channel before the first, and
+// is left those before the next.
 //
 //go:noescape
 func convSiluAVX512(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)

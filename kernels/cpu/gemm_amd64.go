@@ -3,289 +3,289 @@
 package cpu
 
 // gemmF32x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmBF16x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x1AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x1AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x2AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmBF16x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x2AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x2AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x2AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmBF16x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x1AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x1AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x2AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x2AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x2AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x2AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x3AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x3AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x3AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x3AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x4AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x4AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x4AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x4AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x5AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x5AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x5AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x5AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x4x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// gemmBF16x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k
+// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
+// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
+// near bytes of as many rows of x from next on.
 //
 //go:noescape
 func gemmBF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF16x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
 // gemmF32x1x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart
-// bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near
-// bytes of as many rows of x from next on.
+// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
+// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
+// as many rows of x from next on.
 //
 //go:noescape
 func gemmF32x1x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)

@@ -2,29 +2,32 @@
 
 package cpu
 
-// tile16AVX2 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],
-// summed in the order of i by fused multiplications, where row r has k + r·more products, and more is 0 or 1.
-// Without by, y[r] is the sum alone. Rows of x and y are xs and ys elements apart.
+// tile16AVX2 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ
+// a[r·ar + i·ak] x[i], summed in the order of i by fused multiplications, where row r has k +
+// r·more products, and more is 0 or 1. Without by, y[r] is the sum alone. Rows of x and y are xs
+// and ys elements apart.
 //
 //go:noescape
 func tile16AVX2(a *float32, ar int, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs int, rows int, k int, more int)
 
-// tile16AVX512 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],
-// summed in the order of i by fused multiplications, where row r has k + r·more products, and more is 0 or 1.
-// Without by, y[r] is the sum alone. Rows of x and y are xs and ys elements apart.
+// tile16AVX512 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ
+// a[r·ar + i·ak] x[i], summed in the order of i by fused multiplications, where row r has k +
+// r·more products, and more is 0 or 1. Without by, y[r] is the sum alone. Rows of x and y are xs
+// and ys elements apart.
 //
 //go:noescape
 func tile16AVX512(a *float32, ar int, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs int, rows int, k int, more int)
 
-// tile64AVX512 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],
-// summed in the order of i by fused multiplications, where row r has k + r·more products, and more is 0 or 1.
-// Without by, y[r] is the sum alone. Rows of x and y are xs and ys elements apart.
+// tile64AVX512 adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ
+// a[r·ar + i·ak] x[i], summed in the order of i by fused multiplications, where row r has k +
+// r·more products, and more is 0 or 1. Without by, y[r] is the sum alone. Rows of x and y are xs
+// and ys elements apart.
 //
 //go:noescape
 func tile64AVX512(a *float32, ar int, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs int, rows int, k int, more int)
 
-// transposeAVX2 sets dst[c][r] = src[r][c], for multiples of 8 of rows and columns, at least 8. Rows are ss and ds
-// elements apart.
+// transposeAVX2 sets dst[c][r] = src[r][c], for multiples of 8 of rows and columns, at least 8.
+// Rows are ss and ds elements apart.
 //
 //go:noescape
 func transposeAVX2(src *float32, ss int, dst *float32, ds int, rows int, cols int)

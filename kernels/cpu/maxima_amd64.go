@@ -2,13 +2,14 @@
 
 package cpu
 
-// maximaAVX2 finds the highest of each 32 numbers, and returns not 0 where any is above all finite ones, or not a number.
+// maximaAVX2 finds the highest of each 32 numbers, and returns not 0 where any is above all finite
+// ones, or not a number.
 //
 //go:noescape
 func maximaAVX2(x *float32, highest *float32, blocks int) (broken int)
 
-// likelihoodsAVX2 sets w[i] = exp((s[i] - highest)·by), and 0 where that is below exp(-690), for n scores that are at most
-// the highest, a multiple of 4, at least 4, and returns their sum.
+// likelihoodsAVX2 sets w[i] = exp((s[i] - highest)·by), and 0 where that is below exp(-690), for n
+// scores that are at most the highest, a multiple of 4, at least 4, and returns their sum.
 //
 //go:noescape
 func likelihoodsAVX2(w *float64, s *float32, n int, highest float64, by float64) (mass float64)

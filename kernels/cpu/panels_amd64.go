@@ -2,84 +2,86 @@
 
 package cpu
 
-// packRowsAVX2 writes 8 rows of weights, ws elements apart, of steps vectors of k, to a panel that has
-// width rows, and pairs apart elements apart.
+// packRowsAVX2 writes 8 rows of weights, ws elements apart, of steps vectors of k, to a panel that
+// has width rows, and pairs apart elements apart.
 //
 //go:noescape
 func packRowsAVX2(to *float32, from *float32, ws int, steps int, apart int, width int)
 
-// packTokensAVX2 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens whose pairs
-// are apart elements apart.
+// packTokensAVX2 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens
+// whose pairs are apart elements apart.
 //
 //go:noescape
 func packTokensAVX2(to *float32, from *float32, xs int, steps int, apart int)
 
-// panel1AVX2 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel1AVX2 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel1AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel2AVX2 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel2AVX2 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel2AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel3AVX2 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel3AVX2 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel3AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// drainAVX2 adds sums, width apart, to cols elements of the rows of y, which are ys elements apart, or without more to 0.
+// drainAVX2 adds sums, width apart, to cols elements of the rows of y, which are ys elements apart,
+// or without more to 0.
 //
 //go:noescape
 func drainAVX2(y *float32, ys int, sums *float32, width int, tokens int, cols int, more int)
 
-// packRowsAVX512 writes 16 rows of weights, ws elements apart, of steps vectors of k, to a panel that has
-// width rows, and pairs apart elements apart.
+// packRowsAVX512 writes 16 rows of weights, ws elements apart, of steps vectors of k, to a panel
+// that has width rows, and pairs apart elements apart.
 //
 //go:noescape
 func packRowsAVX512(to *float32, from *float32, ws int, steps int, apart int, width int)
 
-// packTokensAVX512 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens whose pairs
-// are apart elements apart.
+// packTokensAVX512 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens
+// whose pairs are apart elements apart.
 //
 //go:noescape
 func packTokensAVX512(to *float32, from *float32, xs int, steps int, apart int)
 
-// panel1AVX512 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel1AVX512 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel1AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel2AVX512 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel2AVX512 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel2AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel3AVX512 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of tokens.
-// It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.
-// For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches
-// for the next is four steps ahead.
+// panel3AVX512 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of
+// tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
 //
 //go:noescape
 func panel3AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// drainAVX512 adds sums, width apart, to cols elements of the rows of y, which are ys elements apart, or without more to 0.
+// drainAVX512 adds sums, width apart, to cols elements of the rows of y, which are ys elements
+// apart, or without more to 0.
 //
 //go:noescape
 func drainAVX512(y *float32, ys int, sums *float32, width int, tokens int, cols int, more int)

@@ -2,13 +2,14 @@
 
 package cpu
 
-// anglesAVX2 sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n angles, a multiple of 4, at least 4.
-// They are computed in f64, and rounded once.
+// anglesAVX2 sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n
+// angles, a multiple of 4, at least 4. They are computed in f64, and rounded once.
 //
 //go:noescape
 func anglesAVX2(sin *float32, cos *float32, freq *float64, position float64, n int)
 
-// turnAVX2 turns channels j and j + half of each head, of unit channels, for half a multiple of 8, at least 8.
+// turnAVX2 turns channels j and j + half of each head, of unit channels, for half a multiple of 8,
+// at least 8.
 //
 //go:noescape
 func turnAVX2(y *float32, x *float32, sin *float32, cos *float32, heads int, unit int, half int)

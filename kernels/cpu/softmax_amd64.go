@@ -2,19 +2,21 @@
 
 package cpu
 
-// decaysAVX2 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.
+// decaysAVX2 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about
+// 2^-125 are 0.
 //
 //go:noescape
 func decaysAVX2(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)
 
-// softmaxAVX2 makes n scores, at least one, exp(scale·s - top) where top is the largest of them and of run[0],
-// adds them to run[1] exp(run[0] - top), puts top into run[0], and that decay into run[2]. The scores take whole
-// vectors of memory, of which the last is filled with 0.
+// softmaxAVX2 makes n scores, at least one, exp(scale·s - top) where top is the largest of them and
+// of run[0], adds them to run[1] exp(run[0] - top), puts top into run[0], and that decay into
+// run[2]. The scores take whole vectors of memory, of which the last is filled with 0.
 //
 //go:noescape
 func softmaxAVX2(s *float32, n int, scale float32, run *float32)
 
-// recurAVX2 takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1.
+// recurAVX2 takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c,
+// for rows of n, at least 1.
 //
 //go:noescape
 func recurAVX2(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
@@ -29,19 +31,21 @@ func scaleRowsAVX2(y *float32, ys int, x *float32, xs int, by *float32, bs int, 
 //go:noescape
 func divideRowsAVX2(y *float32, ys int, x *float32, xs int, by *float32, bs int, rows int, cols int)
 
-// decaysAVX512 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.
+// decaysAVX512 sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about
+// 2^-125 are 0.
 //
 //go:noescape
 func decaysAVX512(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)
 
-// softmaxAVX512 makes n scores, at least one, exp(scale·s - top) where top is the largest of them and of run[0],
-// adds them to run[1] exp(run[0] - top), puts top into run[0], and that decay into run[2]. The scores take whole
-// vectors of memory, of which the last is filled with 0.
+// softmaxAVX512 makes n scores, at least one, exp(scale·s - top) where top is the largest of them
+// and of run[0], adds them to run[1] exp(run[0] - top), puts top into run[0], and that decay into
+// run[2]. The scores take whole vectors of memory, of which the last is filled with 0.
 //
 //go:noescape
 func softmaxAVX512(s *float32, n int, scale float32, run *float32)
 
-// recurAVX512 takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1.
+// recurAVX512 takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c,
+// for rows of n, at least 1.
 //
 //go:noescape
 func recurAVX512(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)

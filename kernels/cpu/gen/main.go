@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
@@ -65,11 +66,26 @@ func run(name string, generate func(*build.Context), check bool) error {
 	if err := lowRegisters(file); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+	for _, f := range file.Functions() {
+		f.Doc = wrapped(f.Doc)
+	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
 	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
 		return err
 	}
 	return give(printer.NewStubs(config), file, "../"+name+"_amd64.go", check)
+}
+
+// wrapped is a doc comment in lines of 100 columns, with the slashes before them.
+func wrapped(doc []string) (lines []string) {
+	line := "//"
+	for word := range strings.FieldsSeq(strings.Join(doc, " ")) {
+		if utf8.RuneCountInString(line+" "+word) > 100 {
+			lines, line = append(lines, line[3:]), "//"
+		}
+		line += " " + word
+	}
+	return append(lines, line[3:])
 }
 
 // give writes a file, or compares it with what is there.
