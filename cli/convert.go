@@ -88,6 +88,9 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		}
 		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
 	}
+	if _, ok := convert.Types[kind]; !ok && kind != "" {
+		return conversion{}, fmt.Errorf("--type is %s; it must be q8 for a folder, or f32, f16, bf16 or q8_0 for FILE.gguf", kind)
+	}
 	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
 		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
 	}

@@ -67,7 +67,7 @@ func NewCodec(text string) (c Codec, ok bool, err error) {
 	}
 	c.Block, err = strconv.Atoi(block)
 	if err != nil || c.Block < MinBlock || c.Block > MaxBlock || c.Block&(c.Block-1) != 0 {
-		return c, true, fmt.Errorf("block %q: a block has a power of two of elements, %d to %d", block, MinBlock, MaxBlock)
+		return c, true, fmt.Errorf("block size is %q; it must be a power of two from %d to %d", block, MinBlock, MaxBlock)
 	}
 	return c, true, nil
 }

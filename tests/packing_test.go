@@ -362,7 +362,7 @@ func TestStateCodecRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"int3":                   `state codec "int3": unknown codec "int3"; the codecs are [int8 int4 e4m3 e5m2 scaled16]`,
 		"bf16":                   `unknown codec "bf16"`,
-		"int8/33":                "a block has a power of two of elements",
+		"int8/33":                "it must be a power of two from",
 		"rnn=int8":               `unknown kind "rnn" of states; the kinds are [conv ssm cache]`,
 		"ssm=int8,ssm=int4":      "kind ssm is given twice",
 		"int8,e4m3":              "two codecs without a kind",

@@ -20,7 +20,7 @@ type chatRequest struct {
 
 func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
-	const tools = "tools are not implemented"
+	const tools = "tools are not supported"
 	return append(append(common(func(q at) *params { return &q.params }), unsupported[at]()...),
 		field[at]{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
@@ -34,7 +34,7 @@ func chatFields() []field[*chatRequest] {
 		refused[at]("function_call", tools, `"none"`, `"auto"`),
 		refused[at]("modalities", "models read and write text", `["text"]`),
 		refused[at]("audio", "models read and write text"),
-		refused[at]("prediction", "predicted outputs are not implemented"),
+		refused[at]("prediction", "predicted outputs are not supported"),
 		refused[at]("reasoning_effort", "use chat_template_kwargs if the model's chat template has such a switch"),
 		refused[at]("verbosity", "ask for a length in a message"),
 		refused[at]("web_search_options", "this server does not search the web"),
