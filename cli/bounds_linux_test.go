@@ -111,8 +111,8 @@ var hostiles = map[string]struct {
 	"most layers":                  {func(h hostile) { h.config(map[string]any{"num_hidden_layers": 1000}) }, "plan .", "", 15, 512},
 	"a giant width":                {func(h hostile) { h.config(map[string]any{"hidden_size": 1 << 40}) }, "plan .", "must be an integer from 1 to 268435456", 0, 0},
 	"giant shapes":                 {func(h hostile) { h.config(map[string]any{"hidden_size": 1 << 28, "vocab_size": 1 << 28}) }, "plan --tp 4 .", "more than 1099511627776 elements", 0, 0},
-	"a batch beyond counting":      {func(h hostile) { h.config(nil) }, "plan --batch 9223372036854775807 --prompt 3 .", "more bytes than can be counted", 0, 0},
-	"prompts beyond counting":      {func(h hostile) { h.config(nil) }, "plan --batch 1000000000 --prompt 1000000000000 .", "more bytes than can be counted", 0, 0},
+	"a batch beyond counting":      {func(h hostile) { h.config(nil) }, "plan --batch 9223372036854775807 --prompt 3 .", "overflow 64 bits", 0, 0},
+	"prompts beyond counting":      {func(h hostile) { h.config(nil) }, "plan --batch 1000000000 --prompt 1000000000000 .", "overflow 64 bits", 0, 0},
 
 	"header is deep": {func(h hostile) { h.weights(`{"a": {"x": ` + strings.Repeat("[", 20<<20)) }, "plan .", "max depth", 0, 512},
 	"header has many tensors": {func(h hostile) {
