@@ -17,17 +17,17 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// scaled opens a copy of a golden of which the tensors whose names end with suffix
+// scaled opens a copy of a checkpoint of which the tensors whose names end with suffix
 // are multiplied.
-func scaled(t *testing.T, golden, suffix string, by float32, o krait.Options) *krait.Model {
+func scaled(t *testing.T, from, suffix string, by float32, o krait.Options) *krait.Model {
 	t.Helper()
-	return altered(t, golden, suffix, func(_ int, v float32) float32 { return by * v }, o)
+	return altered(t, from, suffix, func(_ int, v float32) float32 { return by * v }, o)
 }
 
-// altered opens a golden with other elements in the tensors of a suffix.
-func altered(t *testing.T, golden, suffix string, f func(i int, v float32) float32, o krait.Options) *krait.Model {
+// altered opens a checkpoint with other elements in the tensors of a suffix.
+func altered(t *testing.T, from, suffix string, f func(i int, v float32) float32, o krait.Options) *krait.Model {
 	t.Helper()
-	from, dir := "../testdata/golden/"+golden, t.TempDir()
+	dir := t.TempDir()
 	config, err := os.ReadFile(from + "/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func firstChoices(t *testing.T, m *krait.Model, n int) []int {
 func TestStatisticsOfGroups(t *testing.T) {
 	const tokens = 12
 	choices := func(quantize string) []int {
-		return firstChoices(t, scaled(t, "zamba2", "mamba.in_proj.weight", 30, krait.Options{Sharding: krait.Sharding{Ranks: 3, Payload: quantize}}), tokens)
+		return firstChoices(t, scaled(t, "../testdata/golden/zamba2", "mamba.in_proj.weight", 30, krait.Options{Sharding: krait.Sharding{Ranks: 3, Payload: quantize}}), tokens)
 	}
 	want := choices("")
 	for _, quantize := range []string{"fp16", "fp16,normed_sumsq=none"} {
@@ -116,11 +116,11 @@ func TestStatisticsOfGroups(t *testing.T) {
 // named, and leaves a sequence that must be reset; without the check the step runs,
 // and with it where nothing overflows.
 func TestCheckPayloads(t *testing.T) {
-	ctx := context.Background()
+	ctx, dir := context.Background(), "../testdata/golden/mamba-a"
 	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}} {
 		for _, ranks := range []int{2, 3} {
 			open := func(by float32, quantize string, check bool) *krait.Model {
-				return scaled(t, "mamba-a", "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: device, Keep: []string{"layers.1.mixer.out_proj"},
+				return scaled(t, dir, "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: device, Keep: []string{"layers.1.mixer.out_proj"},
 					Sharding: krait.Sharding{Ranks: ranks, Payload: quantize, CheckPayloads: check}})
 			}
 			for _, c := range []struct {

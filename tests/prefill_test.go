@@ -96,7 +96,7 @@ func nothingHeld(t testing.TB, what string, m *krait.Model) {
 // TestPrefill: with prompts read elsewhere, on whatever ranks and by whatever transport, with
 // prefix caches on both sides and without, every model says what it says alone.
 func TestPrefill(t *testing.T) {
-	by, folders := transports(t), goldens.Folders(t, "..")
+	by, folders := transports(t), covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders), len(prefillPairs)}, len(by), 2)
 	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {

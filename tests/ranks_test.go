@@ -327,7 +327,7 @@ func TestAnyRanks(t *testing.T) {
 		dirs[i] = tiny(t, config)
 		alone[i] = logitsOf(t, dirs[i], krait.Options{})
 	}
-	for _, c := range covering.Each(t, []int{passes.MaxRanks}, len(configs), len(passes.Strategies)) {
+	for _, c := range covering.Each(t, []int{passes.MaxRanks, len(configs)}, len(passes.Strategies)) {
 		ranks, config, strategy, want := 1+c[0], configs[c[1]], passes.Strategies[c[2]].Name, alone[c[1]]
 		if strategy == "replicated-x" && !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba") {
 			continue // it is about the first generation's x_proj

@@ -33,7 +33,7 @@ func TestShardedActivations(t *testing.T) {
 	if goldens.All() {
 		counts = []int{1, 2, 3, 4, 8}
 	}
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders)}, len(counts), 2, len(inPieces))
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}, len(counts)) // each by both placements, in all pieces
@@ -378,7 +378,7 @@ func TestShardedCollectives(t *testing.T) {
 // and byte by byte, and is the least.
 func TestShardedCounts(t *testing.T) {
 	const tokens = 11
-	folders, counts, strategies := goldens.Folders(t, ".."), []int{2, 3, 4, 8}, []string{"sequence", "batch"}
+	folders, counts, strategies := covering.Drawn(t, goldens.Folders(t, "..")), []int{2, 3, 4, 8}, []string{"sequence", "batch"}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(strategies)) {
 		dir, ranks, strategy := folders[c[0]], counts[c[1]], strategies[c[2]]
 		t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {

@@ -93,7 +93,7 @@ func TestStatesOfModel(t *testing.T) {
 		{krait.Sharding{Ranks: 3}, 1},
 		{krait.Sharding{Ranks: 2, Strategy: "hoisted"}, 2},
 	}
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders)}, 3, 6) // by which ranks, and by which GPUs or none
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}) // by all, one after the other

@@ -64,7 +64,7 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 // tolerance of f32: numbers close to the middle of two are rounded apart now and then,
 // which was 36 times at most when this was written.
 func TestStatesInFormats(t *testing.T) {
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders)}, 2, 5)
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}, 2) // all engines one after the other

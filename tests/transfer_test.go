@@ -157,7 +157,7 @@ func TestTransfer(t *testing.T) {
 		{side{krait.Sharding{Ranks: 5, Strategy: "naive"}, 3, 0}, side{krait.Sharding{Ranks: 8}, 3, 0}},
 	}
 	const prompt, held, more = 37, 19, 3
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	for _, c := range covering.Each(t, []int{len(folders)}, len(pairs), 3) {
 		dir, x := folders[c[0]], pairs[c[1]]
 		x.from.sharding.States = x.to.sharding.States
