@@ -35,6 +35,8 @@ var attrCases = map[string]attrCase{
 	"unit_rmsnorm eps":               epsCase,
 	"group_rmsnorm eps":              epsCase,
 	"group_rmsnorm groups":           countCase,
+	"head_rmsnorm eps":               epsCase,
+	"head_l2norm eps":                epsCase,
 	"rms_scale eps":                  epsCase,
 	"rms_scale width":                countCase,
 	"rms_rows eps":                   epsCase,

@@ -32,6 +32,8 @@ var table = []*Op{
 
 	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Linear: [][]int{{0}},
 		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
+	{Name: "plus", Doc: "x + by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0},
+		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
 	// A matrix per head: from its channels to a few values, and back.
 	{Name: "head_down", Doc: "each head's channels times the head's own matrix, to n values per head", Class: Compute,
 		Rule: rule("t (h k), (h n!) k -> t (h n!)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
@@ -61,6 +63,12 @@ var table = []*Op{
 	{Name: "group_rmsnorm", Doc: "rmsnorm of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e!), (g e!) -> t (g e!)"), Operands: "af",
 		Attrs: []Attr{{"groups", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
 
+	// Norms of heads, which ranks own.
+	{Name: "head_rmsnorm", Doc: "rmsnorm of each head, with one weight for all heads", Class: Compute, Rule: rule("t (h p!), p! -> t (h p!)"), Operands: "af",
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"4 t h p"}},
+	{Name: "head_l2norm", Doc: "x / sqrt(Σ x² + eps) of each head", Class: Compute, Rule: rule("t (h p!) -> t (h p!)"), Operands: "a",
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"3 t h p"}, check: checkHeadNorm},
+
 	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
 	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Statistic: true, Work: []string{"2 t d"}},
 	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
@@ -84,6 +92,10 @@ var table = []*Op{
 	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
+	// A head has r decays: one, or one for each row of its state (Kimi Team 2025).
+	{Name: "delta_scan", Doc: "the gated delta rule, S = exp(g) S, S = S + k · beta (v - Sᵀk), y = scale · Sᵀq (Yang et al. 2024): q k v g beta S seg", Class: Compute,
+		Rule:     rule("t! (g n!), t! (g n!), t! (g q p!), t! (g q r!), t! (g q), s! (g q) n! p!, s! f! -> t! (g q p!), s! (g q) n! p!"),
+		Operands: "aaaaasi", States: []StatePair{{5, 1, SSMState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, Work: []string{"7 t g q n p"}, check: checkDelta},
 
 	// The selective scan in steps that leave their results in memory, as without
 	// one kernel for all of it: the pass unfuse-scan writes it. A prefix scan is not in
