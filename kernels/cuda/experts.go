@@ -25,7 +25,8 @@ func sigmoidRouter(c *Call) error {
 		return nil
 	}
 	c.launch("experts", "sigmoid_router", [3]int{y.Rows(), 1, 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), bias.Ptr, x.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1)
+		y.Ptr, y.stride(), x.Ptr, x.stride(), bias.Ptr, x.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
+		c.Attrs.Int("groups"), c.Attrs.Int("kept"), float32(c.Attrs.Float("eps")))
 	return nil
 }
 
