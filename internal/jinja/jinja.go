@@ -16,9 +16,10 @@ package jinja
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"time"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Error is what is wrong with a template, or what it did wrong.
@@ -59,7 +60,7 @@ func Parse(source string) (t *Template, err error) {
 	if len(source) > longest {
 		return nil, &Error{Message: fmt.Sprintf("a template of %d bytes; up to %d are read", len(source), longest)}
 	}
-	defer caught(&err)
+	defer bail.Catch(&err)
 	p := &parser{tokens: lex(source)}
 	body, _ := p.body()
 	return &Template{body}, nil
@@ -76,24 +77,9 @@ func (t *Template) Render(vars map[string]any, l Limits) (text string, err error
 			err = &Error{Line: s.line, Message: err.Error()}
 		}
 	}()
-	defer caught(&err)
+	defer bail.Catch(&err)
 	s.run(t.body)
 	return s.out.String(), nil
-}
-
-// caught sets err to the error with which the parser or the evaluator panicked. Both are recursive
-// and stop at their first error, so they panic with it as text/template does; the functions that
-// other packages call return it.
-func caught(err *error) {
-	switch e := recover().(type) {
-	case nil:
-	case runtime.Error:
-		panic(e)
-	case error:
-		*err = e
-	default:
-		panic(e)
-	}
 }
 
 // state is the state of one rendering.

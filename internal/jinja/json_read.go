@@ -3,6 +3,8 @@ package jinja
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // FromJSON is a JSON text as templates have it, keys in their order.
@@ -13,7 +15,7 @@ func FromJSON(text []byte) (_ any, err error) {
 	}
 	d := json.NewDecoder(bytes.NewReader(whole))
 	d.UseNumber()
-	defer caught(&err)
+	defer bail.Catch(&err)
 	return decode(d, 0), nil
 }
 
@@ -21,13 +23,7 @@ func decode(d *json.Decoder, depth int) any {
 	if depth > deepest {
 		panic(errDepth)
 	}
-	token := func() json.Token {
-		t, err := d.Token()
-		if err != nil {
-			panic(err)
-		}
-		return t
-	}
+	token := func() json.Token { return bail.Of(d.Token()) }
 	switch t := token(); t {
 	case json.Delim('['):
 		list := []any{}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Values of templates are nil, bool, int, float64, string, []any, tuple, *Dict, *namespace,
@@ -118,7 +120,7 @@ func (a call) want(names string, to ...*any) {
 // package encoding/json decodes them. Keys of maps are in the order of their letters; JSON
 // that is to keep its order comes from [FromJSON]. Values that are of templates already stay.
 func Of(v any) (_ any, err error) {
-	defer caught(&err)
+	defer bail.Catch(&err)
 	return of(v, 0), nil
 }
 
@@ -143,11 +145,7 @@ func of(v any, depth int) any {
 		if n, err := strconv.Atoi(string(v)); err == nil {
 			return n
 		}
-		f, err := v.Float64()
-		if err != nil {
-			panic(err)
-		}
-		return f
+		return bail.Of(v.Float64())
 	case nil, bool, int, float64, string, *Dict:
 		return v
 	}
