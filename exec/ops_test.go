@@ -112,7 +112,7 @@ func checkOp(t *rapid.T, op *graph.Op) {
 // lengths are those of sequences: around the tiles of what works by chunks.
 func (c *opCase) lengths() []int {
 	lengths := []int{1, 1, 2, 3, 5, 9}
-	if c.op.Name == "ssd_scan" || c.op.Name == "attention" {
+	if slices.Contains([]string{"ssd_scan", "delta_scan", "attention"}, c.op.Name) {
 		lengths = append(lengths, 7, 8, 15, 16, 17, 24, 33, 127, 130)
 	}
 	return lengths
@@ -174,6 +174,8 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 		}
 		n := rapid.SampledFrom(sizes).Draw(t, string(rune(l)))
 		switch {
+		case l == 'r': // decays of delta_scan, whose n came before
+			n = rapid.SampledFrom([]int{1, letters['n']}).Draw(t, "decays")
 		case l == 'k' && !strings.Contains(op.Rule.String(), "(") && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
 			n = rapid.SampledFrom([]int{511, 512, 513, 1025}).Draw(t, "k")
 		case strings.IndexByte("gqhpnei", l) >= 0:
@@ -365,6 +367,8 @@ func (c *opCase) values(n, operand int) []float32 {
 		switch {
 		case c.op.Name == "choose":
 			x = choices.DrawLogit(c.rng)
+		case c.op.Name == "delta_scan":
+			x = deltaValue(x, operand)
 		case steps:
 			x = positive / 4
 		case weights:
@@ -379,6 +383,20 @@ func (c *opCase) values(n, operand int) []float32 {
 		out[i] = x
 	}
 	return out
+}
+
+// deltaValue makes of a normal number an element of an operand of delta_scan: keys are short, so
+// that what a key reads of a state fades, decays at most 0, betas between 0 and 1.
+func deltaValue(x float32, operand int) float32 {
+	switch a := float32(math.Abs(float64(x))); operand {
+	case 1:
+		return x / 3
+	case 3:
+		return -a * a
+	case 4:
+		return a / (1 + a)
+	}
+	return x
 }
 
 // fill gives the batch its inputs.

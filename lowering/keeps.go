@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Keeps says what the ranks of a model keep of a sequence between steps, and where: states
@@ -153,12 +154,11 @@ const maxKept = 1 << 16
 
 // ParseKeeps reads what [Keeps.String] writes, which may come from anyone: what it accepts
 // can be asked for bytes and moves.
-func ParseKeeps(text string) (*Keeps, error) {
+func ParseKeeps(text string) (_ *Keeps, err error) {
+	defer bail.Catch(&err)
 	head, rest, _ := strings.Cut(text, "\n")
 	k := &Keeps{}
-	if err := scan(head, "ranks %d", &k.Ranks); err != nil {
-		return nil, err
-	}
+	scan(head, "ranks %d", &k.Ranks)
 	for line := range strings.Lines(rest) {
 		name, typ, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " : ")
 		t, storage, part, err := graph.ParseStored(typ)

@@ -60,6 +60,7 @@ func TestKeysOfHybrids(t *testing.T) {
 			[]string{"fc1_latent_proj.bias", "%experts.fc2_latent_proj_w = matmul %experts.experts", "@experts.gate.e_score_correction_bias {top=3}", "%experts.weights_scaled = times %experts.weights {by=2.5}", "in_proj.bias", "mlp.down_proj.bias", "k_proj.bias",
 				"shared_experts.up_proj.bias", "%mixer.normed = rmsnorm", "{eps=0.01}", "{max=2 min=0}", "= silu %mlp.up_proj"}, []string{"relu2", "1e-05"}},
 		{"nemotron_h", `, "layers_block_type": ["linear_attention", "full_attention"], "head_dim": null, "attention_head_dim": 4, "num_hidden_layers": 2}`, []string{"f32[t 8/4]", "layers.1.mixer.k_proj"}, []string{"relu2", "experts"}},
+		{"nemotron_h", `, "n_group": 2, "num_experts_per_tok": 2}`, []string{"{groups=2 norm=1 top=2}"}, nil},
 		{"nemotron_h", `, "layers_block_type": ["moe", "mlp", "mamba", "attention"]}`, []string{"layers.3.mixer.k_proj", "layers.0.mixer.gate"}, nil},
 	} {
 		m, err := read(hybrids[c.family] + c.keys)
@@ -143,7 +144,8 @@ func TestHybridsRefuse(t *testing.T) {
 		{"nemotron_h", `, "num_hidden_layers": 3}`, "num_hidden_layers is 3; it must be 4, the layers of hybrid_override_pattern, or absent"},
 		{"nemotron_h", `, "n_groups": 4}`, "n_groups is 4; it must be a divisor of mamba_num_heads"},
 		{"nemotron_h", `, "num_experts_per_tok": 5}`, "num_experts_per_tok is 5; it must be at most n_routed_experts"},
-		{"nemotron_h", `, "n_group": 2}`, "topk_group is 1; it must be n_group"},
+		{"nemotron_h", `, "n_group": 2}`, "n_group is 2; it must be at most 64 and divide the 4 experts into groups of at least 3, num_experts_per_tok"},
+		{"nemotron_h", `, "topk_group": 2}`, "topk_group is 2; it must be at most n_group"},
 		{"nemotron_h", `, "sliding_window": 128}`, "sliding_window is 128; it must be absent"},
 	} {
 		if _, err := read(hybrids[c[0]] + c[1]); err == nil || !strings.Contains(err.Error(), c[2]) {

@@ -12,7 +12,7 @@ import (
 // Names are the checkpoints.
 var Names = []string{
 	"bamba", "falcon-h1", "falcon-mamba", "granite-hybrid", "granite-hybrid-dense", "jamba", "mamba-a", "mamba-a-bf16", "mamba-a-fp16", "mamba-b",
-	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "nemotron-h", "nemotron-h-moe", "zamba", "zamba2",
+	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "nemotron-h", "nemotron-h-latent", "nemotron-h-moe", "zamba", "zamba2",
 }
 
 // All says that tests are to run the product of what they else cover by pairs, and

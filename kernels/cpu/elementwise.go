@@ -12,6 +12,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"add":       {Units: kernels.RowUnits, Run: add},
 	"mul":       {Units: kernels.RowUnits, Run: mul},
 	"times":     {Units: kernels.RowUnits, Run: times},
+	"plus":      {Units: kernels.RowUnits, Run: plus},
 	"silu":      kernels.PerRow(silu),
 	"gelu":      kernels.PerRow(gelu),
 	"gelu_tanh": kernels.PerRow(geluTanh),
@@ -48,6 +49,16 @@ func times(c *kernels.Call, lo, hi int) {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for j := range y {
 			y[j] = x[j] * by
+		}
+	}
+}
+
+func plus(c *kernels.Call, lo, hi int) {
+	by := float32(c.Attrs.Float("by"))
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = x[j] + by
 		}
 	}
 }

@@ -10,6 +10,8 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"rmsnorm":         {Units: kernels.RowUnits, Run: rmsnorm},
 	"unit_rmsnorm":    {Units: kernels.RowUnits, Run: unitRMSNorm},
 	"group_rmsnorm":   {Units: kernels.RowUnits, Run: groupRMSNorm},
+	"head_rmsnorm":    {Units: kernels.RowUnits, Run: headRMSNorm},
+	"head_l2norm":     {Units: kernels.RowUnits, Run: headL2Norm},
 	"sumsq":           {Units: kernels.RowUnits, Run: sumsq},
 	"rms_scale":       {Units: kernels.RowUnits, Run: rmsScale},
 	"rms_rows":        {Units: kernels.RowUnits, Run: rmsRows},
@@ -19,12 +21,13 @@ var _ = kernels.Register(Kernels, kernels.Set{
 
 // rms is 1 / sqrt(mean x² + eps). Norms compute in float64 and round once: it costs
 // nothing next to the memory traffic and keeps wide rows exact.
-func rms(x []float32, eps float64) float64 {
-	var sum float64
+func rms(x []float32, eps float64) float64 { return inverseRMS(squares(x), len(x), eps) }
+
+func squares(x []float32) (sum float64) {
 	for _, v := range x {
 		sum += float64(v) * float64(v)
 	}
-	return inverseRMS(sum, len(x), eps)
+	return sum
 }
 
 func rmsnorm(c *kernels.Call, lo, hi int) {
@@ -56,14 +59,33 @@ func groupRMSNorm(c *kernels.Call, lo, hi int) {
 	}
 }
 
+func headRMSNorm(c *kernels.Call, lo, hi int) {
+	w, eps := c.Args[1].Vector(), c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for h := 0; h < len(y); h += len(w) {
+			normalise(y[h:h+len(w)], x[h:h+len(w)], w, eps)
+		}
+	}
+}
+
+func headL2Norm(c *kernels.Call, lo, hi int) {
+	size, eps := c.Args[0].Unit, c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for h := 0; h < len(y); h += size {
+			f := inverseRMS(squares(x[h:h+size]), 1, eps)
+			for j := h; j < h+size; j++ {
+				y[j] = float32(float64(x[j]) * f)
+			}
+		}
+	}
+}
+
 // sumsq is the first half of rmsnorm, rmsScale the second.
 func sumsq(c *kernels.Call, lo, hi int) {
 	for i := lo; i < hi; i++ {
-		var sum float64
-		for _, v := range c.Args[0].Row(i) {
-			sum += float64(v) * float64(v)
-		}
-		c.Results[0].F32[i*c.Results[0].Stride] = float32(sum)
+		c.Results[0].F32[i*c.Results[0].Stride] = float32(squares(c.Args[0].Row(i)))
 	}
 }
 
@@ -87,11 +109,7 @@ func groupSumsq(c *kernels.Call, lo, hi int) {
 		row := x.Row(i)
 		for g := range y.Cols {
 			from, to := kernels.Held(x, (y.Start()+g)*size, size)
-			var sum float64
-			for _, v := range row[from:to] {
-				sum += float64(v) * float64(v)
-			}
-			y.F32[i*y.Stride+g] = float32(sum)
+			y.F32[i*y.Stride+g] = float32(squares(row[from:to]))
 		}
 	}
 }

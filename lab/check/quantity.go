@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -14,11 +15,13 @@ type quantity struct {
 	name  string
 	shape []int
 	want  []float64
-	kind  kind
-	value string                            // the graph's output, for rows
-	state string                            // the graph's state, for states
-	width int                               // elements of a row or of a state's last axis
-	index func(at []int, b, i, j int) []int // of element j of row i of sequence b in the file, appended
+	// It is of integers, and not decode.ids.
+	integers bool
+	kind     kind
+	value    string                            // the graph's output, for rows
+	state    string                            // the graph's state, for states
+	width    int                               // elements of a row or of a state's last axis
+	index    func(at []int, b, i, j int) []int // of element j of row i of sequence b in the file, appended
 
 	line Line
 }
@@ -56,6 +59,16 @@ var names = []struct {
 	{exactly(`mixer(\d+)\.gate`), rows, []string{"layers.$1.mixer.z_scaled", "layers.$1.mixer.z"}},
 	{exactly(`mixer(\d+)\.out`), rows, []string{"layers.$1.mixer.out_proj"}},
 	{exactly(`mixer(\d+)\.(in_proj|x_proj|x|scan)`), rows, []string{"layers.$1.mixer.$2"}},
+	{exactly(`attn(\d+)\.in`), rows, []string{"layers.$1.norm"}},
+	{exactly(`attn(\d+)\.gate`), rows, []string{"layers.$1.attention.gate"}},
+	{exactly(`attn(\d+)\.out_in`), rows, []string{"layers.$1.attention.gated", "layers.$1.attention.attended"}},
+	{exactly(`attn(\d+)\.out`), rows, []string{"layers.$1.attention.o_proj"}},
+	{exactly(`moe(\d+)\.in`), rows, []string{"layers.$1.norm_ff", "layers.$1.norm"}},
+	{exactly(`moe(\d+)\.router_logits`), rows, []string{"layers.$1.experts.router"}},
+	{exactly(`moe(\d+)\.shared_gate`), rows, []string{"layers.$1.experts.shared_gate"}},
+	{exactly(`moe(\d+)\.latent_in`), rows, []string{"layers.$1.experts.fc1_latent_proj"}},
+	{exactly(`moe(\d+)\.latent_out`), rows, []string{"layers.$1.experts.experts"}},
+	{exactly(`moe(\d+)\.out`), rows, []string{"layers.$1.experts.all", "layers.$1.experts.experts"}},
 	{exactly(`state\.layers\.(\d+)\.(ssm|conv)`), state, []string{"layers.$1.mixer.$2"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.(ssm|conv)`), decodeState, []string{"layers.$1.mixer.$2"}},
 	{exactly(`state\.layers\.(\d+)\.k`), state, []string{"layers.$1.attention.keys"}},
@@ -64,6 +77,28 @@ var names = []struct {
 	{exactly(`decode\.state\.layers\.(\d+)\.v`), decodeState, []string{"layers.$1.attention.values"}},
 	{exactly(`decode\.logits`), decodeRows, []string{"logits"}},
 	{exactly(`decode\.ids`), greedy, nil},
+}
+
+// counted has what numbers count that are not of layers: the layers with a value, from 0 on.
+var counted = map[string]string{"attn": "attention.attended", "moe": "experts.router"}
+
+var numbered = regexp.MustCompile(`^([a-z]+)(\d+)(\..*)$`)
+
+// inLayer is the name of a quantity with the number of its layer, where another number is counted.
+func inLayer(g *graph.Graph, name string) string {
+	m := numbered.FindStringSubmatch(name)
+	if m == nil || counted[m[1]] == "" {
+		return name
+	}
+	n, _ := strconv.Atoi(m[2])
+	for i := range len(g.Nodes) {
+		if _, ok := g.Value(fmt.Sprintf("layers.%d.%s", i, counted[m[1]])); ok {
+			if n--; n < 0 {
+				return fmt.Sprint(m[1], i, m[3])
+			}
+		}
+	}
+	return name
 }
 
 func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") }
@@ -76,8 +111,13 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 		q.line.Skip = "the reference in bf16 throughout; Krait computes in f32"
 		return
 	}
+	if q.integers {
+		q.line.Skip = "integers, of which Krait compares decode.ids only"
+		return
+	}
+	named := inLayer(g, q.name)
 	for _, n := range names {
-		if !n.pattern.MatchString(q.name) {
+		if !n.pattern.MatchString(named) {
 			continue
 		}
 		q.kind = n.kind
@@ -89,7 +129,7 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 			return
 		}
 		for _, v := range n.values {
-			name := n.pattern.ReplaceAllString(q.name, v)
+			name := n.pattern.ReplaceAllString(named, v)
 			if v, ok := lookup(g, name); ok {
 				q.attach(name, v.Type, p)
 				q.reordered(v)
