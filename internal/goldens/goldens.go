@@ -6,13 +6,14 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
 // Names are the checkpoints.
 var Names = []string{
-	"bamba", "falcon-h1", "falcon-mamba", "granite-hybrid", "granite-hybrid-dense", "jamba", "mamba-a", "mamba-a-bf16", "mamba-a-fp16", "mamba-b",
-	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "nemotron-h", "nemotron-h-latent", "nemotron-h-moe", "zamba", "zamba2",
+	"bamba", "falcon-h1", "falcon-mamba", "granite-hybrid", "granite-hybrid-dense", "jamba", "lfm2", "lfm2-moe", "mamba-a", "mamba-a-bf16", "mamba-a-fp16", "mamba-b",
+	"mamba2-clamp", "mamba2-g1", "mamba2-g4", "nemotron-h", "nemotron-h-latent", "nemotron-h-moe", "qwen3-5", "qwen3-5-moe", "qwen3-next", "zamba", "zamba2",
 }
 
 // All says that tests are to run the product of what they else cover by pairs, and
@@ -20,9 +21,10 @@ var Names = []string{
 func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" }
 
 // Tolerance is the largest absolute difference that a checkpoint passes with: 1e-4, or
-// what the README suggests, as that reference's own two paths differ by 1e-4.
+// what the README suggests where the reference itself is off by about as much.
 func Tolerance(dir string) float64 {
-	if filepath.Base(dir) == "zamba2" {
+	switch name := filepath.Base(dir); {
+	case name == "zamba2", strings.HasPrefix(name, "qwen3-"):
 		return 3e-4
 	}
 	return 1e-4
