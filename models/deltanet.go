@@ -45,12 +45,13 @@ func (m *deltaNet) build(p *parts, n *graph.Value) *graph.Value {
 	qkv, z, b, a := m.project(p, n)
 	channels := graph.Pack(named("q", m.qk), named("k", m.qk), named("v", m.v))
 	u := p.Map("u", "silu", p.conv("conv1d", qkv, channels, m.width, false))
-	q, k := p.HeadL2Norm("q", p.Fields("q_in", "q", u), 1e-6), p.HeadL2Norm("k", p.Fields("k_in", "k", u), 1e-6)
+	q, k, v := p.Fields("q_in", "q", u), p.Fields("k_in", "k", u), p.Field("v", u)
+	q, k = p.HeadL2Norm("q", q, 1e-6), p.HeadL2Norm("k", k, 1e-6)
 
 	delta := p.Map("softplus", "softplus", p.Bias("a_b", a, p.small("dt_bias", m.heads)))
 	g := p.Scale("g", delta, p.rates([]int{m.heads.Len()}, m.heads))
-	state := p.State("delta", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), m.heads, m.key, m.value))
-	y := p.DeltaScan("delta_out", q, k, p.Field("v", u), g, p.Map("beta", "sigmoid", b), state, p.seg, 1/math.Sqrt(float64(m.key.Len())))
+	state := p.State("ssm", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), m.heads, m.key, m.value))
+	y := p.DeltaScan("delta_out", q, k, v, g, p.Map("beta", "sigmoid", b), state, p.seg, 1/math.Sqrt(float64(m.key.Len())))
 
 	y = p.HeadRMSNorm("normed", y, p.small("norm.weight", m.value), m.eps)
 	return p.linear("out_proj", p.Mul("out_in", y, p.Map("gate", "silu", z)), m.hidden, m.v, false)
