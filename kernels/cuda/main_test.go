@@ -23,7 +23,7 @@ var launched = struct {
 // drawn; 30 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
 var slow = map[string]int{
 	"attention": 10, "choose": 10, "experts": 10, "ungated_experts": 10, "add_experts": 10, "add_ungated_experts": 10,
-	"ssd_scan": 10, "ssd_scan_gated": 10, "selective_scan": 16, "selective_scan_gated": 10, "selective_scan_projected": 10,
+	"ssd_scan": 10, "ssd_scan_gated": 10, "delta_scan": 10, "selective_scan": 16, "selective_scan_gated": 10, "selective_scan_projected": 10,
 	"selective_scan_normed": 10, "selective_scan_unit_normed": 10, "gated_matmul": 16, "norm_gated_matmul": 16,
 	"split": 8, "width": 8, "pieces": 6,
 }
