@@ -42,7 +42,7 @@ func readNemotronH(c *Config) *Model {
 		"time_step_min", "time_step_max", "time_step_floor", "time_step_rank", "rescale_prenorm_residual", "residual_in_fp32", "mamba_proj_bias",
 		"n_shared_experts", "moe_shared_expert_overlap", "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
 	model := m.hybrid(m.block)
-	model.besides = "mtp." // a head that predicts further tokens
+	model.besides = []string{"mtp."} // a head that predicts further tokens
 	return model
 }
 

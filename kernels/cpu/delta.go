@@ -9,23 +9,22 @@ var _ = kernels.Register(Kernels, kernels.Set{
 // deltaUnits counts the heads of all sequences.
 func deltaUnits(c *kernels.Call) int { return c.Args[6].Rows() * c.Args[4].Cols }
 
-// deltaScan is the gated delta rule, token by token.
+// deltaTokens are taken at a time, so that what is made of each stays in a cache.
+const deltaTokens = 16
+
+// deltaScan is the gated delta rule, token by token: chunks of a matrix form would take as many
+// multiplications, and their bits would depend on where a prompt is cut.
 func deltaScan(c *kernels.Call, lo, hi int) {
 	for unit := lo; unit < hi; unit++ {
 		h, start, tokens, kept := deltaHeadOf(c, unit)
 		buf := borrow(3*h.n + 2*h.size)
-		decay, k, q := buf.h[:h.n], buf.h[h.n:2*h.n], buf.h[2*h.n:3*h.n]
 		known, out := buf.h[3*h.n:3*h.n+h.size], buf.h[3*h.n+h.size:]
 		for t := start; t < start+tokens; t++ {
-			expInto(decay, h.decays(t, decay), 1)
-			for i, d := range decay {
-				k[i], q[i] = d*h.kAt(t)[i], d*h.qAt(t)[i]
-			}
-			h.read(known, out, k, q)
-			h.write(known, decay, t)
-			y, fresh := h.yAt(t), inner(h.kAt(t), h.qAt(t))
-			for j := range y {
-				y[j] = h.scale * (out[j] + fresh*known[j])
+			d := h.token(t, buf.h[:3*h.n])
+			h.read(known, out, &d)
+			h.write(known, &d, t)
+			for j, x := range known {
+				h.yAt(t)[j] = h.scale * (d.fade*out[j] + d.fresh*x)
 			}
 		}
 		buf.giveBack()
@@ -62,42 +61,54 @@ func (h *deltaHead) kAt(t int) []float32 { return h.k.Row(t)[h.group : h.group+h
 func (h *deltaHead) vAt(t int) []float32 { return h.v.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 func (h *deltaHead) yAt(t int) []float32 { return h.y.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 
-// decays are the log decays of the rows of the state; of one decay buf has it for all.
-func (h *deltaHead) decays(t int, buf []float32) []float32 {
-	g := h.g.Row(t)[h.head*h.per : (h.head+1)*h.per]
-	if h.per == h.n {
-		return g
-	}
-	for i := range buf {
-		buf[i] = g[0]
-	}
-	return buf
+// deltaToken is what a token does to all columns of a state.
+type deltaToken struct {
+	readK, readQ      []float32 // key and query, times the decays of their rows where these differ
+	decay             []float32 // of each row, or of all: step is 0
+	step              int
+	fade, beta, fresh float32 // fade is the decay of all rows, or 1; fresh is k·q
 }
 
-// read is Sᵀk and Sᵀq.
-func (h *deltaHead) read(known, out, k, q []float32) {
+// token makes one; buf has room for three numbers of each row.
+func (h *deltaHead) token(t int, buf []float32) deltaToken {
+	k, q, g := h.kAt(t), h.qAt(t), h.g.Row(t)[h.head*h.per:(h.head+1)*h.per]
+	d := deltaToken{readK: k, readQ: q, decay: buf[:h.per], fade: 1, beta: h.beta.Row(t)[h.head], fresh: inner(k, q)}
+	expInto(d.decay, g, 1)
+	if h.per == 1 {
+		d.fade = d.decay[0]
+		return d
+	}
+	d.step, d.readK, d.readQ = 1, buf[h.n:2*h.n], buf[2*h.n:3*h.n]
+	for i, by := range d.decay {
+		d.readK[i], d.readQ[i] = by*k[i], by*q[i]
+	}
+	return d
+}
+
+// read is Sᵀk and Sᵀq, before fade.
+func (h *deltaHead) read(known, out []float32, d *deltaToken) {
 	clear(known)
 	clear(out)
-	for i := range k {
-		row := h.s[i*h.size : (i+1)*h.size]
+	for i, k := range d.readK {
+		row, q := h.s[i*h.size:(i+1)*h.size], d.readQ[i]
 		a, b := known[:len(row)], out[:len(row)]
 		for j, v := range row {
-			a[j] += v * k[i]
-			b[j] += v * q[i]
+			a[j] += v * k
+			b[j] += v * q
 		}
 	}
 }
 
 // write takes a token into the state, of which it knows some. It leaves beta (v - known) there.
-func (h *deltaHead) write(known, decay []float32, t int) {
-	beta, v, k := h.beta.Row(t)[h.head], h.vAt(t), h.kAt(t)
+func (h *deltaHead) write(known []float32, d *deltaToken, t int) {
+	v, k := h.vAt(t), h.kAt(t)
 	for j := range known {
-		known[j] = beta * (v[j] - known[j])
+		known[j] = d.beta * (v[j] - d.fade*known[j])
 	}
-	for i, d := range decay {
-		row := h.s[i*h.size : (i+1)*h.size]
-		for j, x := range known[:len(row)] {
-			row[j] = d*row[j] + k[i]*x
+	for i, x := range k {
+		row, by := h.s[i*h.size:(i+1)*h.size], d.decay[i*d.step]
+		for j, fresh := range known[:len(row)] {
+			row[j] = by*row[j] + x*fresh
 		}
 	}
 }

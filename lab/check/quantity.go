@@ -49,7 +49,7 @@ var names = []struct {
 	{exactly(`layers\.(\d+)\.out`), rows, []string{"layers.$1.h"}},
 	{exactly("final_norm"), rows, []string{"norm_f"}},
 	{exactly(`mixer(\d+)\.in`), rows, []string{"layers.$1.mixer_in", "layers.$1.norm"}},
-	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u"}},
+	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u", "layers.$1.mixer.conv1d"}},
 	{exactly(`mixer(\d+)\.dt_rank_in`), rows, []string{"layers.$1.mixer.dt_norm", "layers.$1.mixer.dt"}},
 	{exactly(`mixer(\d+)\.dt`), rows, []string{"layers.$1.mixer.delta"}},
 	{exactly(`mixer(\d+)\.(B|C)`), rows, []string{"layers.$1.mixer.${2}_norm", "layers.$1.mixer.$2"}},
@@ -57,12 +57,13 @@ var names = []struct {
 	{exactly(`mixer(\d+)\.out_in`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed", "layers.$1.mixer.gated"}},
 	{exactly(`mixer(\d+)\.norm`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed"}},
 	{exactly(`mixer(\d+)\.gate`), rows, []string{"layers.$1.mixer.z_scaled", "layers.$1.mixer.z"}},
+	{exactly(`mixer(\d+)\.z`), rows, []string{"layers.$1.mixer.z", "layers.$1.mixer.in_proj_z"}},
 	{exactly(`mixer(\d+)\.out`), rows, []string{"layers.$1.mixer.out_proj"}},
-	{exactly(`mixer(\d+)\.(in_proj|x_proj|x|scan)`), rows, []string{"layers.$1.mixer.$2"}},
+	{exactly(`mixer(\d+)\.(in_proj\w*|x_proj|x|scan|g|beta|delta_out|Bx)`), rows, []string{"layers.$1.mixer.$2"}},
 	{exactly(`attn(\d+)\.in`), rows, []string{"layers.$1.norm"}},
 	{exactly(`attn(\d+)\.gate`), rows, []string{"layers.$1.attention.gate"}},
 	{exactly(`attn(\d+)\.out_in`), rows, []string{"layers.$1.attention.gated", "layers.$1.attention.attended"}},
-	{exactly(`attn(\d+)\.out`), rows, []string{"layers.$1.attention.o_proj"}},
+	{exactly(`attn(\d+)\.out`), rows, []string{"layers.$1.attention.o_proj", "layers.$1.attention.out_proj"}},
 	{exactly(`moe(\d+)\.in`), rows, []string{"layers.$1.norm_ff", "layers.$1.norm"}},
 	{exactly(`moe(\d+)\.router_logits`), rows, []string{"layers.$1.experts.router"}},
 	{exactly(`moe(\d+)\.shared_gate`), rows, []string{"layers.$1.experts.shared_gate"}},
@@ -71,6 +72,8 @@ var names = []struct {
 	{exactly(`moe(\d+)\.out`), rows, []string{"layers.$1.experts.all", "layers.$1.experts.experts"}},
 	{exactly(`state\.layers\.(\d+)\.(ssm|conv)`), state, []string{"layers.$1.mixer.$2"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.(ssm|conv)`), decodeState, []string{"layers.$1.mixer.$2"}},
+	{exactly(`state\.layers\.(\d+)\.delta`), state, []string{"layers.$1.mixer.ssm"}},
+	{exactly(`decode\.state\.layers\.(\d+)\.delta`), decodeState, []string{"layers.$1.mixer.ssm"}},
 	{exactly(`state\.layers\.(\d+)\.k`), state, []string{"layers.$1.attention.keys"}},
 	{exactly(`state\.layers\.(\d+)\.v`), state, []string{"layers.$1.attention.values"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.k`), decodeState, []string{"layers.$1.attention.keys"}},
@@ -173,8 +176,8 @@ func (q *quantity) attach(name string, t graph.Type, p *prompt) {
 	}
 }
 
-// rowed: rows are [B, L, width] in the file, or [B, width, L], or by heads
-// [heads, B, L, width/heads].
+// rowed: rows are [B, L, width] in the file, with the width perhaps cut into heads, or
+// [B, width, L], or by heads [heads, B, L, width/heads].
 func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	b, l, w := p.batch, p.length, graph.RowElems(t.Dims)
 	if q.kind == decodeRows {
@@ -184,6 +187,8 @@ func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	switch s := q.shape; {
 	case slices.Equal(s, []int{b, l, w}):
 		q.index = func(at []int, b, i, j int) []int { return append(at, b, i, j) }
+	case len(s) == 4 && slices.Equal(s[:2], []int{b, l}) && s[2]*s[3] == w:
+		q.index = func(at []int, b, i, j int) []int { return append(at, b, i, j/s[3], j%s[3]) }
 	case q.kind == rows && slices.Equal(s, []int{b, w, l}):
 		q.index = func(at []int, b, i, j int) []int { return append(at, b, j, i) }
 	case len(s) == 4 && s[0] > 0 && slices.Equal(s[1:3], []int{b, l}) && s[0]*s[3] == w:
@@ -246,7 +251,7 @@ func (q *quantity) reordered(v *graph.Value) {
 			at = append(at, piece.Start+i*piece.Step)
 		}
 	}
-	if index := q.index; len(at) == q.width {
+	if index := q.index; len(at) == q.width && slices.Max(at) < q.width { // it has all of the tensor
 		q.index = func(to []int, b, i, j int) []int { return index(to, b, i, at[j]) }
 	}
 }
