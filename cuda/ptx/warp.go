@@ -23,7 +23,7 @@ type warp struct {
 	written written // local's, or more
 	stride  uint64  // of the lanes' local memory
 	async   [32]asyncState
-	buf     [32]byte
+	at      [32]uint64 // where in a region each lane accesses it
 	polled  [2]polled
 	scratch row
 }

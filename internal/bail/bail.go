@@ -3,7 +3,10 @@
 // be called from outside; they return the error.
 package bail
 
-import "runtime"
+import (
+	"fmt"
+	"runtime"
+)
 
 // Catch, deferred, sets err to the error with which the function panicked. Other panics, and those
 // of the runtime, go on.
@@ -30,4 +33,17 @@ func If(err error) {
 func Of[T any](v T, err error) T {
 	If(err)
 	return v
+}
+
+// In, deferred, puts where before the error with which the function panicked.
+func In(where func() string) {
+	switch e := recover().(type) {
+	case nil:
+	case runtime.Error:
+		panic(e)
+	case error:
+		panic(fmt.Errorf("%s: %w", where(), e))
+	default:
+		panic(e)
+	}
 }
