@@ -25,7 +25,7 @@ import (
 func TestCodecs(t *testing.T) {
 	kinds, counts := graph.CodecKinds(), []int{2, 3, 8}
 	names := covering.Drawn(t, goldens.Names)
-	for _, x := range covering.Each(t, []int{len(names)}, len(kinds), len(counts)) {
+	for _, x := range covering.Each(t, []int{len(names), len(kinds)}, len(counts)) {
 		golden, ranks := names[x[0]], counts[x[2]]
 		c := graph.Codec{Kind: kinds[x[1]], Block: []int{16, 32, 64}[(x[0]+x[2])%3]}
 		t.Run(fmt.Sprintf("%s/%s/tp=%d", golden, c, ranks), func(t *testing.T) { runCodec(t, "../testdata/golden/"+golden, c, ranks, nil) })
@@ -192,7 +192,7 @@ func TestCodecsOnGPUs(t *testing.T) {
 	if !goldens.All() { // what differs by device does not by model
 		names = []string{"mamba-a", "mamba2-g4"}
 	}
-	for _, x := range covering.Each(t, []int{len(names)}, len(kinds), 2, 2) {
+	for _, x := range covering.Each(t, []int{len(names), len(kinds)}, 2, 2) {
 		golden, ranks, gpus := names[x[0]], 2+x[2], 1
 		if x[3] > 0 {
 			gpus = ranks

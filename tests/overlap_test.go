@@ -25,7 +25,7 @@ import (
 // overlapCases are ways to lie over ranks, each strategy and number of ranks for some golden.
 func overlapCases(t *testing.T, try func(dir string, i int, g *graph.Graph, s krait.Sharding)) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	for _, c := range covering.Each(t, []int{len(folders)}, len(passes.Strategies), 3) {
+	for _, c := range covering.Each(t, []int{len(folders), len(passes.Strategies)}, 3) {
 		dir, sharding := folders[c[0]], krait.Sharding{Ranks: 2 + c[2], Strategy: passes.Strategies[c[1]].Name}
 		_, g, err := checkpoint.Describe(dir)
 		if err != nil {

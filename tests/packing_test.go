@@ -93,7 +93,7 @@ func packedBytes(m *krait.Model, text string, kinds map[string]graph.StateKind) 
 // another process alike; kinds without a codec to the last bit.
 func TestStateCodecs(t *testing.T) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	cases := covering.Each(t, []int{len(folders)}, len(stateCodecs), 3)
+	cases := covering.Each(t, []int{len(folders), len(stateCodecs)}, 3)
 	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			kinds := kindsOf(openModel(t, dir, krait.Options{}))

@@ -109,7 +109,7 @@ func inProcesses(t *testing.T, dir string, n int, o krait.Options) *krait.Model 
 func TestProcesses(t *testing.T) {
 	strategies := []string{"channel", "sequence", "batch", "naive"}
 	folders, payloads := covering.Drawn(t, goldens.Folders(t, "..")), []string{"", "bf16:acc32", "fp16"}
-	for _, c := range covering.Each(t, []int{len(folders)}, 4, len(strategies), len(payloads)) {
+	for _, c := range covering.Each(t, []int{len(folders), 4, len(strategies)}, len(payloads)) {
 		dir, ranks := folders[c[0]], 1+c[1]
 		sharding := krait.Sharding{Ranks: ranks, Strategy: strategies[c[2]]}
 		if ranks > 1 {

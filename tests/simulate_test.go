@@ -49,7 +49,7 @@ func hardware(t testing.TB, name string) *cost.Profile {
 // piece by piece; and the memory of the plan.
 func TestVirtualCounts(t *testing.T) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	cases := covering.Each(t, []int{len(folders)}, len(passes.Strategies), 3, 2)
+	cases := covering.Each(t, []int{len(folders), len(passes.Strategies)}, 3, 2)
 	for _, c := range cases {
 		dir, i, k, ranks := folders[c[0]], c[0], c[1], 2+c[2]
 		if goldens.All() && ((i+k)%3 != c[2] || (i+k)%2 != c[3]) {
