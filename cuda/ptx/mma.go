@@ -80,23 +80,23 @@ func tensorCoreOf(capability [2]int) tensorCore {
 	return tensorCore{terms: 8, extra: 1}
 }
 
-// factor is an operand of a product, with its binary exponent.
+// factor is an operand of a product. Its binary exponent counts from -bias, so that 0, which has
+// none, is the zero factor, and every product with it is below all others.
 type factor struct {
 	v   float64
 	exp int
 }
 
+const bias = 1 << 12
+
 // quad is four factors that lie side by side along k.
 type quad [4]factor
 
-// noExponent is the exponent of 0, below that of every product.
-const noExponent = -1 << 12
-
 func factorOf(v float64) factor {
 	if v == 0 {
-		return factor{v, noExponent}
+		return factor{}
 	}
-	return factor{v, int(math.Float64bits(v)>>52&0x7ff) - 1023}
+	return factor{v, int(math.Float64bits(v)>>52&0x7ff) - 1023 + bias}
 }
 
 // sum returns c plus the products of a and b, as one step of the tensor core gives it. All factors
@@ -105,13 +105,13 @@ func (t tensorCore) sum(c float64, a, b []quad) float64 {
 	if c-c != 0 { // the products before have overflowed
 		return c
 	}
-	top := factorOf(c).exp
+	top := factorOf(c).exp + bias
 	b = b[:len(a)]
 	for i := range a {
 		x, y := &a[i], &b[i]
 		top = max(top, max(x[0].exp+y[0].exp, x[1].exp+y[1].exp), max(x[2].exp+y[2].exp, x[3].exp+y[3].exp))
 	}
-	if top <= noExponent/2 {
+	if top -= 2 * bias; top < -bias/2 { // of zeros alone
 		return c
 	}
 	last := top - 23 - t.extra // the exponent of the last bit that is kept
@@ -240,6 +240,9 @@ func (op *mmaOp) gather(w *warp, x *matrices) {
 // bit for each row to which it gave one that is not 0.
 func (op *mmaOp) unpack(x *matrices, from *row, to [][4]quad, column int) (use uint32) {
 	for l, v := range from {
+		if v == 0 {
+			continue
+		}
 		low, high := op.elements(v)
 		k := column + l%4*op.packed
 		q := &to[l/4][k/4&3]
