@@ -58,11 +58,13 @@ fi
 kernels=$hw.$(git rev-parse HEAD:kernels/cuda HEAD:lab/bench HEAD:passes | cut -c 1-10 | tr '\n' .)
 if ! $tiny && [ "$(cat "$out/MODELLED" 2>/dev/null)" != "$kernels" ]; then
   rm -f "$out/MODELLED" "$out/modelled.jsonl"
-  python3 -c 'import sys; sys.path.insert(0, "scripts/gpu-suite"); import plan; plan.write_jamba(sys.argv[1])' "$work/jamba-like"
+  PYTHONDONTWRITEBYTECODE=1 python3 -c 'import sys; sys.path.insert(0, "scripts/gpu-suite"); import plan; plan.write_jamba(sys.argv[1])' "$work/jamba-like"
   for model in "--like mamba-2.8b" "--like mamba2-2.7b" "--like falcon-mamba-7b" "$work/jamba-like"; do
+    batches=1,8,32,64
+    [ "$model" != "--like mamba2-2.7b" ] || batches=1,8,32 # the states of 64 take 11 GB
     for math in f32 bf16; do
-      for shape in "--batch 1,8,32,64 --prompt 16" "--batch 1 --prompt 2048"; do
-        "$work/krait" bench meter --hw "$hw" $model --math $math $shape -o "$out/modelled.jsonl" >/dev/null
+      for shape in "--batch $batches --prompt 16" "--batch 1 --prompt 2048"; do
+        "$work/krait" bench meter --hw "$hw" --dtype bf16 $model --math $math $shape -o "$out/modelled.jsonl" >/dev/null
       done
     done
   done

@@ -34,7 +34,7 @@ ROOM = 24 << 30  # bytes for the weights of the largest model
 
 
 class Over(Exception):
-    """The seconds of the step are over."""
+    """The step ends before its last job."""
 
 
 class Stopped(BaseException):
@@ -76,7 +76,7 @@ class Suite:
         start = time.monotonic()
         left = min(self.step_end, self.end) - start
         if left < 1:
-            raise Over
+            raise Over("out of time")
         limit = min(most or left, left)
         log = self.log(job)
         with open(log, "wb") as f:
@@ -109,7 +109,7 @@ class Suite:
                 shutil.rmtree(os.path.dirname(folder), ignore_errors=True)
             os.makedirs(os.path.dirname(folder), exist_ok=True)
             if not self.job(f"make {name}", [self.krait, "synth", "-q", *flags, folder]):
-                raise Over
+                raise Over("no weights")
         return folder
 
     def measured(self):
@@ -272,14 +272,15 @@ def steps(s, todo):
             print(f"{left:.0f} s are left. Go on with: --from {step.name}", flush=True)
             break
         s.step, s.step_end = step.name, time.monotonic() + seconds
+        usable = True
         try:
-            step.run(s)
-        except Over:
-            s.row("step", "out of time: jobs are left out")
+            usable = step.run(s) is not False
+        except Over as why:
+            s.row("step", f"{why}: jobs are left out")
         except Exception as err:  # a mistake of this script costs a step, not the run
             s.row("step", f"failed: {type(err).__name__}: {err}")
         s.archive()
-        if step.name == plan.STEPS[0].name and s.failed:
+        if not usable:
             print("no GPU can be used; the other steps need one", flush=True)
             break
     print(f"{len(s.failed)} rows are not ok. Results: {os.path.join(s.out, 'results.tar.xz')}", flush=True)
