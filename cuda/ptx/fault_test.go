@@ -368,8 +368,8 @@ func TestThreadIDs(t *testing.T) {
 	}
 }
 
-// TestCoResidency: no block may wait for another one of its launch, since a device need not run them
-// at once: one that begins first waits in vain.
+// TestCoResidency: no block may wait for another one of its launch, since a device need not run
+// them at once: one that begins first waits in vain.
 func TestCoResidency(t *testing.T) {
 	e := entry(t, parse(t, kernel(".param .u64 at", `ld.param.u64 %d1, [at]; mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0;
 @%p1 bra WAIT;
