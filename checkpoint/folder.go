@@ -21,6 +21,7 @@ type Folder struct {
 var architectures = map[string]string{
 	"mamba": "MambaForCausalLM", "mamba2": "Mamba2ForCausalLM", "falcon_mamba": "FalconMambaForCausalLM", "jamba": "JambaForCausalLM", "falcon_h1": "FalconH1ForCausalLM",
 	"granitemoehybrid": "GraniteMoeHybridForCausalLM", "nemotron_h": "NemotronHForCausalLM", "bamba": "BambaForCausalLM", "zamba": "ZambaForCausalLM", "zamba2": "Zamba2ForCausalLM",
+	"lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
 
 // Folder makes a Hugging Face folder of the checkpoint: names and config are those of

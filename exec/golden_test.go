@@ -3,6 +3,7 @@ package exec_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"os"
@@ -31,6 +32,11 @@ type goldenOp struct {
 	Before    *bool     `json:"norm_before_gate"`
 	Eps       float64   `json:"eps"`
 	SiLU      bool      `json:"silu"`
+	L2Norm    bool      `json:"l2norm"`
+	Scale     float64   `json:"scale"`
+	Raw       bool      `json:"gates_from_raw"`
+	Negative  bool      `json:"allow_neg_eigval"`
+	After     []int     `json:"states_after"`
 	name      string
 	file      *safetensors.File
 	b         *graph.Builder
@@ -38,12 +44,23 @@ type goldenOp struct {
 	params    map[string]graph.Array
 }
 
-// goldenOps are the cases: one that is gone must not pass.
-var goldenOps = []string{
-	"conv.k3_nobias", "conv.k4", "conv.k4_short", "conv.k4_state",
-	"norm.gate_then_norm", "norm.gate_then_norm_g4", "norm.norm_then_gate_g2", "norm.plain",
-	"sel.full", "sel.groups", "sel.h0", "sel.one", "sel.plain", "sel.state", "sel.wide",
-	"ssd.g1", "ssd.g4", "ssd.limit", "ssd.one", "ssd.plain",
+// goldenOps are the cases of each file: one that is gone must not pass.
+var goldenOps = map[string][]string{
+	"ops": {
+		"conv.k3_nobias", "conv.k4", "conv.k4_short", "conv.k4_state",
+		"norm.gate_then_norm", "norm.gate_then_norm_g4", "norm.norm_then_gate_g2", "norm.plain",
+		"sel.full", "sel.groups", "sel.h0", "sel.one", "sel.plain", "sel.state", "sel.wide",
+		"ssd.g1", "ssd.g4", "ssd.limit", "ssd.one", "ssd.plain",
+	},
+	"delta": {
+		"delta.five", "delta.l130", "delta.l64", "delta.no_decay", "delta.no_l2norm", "delta.one",
+		"delta.raw_gates", "delta.strong_decay", "delta.zero_state",
+		"norm.head_norm_then_gate", "norm.zero_centred",
+	},
+	"kda": {
+		"kda.five", "kda.l130", "kda.l64", "kda.neg_eigval", "kda.one", "kda.raw_gates",
+		"kda.strong_decay", "kda.zero_state",
+	},
 }
 
 // casesOf are the cases that have tensors.
@@ -56,8 +73,28 @@ func casesOf(f *safetensors.File) []string {
 }
 
 func TestGoldenOps(t *testing.T) {
-	const dir = "../testdata/golden/ops/"
-	data, err := os.ReadFile(dir + "ops.json")
+	for file, names := range goldenOps {
+		index, f := openGoldenOps(t, file)
+		defer f.Close()
+		if got := slices.Sorted(maps.Keys(index)); !slices.Equal(got, names) || !slices.Equal(casesOf(f), names) {
+			t.Fatalf("%s.json has the cases %q, %[1]s.safetensors the tensors of %q, want %q", file, got, casesOf(f), names)
+		}
+		for _, name := range names {
+			for device, set := range everySet(t) {
+				t.Run(name+"/"+device, func(t *testing.T) {
+					c := *index[name]
+					c.name, c.file = name, f
+					c.run(t, set)
+				})
+			}
+		}
+	}
+}
+
+// openGoldenOps opens a file of cases.
+func openGoldenOps(t *testing.T, name string) (map[string]*goldenOp, *safetensors.File) {
+	path := "../testdata/golden/ops/" + name
+	data, err := os.ReadFile(path + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,23 +102,11 @@ func TestGoldenOps(t *testing.T) {
 	if err := json.Unmarshal(data, &index); err != nil {
 		t.Fatal(err)
 	}
-	f, err := safetensors.Open(dir + "ops.safetensors")
+	f, err := safetensors.Open(path + ".safetensors")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	if got := slices.Sorted(maps.Keys(index.Cases)); !slices.Equal(got, goldenOps) || !slices.Equal(casesOf(f), goldenOps) {
-		t.Fatalf("ops.json has the cases %q, ops.safetensors the tensors of %q, want %q", got, casesOf(f), goldenOps)
-	}
-	for _, name := range goldenOps {
-		for device, set := range everySet(t) {
-			t.Run(name+"/"+device, func(t *testing.T) {
-				c := *index.Cases[name]
-				c.name, c.file = name, f
-				c.run(t, set)
-			})
-		}
-	}
+	return index.Cases, f
 }
 
 // everySet is the kernels of each instruction set of this machine, and the reference.
@@ -97,13 +122,14 @@ func everySet(t testing.TB) map[string]kernels.Set {
 	return sets
 }
 
-// run builds the case as a graph, runs it as one batch and in chunks of 7, and
-// compares result and final state.
+// run builds the case as a graph, runs it as one batch, in chunks of 7, and cut where states are
+// given, and compares results and states.
 func (c *goldenOp) run(t *testing.T, set kernels.Set) {
-	for _, chunk := range []int{1 << 20, 7} {
+	for _, cuts := range [][]int{nil, sevens, c.After} {
 		c.b, c.inputs, c.params = graph.New(c.name), map[string]graph.Array{}, map[string]graph.Array{}
 		state := map[string]func(seg *graph.Value) string{
 			"selective_scan": c.selectiveScan, "ssd": c.ssd, "rms_norm": c.norm, "rms_norm_gated": c.norm, "causal_depthwise_conv1d": c.conv,
+			"gated_delta_rule": c.delta, "kda": c.delta, "head_norm_then_gate": c.headNorm, "rms_norm_zero_centred": c.zeroCentred,
 		}[c.Op](c.b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3))))
 		g, err := c.b.Graph()
 		if err != nil {
@@ -118,23 +144,40 @@ func (c *goldenOp) run(t *testing.T, set kernels.Set) {
 		e := newStepper(t, s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Device: &cpu.Device{Kernels: set}, Slots: batch})
 		defer e.Close()
 		c.load(t, e, state, batch)
-		for at := 0; at < length; at += chunk {
-			c.step(t, e, batch, length, at, min(chunk, length-at), floats(t, want))
+		for at, next := 0, 0; at < length; at = next {
+			next = length
+			if i := slices.IndexFunc(cuts, func(cut int) bool { return at < cut && cut < length }); i >= 0 {
+				next = cuts[i]
+			}
+			c.step(t, e, batch, length, at, next-at, floats(t, want))
+			if state != "" {
+				c.checkState(t, e, state, batch, next, length)
+			}
 		}
-		if state == "" {
-			continue
-		}
-		final := c.tensor("h_final")
-		if final.Shape == nil {
-			final = c.tensor("s_final")
-		}
-		size := final.Elems() / batch
+	}
+}
+
+// sevens cut a sequence into chunks of 7.
+var sevens = []int{7, 14, 21, 28, 35, 42, 49, 56, 63, 70, 77, 84, 91, 98, 105, 112, 119, 126}
+
+// checkState compares the states after some tokens, if the file has them.
+func (c *goldenOp) checkState(t *testing.T, e *stepper, state string, batch, tokens, length int) {
+	names := []string{fmt.Sprint("S_after_", tokens)}
+	if tokens == length {
+		names = []string{"h_final", "s_final", "S_final"}
+	}
+	for _, name := range names {
+		want := c.tensor(name)
 		for b := range batch {
+			if want.Shape == nil {
+				break
+			}
 			got, err := e.State(b, state)
 			if err != nil {
 				t.Fatal(err)
 			}
-			near(t, "final state", got, floats(t, final)[b*size:(b+1)*size])
+			size := want.Elems() / batch
+			near(t, name, got, floats(t, want)[b*size:(b+1)*size])
 		}
 	}
 }
@@ -145,7 +188,7 @@ func (c *goldenOp) load(t *testing.T, e *stepper, state string, batch int) {
 		if _, err := e.Alloc(); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"h0", "s0"} {
+		for _, name := range []string{"h0", "s0", "S0"} {
 			if h := c.tensor(name); h.Shape != nil {
 				size := h.Elems() / batch
 				if err := e.SetState(b, state, h.Float32s()[b*size:(b+1)*size]); err != nil {

@@ -112,7 +112,7 @@ func checkOp(t *rapid.T, op *graph.Op) {
 // lengths are those of sequences: around the tiles of what works by chunks.
 func (c *opCase) lengths() []int {
 	lengths := []int{1, 1, 2, 3, 5, 9}
-	if c.op.Name == "ssd_scan" || c.op.Name == "attention" {
+	if slices.Contains([]string{"ssd_scan", "delta_scan", "attention"}, c.op.Name) {
 		lengths = append(lengths, 7, 8, 15, 16, 17, 24, 33, 127, 130)
 	}
 	return lengths
@@ -174,6 +174,8 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 		}
 		n := rapid.SampledFrom(sizes).Draw(t, string(rune(l)))
 		switch {
+		case l == 'r': // decays of delta_scan, whose n came before
+			n = rapid.SampledFrom([]int{1, letters['n']}).Draw(t, "decays")
 		case l == 'k' && !strings.Contains(op.Rule.String(), "(") && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
 			n = rapid.SampledFrom([]int{511, 512, 513, 1025}).Draw(t, "k")
 		case strings.IndexByte("gqhpnei", l) >= 0:
@@ -351,31 +353,50 @@ func (c *opCase) values(n, operand int) []float32 {
 		}
 		return out
 	}
+	is := func(operands map[string]int) bool { return operand > 0 && operands[c.op.Name] == operand }
+	steps := strings.HasSuffix(c.op.Name, "_scan") && operand == 1
+	weights := is(map[string]int{"selective_scan_projected": 2, "selective_scan_normed": 3, "selective_scan_unit_normed": 2})
+	squares := strings.Contains(c.op.Name, "rms_") && operand == 1
+	experts := strings.HasSuffix(c.op.Name, "experts") && (operand == 2 || operand == 3 && strings.Count(c.op.Operands, "w") == 3)
+	rates := is(map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,
+		"selective_scan_normed": 5, "selective_scan_unit_normed": 4})
+	deep := float32(math.Sqrt(float64(c.deep)))
 	for i := range out {
-		out[i] = float32(c.rng.NormFloat64())
-		if c.op.Name == "choose" {
-			out[i] = choices.DrawLogit(c.rng)
+		x := float32(c.rng.NormFloat64())
+		positive := float32(math.Abs(float64(x)))
+		switch {
+		case c.op.Name == "choose":
+			x = choices.DrawLogit(c.rng)
+		case c.op.Name == "delta_scan":
+			x = deltaValue(x, operand)
+		case steps:
+			x = positive / 4
+		case weights:
+			x /= deep
+		case squares:
+			x = float32(c.width) * (0.5 + positive)
+		case experts:
+			x /= 2 * deep // sums that activations and products do not blow up
+		case rates:
+			x = -positive
 		}
-		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
-			out[i] = float32(math.Abs(float64(out[i]))) / 4
-		}
-		weights := map[string]int{"selective_scan_projected": 2, "selective_scan_normed": 3, "selective_scan_unit_normed": 2}[c.op.Name]
-		if weights > 0 && operand == weights {
-			out[i] /= float32(math.Sqrt(float64(c.deep)))
-		}
-		if strings.Contains(c.op.Name, "rms_") && operand == 1 {
-			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
-		}
-		if strings.HasSuffix(c.op.Name, "experts") && (operand == 2 || operand == 3 && strings.Count(c.op.Operands, "w") == 3) {
-			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
-		}
-		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,
-			"selective_scan_normed": 5, "selective_scan_unit_normed": 4}[c.op.Name]
-		if rates > 0 && operand == rates {
-			out[i] = -float32(math.Abs(float64(out[i])))
-		}
+		out[i] = x
 	}
 	return out
+}
+
+// deltaValue makes of a normal number an element of an operand of delta_scan: keys are short, so
+// that what a key reads of a state fades, decays at most 0, betas between 0 and 1.
+func deltaValue(x float32, operand int) float32 {
+	switch a := float32(math.Abs(float64(x))); operand {
+	case 1:
+		return x / 3
+	case 3:
+		return -a * a
+	case 4:
+		return a / (1 + a)
+	}
+	return x
 }
 
 // fill gives the batch its inputs.

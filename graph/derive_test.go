@@ -117,6 +117,27 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 	{"output of a scan, sums partial", "p f32[t 8 3]; q f32[t 8 3] partial; C f32[t 3/3]; $h f32[s 8 3]",
 		"scan_output p q C $h seg", "error: operand 1 is a partial sum; all_reduce it first"},
 
+	{"delta rule", delta("d", "cover/6", "split"), deltaNode, "f32[t 24/4] shard(1: split)"},
+	{"delta rule, a decay for each row of the state", delta("d:3", "cover/6", "split"), deltaNode, "f32[t 24/4] shard(1: split)"},
+	{"delta rule, two decays for a head", delta("d:2", "cover/6", "split"), deltaNode,
+		"error: operand 3 has 2 decays for each head of operand 2; it must be 1, or 3, the width of a head of keys"},
+	{"delta rule, heads of keys whole", strings.ReplaceAll(delta("d", "whole", "split"), " shard(1: whole)", ""), deltaNode, "f32[t 24/4] shard(1: split)"},
+	{"delta rule, heads of keys split among ranks", delta("d", "split", "split"), deltaNode,
+		"error: operand 0: rank 0 holds groups [{0 0}] of (g n!) and needs {0 1}"},
+	{"delta rule, decays whole", strings.Replace(delta("d", "cover/6", "split"), "g f32[t 6/1] shard(1: split)", "g f32[t 6/1]", 1), deltaNode,
+		"error: operand 3 is whole on (g q r!) where another operand is split: shard it first"},
+	{"delta rule, keys partial", strings.Replace(delta("d", "cover/6", "split"), "k f32[t 6/3] shard(1: cover/6)", "k f32[t 6/3] partial", 1), deltaNode,
+		"error: operand 1 is a partial sum; all_reduce it first"},
+	{"delta rule, rows of the state split", strings.Replace(delta("d", "cover/6", "split"), "$h f32[s 6 3 4] shard(1: split)", "$h f32[s 6 3 4] shard(2: split)", 1), deltaNode,
+		"error: operand 5 is split on n!, which this operation cannot split"},
+	{"norms of heads", "x f32[t 12/4] shard(1: split); w f32[4]", "head_rmsnorm x w {eps=1}", "f32[t 12/4] shard(1: split)"},
+	{"norms of heads, cut inside", "x f32[t 12/2] shard(1: split); w f32[4]", "head_rmsnorm x w {eps=1}",
+		"error: operand 0 is f32[t 12/2] shard(1: split) over 4 ranks: rank 0 starts or ends inside a unit of 4 of (h p!)"},
+	{"norms of heads, the weight split", "x f32[t 12/4]; w f32[4] shard(0: split)", "head_rmsnorm x w {eps=1}",
+		"error: operand 1 is split on p!, which this operation cannot split"},
+	{"norms of heads that are covered", "x f32[t 8/4] shard(1: cover/6)", "head_l2norm x {eps=1}", "f32[t 8/4] shard(1: cover/6)"},
+	{"norms of a partial sum", "x f32[t 8/4] partial", "head_l2norm x {eps=1}", "error: operand 0 is a partial sum; all_reduce it first"},
+	{"a partial sum plus a number", "x f32[t 8] partial", "plus x {by=1}", "error: operand 0 is a partial sum; all_reduce it first"},
 	{"ssd, fewer groups than ranks, covered", ssd("cover/6"), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
 	{"ssd, groups whole", strings.ReplaceAll(ssd("whole"), " shard(1: whole)", ""), "ssd_scan x d A B C $h seg", "f32[t 24/4] shard(1: split)"},
 	{"ssd, groups split among ranks", ssd("split"), "ssd_scan x d A B C $h seg", "error: operand 3: rank 0 holds groups [{0 0}] of (g n!) and needs {0 1}"},
@@ -216,6 +237,16 @@ var deriveCases = []struct{ name, leaves, node, want string }{
 // alone is the error where operand 1 cannot travel with operand 0.
 func alone(second, first string) string {
 	return "error: operand 1, " + second + ", cannot share a launch with operand 0, " + first + ": operands of one launch must be split in the same rows of the batch; use one collective each"
+}
+
+const deltaNode = "delta_scan q k v g b $h seg {scale=1.0}"
+
+// delta has the leaves of a delta_scan of 6 heads of values and 2 of keys: with one decay for a
+// head, or n for "d:n", and placements of heads of keys and of values.
+func delta(decays, keys, values string) string {
+	g := map[string]string{"d": "6/1", "d:2": "12/2", "d:3": "18/3"}[decays]
+	text := "q f32[t 6/3] shard(1: K); k f32[t 6/3] shard(1: K); v f32[t 24/4] shard(1: V); g f32[t G] shard(1: V); b f32[t 6/1] shard(1: V); $h f32[s 6 3 4] shard(1: V)"
+	return strings.NewReplacer("K", keys, "V", values, "G", g).Replace(text)
 }
 
 // ssd gives leaves with 6 heads in 2 groups, split over 4 ranks.

@@ -32,6 +32,8 @@ var table = []*Op{
 
 	{Name: "times", Doc: "x · by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0}, Linear: [][]int{{0}},
 		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
+	{Name: "plus", Doc: "x + by", Class: Compute, Rule: rule("* -> *"), Operands: "a", InPlace: []int{0},
+		Attrs: []Attr{{"by", FloatAttr, nil, anything}}, Work: []string{"1"}},
 	// A matrix per head: from its channels to a few values, and back.
 	{Name: "head_down", Doc: "each head's channels times the head's own matrix, to n values per head", Class: Compute,
 		Rule: rule("t (h k), (h n!) k -> t (h n!)"), Operands: "aw", Linear: [][]int{{0}}, Work: []string{"2 t h k n"}},
@@ -61,6 +63,12 @@ var table = []*Op{
 	{Name: "group_rmsnorm", Doc: "rmsnorm of each of equal consecutive groups of channels", Class: Compute, Rule: rule("t (g e!), (g e!) -> t (g e!)"), Operands: "af",
 		Attrs: []Attr{{"groups", IntAttr, nil, atLeast(1)}, {"eps", FloatAttr, nil, atLeast(0)}}, Sizes: map[byte]string{'g': "groups"}, Work: []string{"4 t g e"}},
 
+	// Norms of heads, which ranks own.
+	{Name: "head_rmsnorm", Doc: "rmsnorm of each head, with one weight for all heads", Class: Compute, Rule: rule("t (h p!), p! -> t (h p!)"), Operands: "af",
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"4 t h p"}},
+	{Name: "head_l2norm", Doc: "x / sqrt(Σ x² + eps) of each head", Class: Compute, Rule: rule("t (h p!) -> t (h p!)"), Operands: "a",
+		Attrs: []Attr{{"eps", FloatAttr, nil, atLeast(0)}}, Work: []string{"3 t h p"}, check: checkHeadNorm},
+
 	// A norm in two parts, so that its axis can be split: the sum is reduced in between.
 	{Name: "sumsq", Doc: "Σ x² of each row", Class: Compute, Rule: rule("t d -> t"), Operands: "a", Statistic: true, Work: []string{"2 t d"}},
 	{Name: "rms_scale", Doc: "w · x / sqrt(sum / width + eps), with the sum of squares of the whole row", Class: Compute,
@@ -84,6 +92,10 @@ var table = []*Op{
 	{Name: "ssd_scan", Doc: "the scan with one A per head (Dao and Gu 2024, eq. 2): x dt A B C h seg", Class: Compute,
 		Rule:     rule("t! (g q p!), t! (g q), (g q), t! (g n!), t! (g n!), s! (g q) p! n!, s! f! -> t! (g q p!), s! (g q) p! n!"),
 		Operands: "aafaasi", States: []StatePair{{5, 1, SSMState}}, Work: []string{"6 t g q p n"}, check: checkSegments(6)},
+	// A head has r decays: one, or one for each row of its state (Kimi Team 2025).
+	{Name: "delta_scan", Doc: "the gated delta rule, S = exp(g) S, S = S + k · beta (v - Sᵀk), y = scale · Sᵀq (Yang et al. 2024): q k v g beta S seg", Class: Compute,
+		Rule:     rule("t! (g n!), t! (g n!), t! (g q p!), t! (g q r!), t! (g q), s! (g q) n! p!, s! f! -> t! (g q p!), s! (g q) n! p!"),
+		Operands: "aaaaasi", States: []StatePair{{5, 1, SSMState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, Work: []string{"7 t g q n p"}, check: checkDelta},
 
 	// The selective scan in steps that leave their results in memory, as without
 	// one kernel for all of it: the pass unfuse-scan writes it. A prefix scan is not in
@@ -109,8 +121,9 @@ var table = []*Op{
 	{Name: "experts", Doc: "Σ over experts of weight · down (act(gate x) · up x), for the top weights that are not 0: x weights gate up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! i k!, e! n i -> t n"), Operands: "aawww",
 		Attrs: []Attr{{"act", StringAttr, "silu", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},
-	{Name: "sigmoid_router", Doc: "the sigmoid of the scores of the experts that have the top of it plus a bias, 0 for others; norm=1 makes those that stay sum to 1 (DeepSeek-AI 2024): x bias", Class: Compute,
-		Rule: rule("t e!, e! -> t e!"), Operands: "af", Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}}, Work: []string{"8 t e"}},
+	{Name: "sigmoid_router", Doc: "the sigmoid of the scores of the experts that have the top of it plus a bias, 0 for others; only experts of the kept groups are chosen, which have the largest sums of two; norm=1 divides by the sum of those chosen plus eps (DeepSeek-AI 2024): x bias", Class: Compute,
+		Rule: rule("t (g! e!), (g! e!) -> t (g! e!)"), Operands: "af", Sizes: map[byte]string{'g': "groups"},
+		Attrs: []Attr{{"top", IntAttr, nil, someExperts}, {"norm", IntAttr, 0, zeroOrOne}, {"groups", IntAttr, 1, fewGroups}, {"kept", IntAttr, 1, someGroups}, {"eps", FloatAttr, 1e-20, atLeast(0)}}, Work: []string{"8 t g e"}},
 	{Name: "ungated_experts", Doc: "Σ over experts of weight · down act(up x), for the top weights that are not 0: x weights up down", Class: Compute,
 		Rule: rule("t k!, t e!, e! i k!, e! n i -> t n"), Operands: "aaww",
 		Attrs: []Attr{{"act", StringAttr, "relu2", gateActivation}, {"top", IntAttr, nil, someExperts}}, cost: costExperts},

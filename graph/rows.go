@@ -31,6 +31,17 @@ func checkConv1D(seg int) func(*Node, *binding) error {
 	}
 }
 
+// checkDelta: a head has one decay, or one for each row of its state.
+func checkDelta(n *Node, b *binding) error {
+	if r := b.size['r']; r != 1 && r != b.size['n'] {
+		return fmt.Errorf("operand 3 has %d decays for each head of operand 2; it must be 1, or %d, the width of a head of keys", r, b.size['n'])
+	}
+	return checkSegments(6)(n, b)
+}
+
+// checkHeadNorm: heads are the units of what is normed.
+func checkHeadNorm(n *Node, b *binding) error { return checkHeads(n, b, 0) }
+
 // costEmbedding: only the rows that are looked up are read.
 func costEmbedding(n *Node, _ *binding) Cost {
 	out := n.Results[0].Type

@@ -25,6 +25,7 @@ func TestStateFormats(t *testing.T) {
 			"ssd_scan_gated x d b A B C D z $h seg {max=1.0 min=0.0}"},
 		"scan_output": {"p f32[t 8 3]; q f32[t 8 3]; C f32[t 3/3]; $h D[s 8 3]", "scan_output p q C $h seg"},
 		"ssd_scan":    {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
+		"delta_scan":  {"q f32[t 6/3]; k f32[t 6/3]; v f32[t 24/4]; g f32[t 6]; b f32[t 6]; $h D[s 6 3 4]", "delta_scan q k v g b $h seg {scale=1.0}"},
 		"attention":   {attendedBut("f32[s c", "D[s c"), attentionNode},
 	}
 	kinds := map[StateKind]int{}

@@ -51,6 +51,11 @@ func (b *Builder) Times(name string, x *Value, by float64) *Value {
 	return b.one(name, "times", Attrs{"by": by}, x)
 }
 
+// Plus is x + by.
+func (b *Builder) Plus(name string, x *Value, by float64) *Value {
+	return b.one(name, "plus", Attrs{"by": by}, x)
+}
+
 // HeadDown is x[t h·k] times w[h·n k], a matrix per head: t h·n.
 func (b *Builder) HeadDown(name string, x, w *Value) *Value {
 	return b.one(name, "head_down", nil, x, w)
@@ -94,13 +99,9 @@ func (b *Builder) Experts(name, act string, x, weights, gate, up, down *Value, t
 }
 
 // SigmoidRouter turns scores x[t e] into the sigmoids of the top experts by sigmoid plus
-// bias[e], 0 for others. With norm the weights of a token sum to 1.
-func (b *Builder) SigmoidRouter(name string, x, bias *Value, top int, norm bool) *Value {
-	a := Attrs{"top": top}
-	if norm {
-		a["norm"] = 1
-	}
-	return b.one(name, "sigmoid_router", a, x, bias)
+// bias[e], 0 for others. The attributes are those of the row: top, norm, groups, kept, eps.
+func (b *Builder) SigmoidRouter(name string, x, bias *Value, attrs Attrs) *Value {
+	return b.one(name, "sigmoid_router", attrs, x, bias)
 }
 
 // UngatedExperts is an MLP per expert, down act(up x), with up[e i k] and down[e n i],
@@ -140,6 +141,16 @@ func (b *Builder) GroupRMSNorm(name string, x, w *Value, groups int, eps float64
 	return b.one(name, "group_rmsnorm", Attrs{"groups": groups, "eps": eps}, x, w)
 }
 
+// HeadRMSNorm is w · x / sqrt(mean x² + eps) of each head of x[t h·p], with w[p].
+func (b *Builder) HeadRMSNorm(name string, x, w *Value, eps float64) *Value {
+	return b.one(name, "head_rmsnorm", Attrs{"eps": eps}, x, w)
+}
+
+// HeadL2Norm is x / sqrt(Σ x² + eps) of each head of x[t h·p], whose units are heads.
+func (b *Builder) HeadL2Norm(name string, x *Value, eps float64) *Value {
+	return b.one(name, "head_l2norm", Attrs{"eps": eps}, x)
+}
+
 // Conv1D is the causal depthwise convolution of x[t c] with w[c k] over time.
 // state[s c k-1] holds the last inputs of each sequence; seg[s 3] the segments.
 func (b *Builder) Conv1D(name string, x, w, state, seg *Value) *Value {
@@ -156,4 +167,11 @@ func (b *Builder) SelectiveScan(name string, u, dt, a, bb, c, state, seg *Value)
 // C[t g·n], state[s h p n].
 func (b *Builder) SSDScan(name string, x, dt, a, bb, c, state, seg *Value) *Value {
 	return b.one(name, "ssd_scan", nil, x, dt, a, bb, c, state, seg)
+}
+
+// DeltaScan is the gated delta rule per head: S = exp(g) S, S = S + k · beta (v - Sᵀk),
+// y = scale · Sᵀq, with q and k[t g·n], v[t h·p], log decays g[t h] or [t h·n], beta[t h],
+// state S[s h n p]. Each head of q and k serves h/g neighbouring heads of v.
+func (b *Builder) DeltaScan(name string, q, k, v, g, beta, state, seg *Value, scale float64) *Value {
+	return b.one(name, "delta_scan", Attrs{"scale": scale}, q, k, v, g, beta, state, seg)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -55,7 +56,7 @@ func keepsOf(t *testing.T, h how) (k *lowering.StateLayout, ok bool) {
 func TestReads(t *testing.T) {
 	const seed, pairs = 16, 200
 	r := rand.New(rand.NewPCG(seed, 2))
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	each := (pairs + len(folders) - 1) / len(folders)
 	for _, dir := range folders {
 		layouts := layoutsOf(t, r, dir, 4)
@@ -480,7 +481,7 @@ func TestParseKeeps(t *testing.T) {
 // TestAsManyRanks: between machines that are alike each rank reads of the same rank, and a
 // state of the model in one piece, fields and all, however small these are.
 func TestAsManyRanks(t *testing.T) {
-	for _, dir := range goldens.Folders(t, "..") {
+	for _, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for _, h := range []how{{dir, "channel", "conv=bf16", 2}, {dir, "hoisted", "", 3}, {dir, "channel", "conv=bf16", 5}} {
 			k, ok := keepsOf(t, h)
 			if !ok {

@@ -273,6 +273,10 @@ func (d *drawer) operand(row *graph.Op, i int, kind byte, s *shapes, args []*gra
 		return d.add("router", graph.Attrs{"top": s.size['e']}, d.with(t.Dims[1]))
 	case (row.Name == "selective_scan" || row.Name == "ssd_scan") && i == 2:
 		return d.add("neg_exp", nil, d.leaf("param", d.name("A"), t))
+	case row.Name == "delta_scan" && i == 3:
+		return d.add("neg_exp", nil, d.with(t.Dims[1]))
+	case row.Name == "delta_scan" && i == 4:
+		return d.add("sigmoid", nil, d.with(t.Dims[1]))
 	case kind == 'a' && len(t.Dims) == 2 && t.Dims[0].Sym == graph.Tokens:
 		return d.with(t.Dims[1])
 	}

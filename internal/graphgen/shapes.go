@@ -27,15 +27,15 @@ func (d *drawer) shapes(row *graph.Op) *shapes {
 		s.axes["x"] = d.pick().Type.Dims[1]
 	}
 	left, _, _ := strings.Cut(text, "->")
-	rotates := row.Name == "rotary" || row.Name == "attention"
-	if rotates {
+	heads := row.Name == "rotary" || row.Name == "attention" || row.Name == "head_l2norm"
+	if heads {
 		s.size['p'] = 2
 	}
 	for _, list := range strings.Split(left, ",") {
 		var operand []graph.Dim
 		for _, letters := range axesOf(list) {
 			if _, ok := s.axes[letters]; !ok {
-				s.axes[letters] = d.axis(s, letters, rotates)
+				s.axes[letters] = d.axis(s, letters, heads)
 			}
 			operand = append(operand, s.axes[letters])
 		}
@@ -64,6 +64,11 @@ func (d *drawer) axis(s *shapes, letters string, heads bool) graph.Dim {
 	for i := range len(letters) {
 		if _, ok := s.size[letters[i]]; !ok {
 			s.size[letters[i]] = 1 + d.IntN(4)
+		}
+		if letters[i] == 'r' && d.IntN(2) == 0 { // decays: one, or n
+			s.size['r'] = 1
+		} else if letters[i] == 'r' {
+			s.size['r'] = s.size['n']
 		}
 		size *= s.size[letters[i]]
 	}

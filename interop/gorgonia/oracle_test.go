@@ -33,6 +33,7 @@ var oracles = map[string]struct {
 	"mul":    {run: pairs(G.HadamardProd)},
 
 	"times":     {run: multiply},
+	"plus":      {run: addNumber},
 	"head_down": {run: headProduct},
 	"head_up":   {run: headProduct},
 	"concat":    {run: concat},
@@ -51,6 +52,8 @@ var oracles = map[string]struct {
 	"rmsnorm":       {run: rmsNorm},
 	"unit_rmsnorm":  {run: unitRMSNorm},
 	"group_rmsnorm": {run: groupRMSNorm},
+	"head_rmsnorm":  {run: headRMSNorm},
+	"head_l2norm":   {run: headL2Norm},
 	"sumsq":         {run: sumSquares},
 	"rms_scale":     {run: rmsScale},
 	"rms_rows":      {run: rmsRows},
@@ -61,6 +64,7 @@ var oracles = map[string]struct {
 	"conv1d":         {run: conv1d},
 	"selective_scan": {run: selectiveScan},
 	"ssd_scan":       {run: ssdScan},
+	"delta_scan":     {run: deltaScan},
 	"scan_terms":     {run: scanTerms},
 	"scan_prefix":    {run: scanPrefix},
 	"scan_output":    {run: scanOutput},
@@ -272,6 +276,12 @@ func multiply(c *opCase) [][]float64 {
 	x, by := c.input(graph.Size(c.size("d"))), c.normal(0, 0)
 	c.apply(graph.Attrs{"by": by}, x)
 	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return times(n[0], by) }, x.matrix)}
+}
+
+func addNumber(c *opCase) [][]float64 {
+	x, by := c.input(graph.Size(c.size("d"))), c.normal(0, 0)
+	c.apply(graph.Attrs{"by": by}, x)
+	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return plus(n[0], by) }, x.matrix)}
 }
 
 func concat(c *opCase) [][]float64 {

@@ -6,7 +6,21 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-var _ = kernels.Register(Kernels, kernels.Set{"sigmoid": kernels.PerRow(sigmoids), "tanh": kernels.PerRow(tanh)})
+var _ = kernels.Register(Kernels, kernels.Set{
+	"sigmoid": kernels.PerRow(sigmoids),
+	"tanh":    kernels.PerRow(tanh),
+	"plus":    {Units: kernels.RowUnits, Run: plus},
+})
+
+func plus(c *kernels.Call, lo, hi int) {
+	by := float32(c.Attrs.Float("by"))
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for j := range y {
+			y[j] = x[j] + by
+		}
+	}
+}
 
 func relu(y, x []float32) {
 	for j := range y {

@@ -27,6 +27,7 @@ func (m *norms) kernels() kernels.Set {
 	set := kernels.Set{}
 	for op, run := range map[string]func(c *kernels.Call, lo, hi int){
 		"rmsnorm": m.rmsnorm, "add_rmsnorm": m.addRMSNorm, "unit_rmsnorm": m.unitRMSNorm, "group_rmsnorm": m.groupRMSNorm,
+		"head_rmsnorm": m.headRMSNorm, "head_l2norm": m.headL2Norm,
 		"sumsq": m.sumsq, "rms_scale": m.rmsScale, "rms_rows": m.rmsRows, "group_sumsq": m.groupSumsq, "group_rms_scale": m.groupRMSScale,
 	} {
 		set[op] = kernels.Kernel{Units: kernels.RowUnits, Run: run}
@@ -78,6 +79,27 @@ func (m *norms) groupRMSNorm(c *kernels.Call, lo, hi int) {
 		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
 		for g := 0; g < len(w); g += size {
 			m.normalise(y[g:g+size], x[g:g+size], w[g:g+size], eps)
+		}
+	}
+}
+
+func (m *norms) headRMSNorm(c *kernels.Call, lo, hi int) {
+	w, eps := c.Args[1].Vector(), c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for h := 0; h < len(y); h += len(w) {
+			m.normalise(y[h:h+len(w)], x[h:h+len(w)], w, eps)
+		}
+	}
+}
+
+func (m *norms) headL2Norm(c *kernels.Call, lo, hi int) {
+	size, eps := c.Args[0].Unit, c.Attrs.Float("eps")
+	for i := lo; i < hi; i++ {
+		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
+		for h := 0; h < len(y); h += size {
+			head := x[h : h+size]
+			m.lanes.norm(y[h:h+size], head, nil, nil, inverse(m.squares(head), 1, eps), 0)
 		}
 	}
 }

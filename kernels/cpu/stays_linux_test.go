@@ -43,6 +43,21 @@ func TestScansStay(t *testing.T) {
 	})
 }
 
+func TestDeltaStays(t *testing.T) {
+	rng := rand.New(rand.NewPCG(23, 0))
+	eachISA(t, "delta_scan", func(t *testing.T, isa string, k kernels.Kernel) {
+		for i := range 40 {
+			s := deltaCase{lengths: []int{1 + rng.IntN(30)}, groups: 1, each: 2, n: 1 + rng.IntN(20), size: 1 + i, vector: i%2 == 0, kept: weightTypes[i%3], leastDecay: -1, mostBeta: 1}
+			if i%4 == 0 {
+				s.size = 32 * (1 + i/16)
+			}
+			c := s.call(rng)
+			atEnds(t, c)
+			k.Run(c, 0, k.Units(c))
+		}
+	})
+}
+
 func TestAttentionStays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 0))
 	eachISA(t, "attention", func(t *testing.T, isa string, k kernels.Kernel) {

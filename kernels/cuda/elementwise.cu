@@ -30,6 +30,10 @@ KERNEL THREADS(256) times(float *y, i64 ys, const float *x, i64 xs, int cols, in
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v * by; });
 }
 
+KERNEL THREADS(256) plus(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, float by) {
+	map(y, ys, x, xs, cols, vec, [=](float v) { return v + by; });
+}
+
 KERNEL THREADS(256) clamp(float *y, i64 ys, const float *x, i64 xs, int cols, int vec, float least, float most) {
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }

@@ -10,7 +10,8 @@ var _ = kernels.Register(Kernels, Set{
 	"scale":         {launch: scale},
 	"add":           {launch: zip("add")},
 	"mul":           {launch: zip("mul")},
-	"times":         {launch: times},
+	"times":         {launch: byNumber("times")},
+	"plus":          {launch: byNumber("plus")},
 	"silu":          {launch: each("silu")},
 	"gelu":          {launch: each("gelu")},
 	"gelu_tanh":     {launch: each("gelu_tanh")},
@@ -70,8 +71,9 @@ func each(function string) func(*Call) error {
 	return func(c *Call) error { return c.perElement(c.Args[0].suffixed(function)) }
 }
 
-func times(c *Call) error {
-	return c.perElement("times", float32(c.Attrs.Float("by")))
+// byNumber launches a function of a tensor and of the number by.
+func byNumber(function string) func(*Call) error {
+	return func(c *Call) error { return c.perElement(function, float32(c.Attrs.Float("by"))) }
 }
 
 func clamp(c *Call) error {

@@ -12,14 +12,14 @@ template <class X> DEVICE float sum_of_squares(const X *x, int n, bool vec) {
 	return block_sum(sum);
 }
 
-// y = w · x / sqrt(mean x² + eps), of one of equal groups of a row; without w
-// where that is null. Blocks are (rows, groups).
-template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) {
+// y = w · x / sqrt(Σ x² / width + eps), of one of equal groups of a row, whose weights are ws
+// apart; without w where that is null. Blocks are (rows, groups).
+template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int ws, int size, int width, int vec, float eps) {
 	i64 group = (i64)block_y() * size;
 	x += block_x() * xs + group;
 	y += block_x() * ys + group;
-	w += w ? group : 0;
-	float f = inverse_rms(sum_of_squares(x, size, vec), size, eps);
+	w += (i64)block_y() * ws;
+	float f = inverse_rms(sum_of_squares(x, size, vec), width, eps);
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
 		f32x4 v = load4(x + j, size - j, vec) * f;
 		if (w)
@@ -29,8 +29,8 @@ template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X 
 }
 
 #define NORM(name, X, Y)                                                                                                   \
-	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int size, int vec, float eps) { \
-		norm(y, ys, x, xs, w, size, vec, eps);                                                                     \
+	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int ws, int size, int width, int vec, float eps) { \
+		norm(y, ys, x, xs, w, ws, size, width, vec, eps);                                                          \
 	}
 
 NORM(rmsnorm, float, float)

@@ -11,6 +11,8 @@ var _ = kernels.Register(Kernels, Set{
 	"rmsnorm":         {launch: rmsnorm, accepts: normAccepts},
 	"unit_rmsnorm":    {launch: rmsnorm, accepts: normAccepts},
 	"group_rmsnorm":   {launch: groupRMSNorm, accepts: normAccepts},
+	"head_rmsnorm":    {launch: headRMSNorm},
+	"head_l2norm":     {launch: headL2Norm},
 	"sumsq":           {launch: sumsq},
 	"rms_scale":       {launch: rmsScale},
 	"rms_rows":        {launch: rmsScale},
@@ -28,17 +30,25 @@ func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(si
 // normAccepts: a norm reads and writes either format.
 func normAccepts(c *Call) []int { return []int{0, len(c.Args)} }
 
-func rmsnorm(c *Call) error { return c.rmsnorm(1) }
+func rmsnorm(c *Call) error { return c.norm(c.Args[0].Full, c.Args[0].Full, 0) }
 
-func groupRMSNorm(c *Call) error { return c.rmsnorm(c.Attrs.Int("groups")) }
+func groupRMSNorm(c *Call) error {
+	size := c.Args[0].Full / c.Attrs.Int("groups")
+	return c.norm(size, size, size)
+}
 
-// rmsnorm normalises equal groups of a row, as many as the whole row has.
-func (c *Call) rmsnorm(groups int) error {
+func headRMSNorm(c *Call) error { return c.norm(c.Args[1].Rows(), c.Args[1].Rows(), 0) }
+
+// headL2Norm has a width of 1: of the sum of squares no mean is taken.
+func headL2Norm(c *Call) error { return c.norm(c.Args[0].Unit, 1, 0) }
+
+// norm divides each size neighbours of a row by the root of their sum of squares over width, and
+// multiplies by the weight when there is one; from one size neighbours to the next it moves by step.
+func (c *Call) norm(size, width, step int) error {
 	x, y, w := &c.Args[0], &c.Results[0], Tensor{}
 	if len(c.Args) > 1 {
 		w = c.Args[1]
 	}
-	size := x.Full / groups
 	if size == 0 {
 		return nil
 	}
@@ -48,7 +58,7 @@ func (c *Call) rmsnorm(groups int) error {
 		name += "_" + from + "_" + to
 	}
 	c.launch("norm", name, [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, size, vec, float32(c.Attrs.Float("eps")))
+		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, step, size, width, vec, float32(c.Attrs.Float("eps")))
 	return nil
 }
 

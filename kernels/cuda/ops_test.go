@@ -22,6 +22,7 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"add":         zipCase,
 	"mul":         zipCase,
 	"times":       elementCase(graph.Attrs{"by": -1.75}),
+	"plus":        elementCase(graph.Attrs{"by": -1.75}),
 	"head_down":   headDownCase,
 	"head_up":     headUpCase,
 	"concat":      concatCase,
@@ -39,6 +40,8 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"rmsnorm":         normCase,
 	"unit_rmsnorm":    unitNormCase,
 	"group_rmsnorm":   groupNormCase,
+	"head_rmsnorm":    headNormCase,
+	"head_l2norm":     headL2NormCase,
 	"sumsq":           sumsqCase,
 	"rms_scale":       rmsScaleCase,
 	"rms_rows":        rmsRowsCase,
@@ -59,6 +62,7 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"conv1d":         convCase,
 	"selective_scan": selectiveCase,
 	"ssd_scan":       ssdCase,
+	"delta_scan":     deltaCase,
 	"scan_terms":     scanTermsCase,
 	"scan_prefix":    scanPrefixCase,
 	"scan_output":    scanOutputCase,
@@ -353,6 +357,31 @@ func groupNormCase(d *draw) func() kernels.Call {
 	}
 }
 
+func headNormCase(d *draw) func() kernels.Call {
+	size := d.size("p", 65, 130)
+	w, next := d.packed(graph.F32, size), headsCase(d, size)
+	return func() kernels.Call {
+		c := next()
+		c.Args = append(c.Args, w)
+		return c
+	}
+}
+
+func headL2NormCase(d *draw) func() kernels.Call { return headsCase(d, d.size("p", 65, 130)) }
+
+// headsCase is a function of heads of a size.
+func headsCase(d *draw, size int) func() kernels.Call {
+	h := d.size("h")
+	held := d.share(h)
+	heads := func(t int) kernels.Tensor {
+		return part(d.tensor(graph.F32, t, held.Len*size), 1, h*size, size, held.Start*size)
+	}
+	return func() kernels.Call {
+		t := d.size("t")
+		return call(graph.Attrs{"eps": 0.5}, one(heads(t)), heads(t))
+	}
+}
+
 func sumsqCase(d *draw) func() kernels.Call {
 	return func() kernels.Call {
 		t := d.size("t")
@@ -531,6 +560,31 @@ func ssdOf(d *draw, size, n int) func() kernels.Call {
 	}
 }
 
+func deltaCase(d *draw) func() kernels.Call {
+	n, size := d.pick("n", 1, 3, 16, 31, 32, 33, 65), d.pick("p", 1, 4, 17, 32, 33, 64)
+	all, held, groups, per := d.scanShape(1, 2, 3)
+	if size*n > 1000 {
+		all.Len, held, d.most = per, graph.Run{Start: 0, Len: 1}, 2
+		groups = cover(held, per)
+	}
+	decays := d.pick("decays", 1, n)
+	heads := func(t kernels.Tensor, unit int) kernels.Tensor {
+		return part(t, 1, all.Len*unit, unit, held.Start*unit)
+	}
+	shared := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, groups.Start*n) }
+	state := heads(d.packed(d.kept("delta_scan"), slots, held.Len, n, size), 1)
+	return func() kernels.Call {
+		seg, _, t := d.batch()
+		g, beta := d.tensor(graph.F32, t, held.Len*decays), d.tensor(graph.F32, t, held.Len)
+		d.fill(&g, negative)
+		d.fill(&beta, func(v float64) float64 { return 1 / (1 + math.Exp(-v)) })
+		q, k := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
+		d.fill(&k, func(v float64) float64 { return v / math.Sqrt(float64(2*n)) }) // or what is known grows
+		return call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{heads(d.tensor(graph.F32, t, held.Len*size), size), state},
+			shared(q), shared(k), heads(d.tensor(graph.F32, t, held.Len*size), size), heads(g, decays), heads(beta, 1), state, seg)
+	}
+}
+
 func multiply(x []float32, by float32) {
 	for i := range x {
 		x[i] *= by
@@ -609,8 +663,10 @@ func routerCase(d *draw) func() kernels.Call {
 // sigmoidRouterCase: scores and biases are multiples of what keeps sums that are not equal
 // apart.
 func sigmoidRouterCase(d *draw) func() kernels.Call {
-	e := d.size("e", 64, 129)
-	attrs := graph.Attrs{"top": d.attr("sigmoid_router", "top", e), "norm": d.attr("sigmoid_router", "norm", e)}
+	groups := d.pick("groups", 1, 1, 2, 5, 64)
+	e := groups * d.size("e", 64/groups+1, 129/groups+1)
+	attrs := graph.Attrs{"top": d.attr("sigmoid_router", "top", e/groups), "norm": d.attr("sigmoid_router", "norm", e),
+		"groups": groups, "kept": d.attr("sigmoid_router", "kept", groups), "eps": d.attr("sigmoid_router", "eps", e)}
 	step := func(by float64) func(v float64) float64 {
 		return func(v float64) float64 { return math.Round(v*by) / by }
 	}
@@ -620,6 +676,9 @@ func sigmoidRouterCase(d *draw) func() kernels.Call {
 		t := d.size("t")
 		x := d.tensor(graph.F32, t, e)
 		d.fill(&x, step(4))
+		if groups > 1 { // sigmoids of v and -v sum up to 1, rounded in several ways
+			d.fill(&x, math.Abs)
+		}
 		return call(attrs, one(d.tensor(graph.F32, t, e)), x, bias)
 	}
 }

@@ -24,6 +24,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"add":             whole(zip(func(x, y float64) float64 { return x + y })),
 	"mul":             whole(zip(func(x, y float64) float64 { return x * y })),
 	"times":           whole(times),
+	"plus":            whole(plus),
 	"head_down":       whole(headMatmul),
 	"head_up":         whole(headMatmul),
 	"concat":          whole(concat),
@@ -40,6 +41,8 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"rmsnorm":         whole(func(c *kernels.Call) { norm(c, 1) }),
 	"unit_rmsnorm":    whole(func(c *kernels.Call) { norm(c, 1) }),
 	"group_rmsnorm":   whole(func(c *kernels.Call) { norm(c, c.Attrs.Int("groups")) }),
+	"head_rmsnorm":    whole(headRMSNorm),
+	"head_l2norm":     whole(headL2Norm),
 	"sumsq":           whole(sumsq),
 	"rms_scale":       whole(rmsScale),
 	"rms_rows":        whole(rmsRows),
@@ -258,6 +261,11 @@ func times(c *kernels.Call) {
 	each(func(x float64) float64 { return x * by })(c)
 }
 
+func plus(c *kernels.Call) {
+	by := c.Attrs.Float("by")
+	each(func(x float64) float64 { return x + by })(c)
+}
+
 func concat(c *kernels.Call) {
 	fill(c, func(i, j int) float64 {
 		k := 0
@@ -327,5 +335,27 @@ func norm(c *kernels.Call, groups int) {
 			y *= at(&c.Args[1], j, 0)
 		}
 		return y
+	})
+}
+
+func headRMSNorm(c *kernels.Call) {
+	w, eps := &c.Args[1], c.Attrs.Float("eps")
+	size := w.Rows()
+	normHeads(c, size, func(j int, squares float64) float64 {
+		return at(w, j, 0) / math.Sqrt(squares/float64(size)+eps)
+	})
+}
+
+func headL2Norm(c *kernels.Call) {
+	eps := c.Attrs.Float("eps")
+	normHeads(c, c.Args[0].Unit, func(_ int, squares float64) float64 { return 1 / math.Sqrt(squares+eps) })
+}
+
+// normHeads multiplies channel j of each head by a factor of the sum of squares of the head.
+func normHeads(c *kernels.Call, size int, factor func(j int, squares float64) float64) {
+	x, head := &c.Args[0], make([]float64, size)
+	fill(c, func(i, j int) float64 {
+		read(head, x, i, j-j%size)
+		return head[j%size] * factor(j%size, dot(head, head))
 	})
 }

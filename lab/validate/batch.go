@@ -52,6 +52,7 @@ var integers = map[string]map[int]role{
 	"conv1d_silu":    {4: segmentsRole},
 	"selective_scan": {6: segmentsRole},
 	"ssd_scan":       {6: segmentsRole},
+	"delta_scan":     {6: segmentsRole},
 
 	"selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole},
 	"selective_scan_normed": {13: segmentsRole}, "selective_scan_unit_normed": {10: segmentsRole}, "ssd_scan_gated": {9: segmentsRole},

@@ -29,6 +29,7 @@ var generators = map[string]func(*build.Context){
 	"codecs":      codecs,
 	"conv":        conv,
 	"convert":     convert,
+	"delta":       delta,
 	"elementwise": elementwise,
 	"gemm":        gemm,
 	"matrices":    matrices,
