@@ -10,7 +10,7 @@ import (
 	"github.com/krait-ml/krait/internal/bail"
 )
 
-// scanner walks one line of graph text. Its methods skip blanks first, and panic with what is wrong.
+// scanner walks one line of graph text. Its methods skip blanks first, and panic with errors.
 type scanner struct {
 	rest string
 }

@@ -74,7 +74,7 @@ func bring(t *testing.T, to, from *seq, have int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for rank := range here.Keeps.Ranks {
+	for rank := range here.States.Ranks {
 		reads, err := x.Reads(rank, tokens, have)
 		if err != nil {
 			t.Fatal(err)

@@ -31,7 +31,7 @@ func method(v any, name string) (function, bool) {
 	return function{"method " + name, m}, m != nil
 }
 
-// bound is a method of v; nil where there is none.
+// bound returns a method of v; nil if m is nil.
 func bound[T any](m func(*state, T, call) any, v T) func(*state, call) any {
 	if m == nil {
 		return nil

@@ -9,7 +9,8 @@ import (
 // deepest is how deep what is written may be nested, and deepestCall how deep calls may.
 const deepest, deepestCall = 200, 100
 
-// parser parses tokens by recursive descent. Its methods panic with an [*Error], which Parse returns.
+// parser parses tokens by recursive descent. Its methods panic with an [*Error], which Parse
+// returns.
 type parser struct {
 	tokens []token
 	at     int

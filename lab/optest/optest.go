@@ -79,7 +79,7 @@ func check(ctx context.Context, op string, graphs int) error {
 	return nil
 }
 
-// one checks a graph. What it calls panics with errors, which it returns.
+// one checks a graph, and returns the error with which a function that it calls panics.
 func (n *counts) one(ctx context.Context, source *graph.Graph, row *graph.Op, seed uint64) (err error) {
 	defer bail.Catch(&err)
 	model := bail.Of(passes.Compile(source, passes.Options{Stop: graph.ModelStage}))

@@ -57,7 +57,7 @@ const (
 	fromCodes = "(y *float32, x *byte, by *float32, n int)"
 )
 
-// coding writes a loop whose step reads and writes so many bytes, of n elements.
+// coding writes a loop whose step takes n elements: it reads read bytes, and writes write bytes.
 func (g *vec) coding(name, signature, doc string, read, write, n int, step func(x, y Mem, by vector)) {
 	g.held = map[constant]vector{}
 	g.function(name, signature, doc)
