@@ -75,7 +75,7 @@ def states(b, update):
             x, z = draw(batch, *heads, width), draw(batch, *heads, width)
             if heads:  # a rate, a step and a bias per head
                 dt, bias, skip = (draw(*shape, *heads, 1).expand(*shape, *heads, width) for shape in ((batch,), (), ()))
-                rate, groups = -torch.rand(*heads, 1, 1, device="cuda").expand(*heads, width, n), (1,)
+                rate, groups = (-torch.rand(*heads, 1, 1, device="cuda")).expand(*heads, width, n), (1,)
             else:
                 dt, bias, skip = draw(batch, width), draw(width), draw(width)
                 rate, groups = -torch.rand(width, n, device="cuda"), ()
@@ -91,9 +91,10 @@ def scans(b, scan):
     draw = lambda *shape: torch.randn(*shape, device="cuda", dtype=torch.bfloat16)  # noqa: E731
     x, z, dt = draw(1, tokens, heads, width), draw(1, tokens, heads, width), draw(1, tokens, heads)
     rate, skip, inputs, outputs = -torch.rand(heads, device="cuda"), torch.ones(heads, device="cuda"), draw(1, tokens, 1, n), draw(1, tokens, 1, n)
+    bias = torch.zeros(heads, device="cuda")
     bytes, flops = 2 * (3 * x.numel() + 2 * inputs.numel()), 2 * tokens * (heads * width * (chunk + 2 * n) + chunk * n)
     b.measure("mamba2-2.7b", "prompt 1x2048", "ssd_scan", "SSD, chunks of 256", "mamba_ssm, Triton",
-              lambda: scan(x, dt, rate, inputs, outputs, chunk, D=skip, z=z, dt_bias=torch.zeros(heads, device="cuda"), dt_softplus=True), bytes, flops)
+              lambda: scan(x, dt, rate, inputs, outputs, chunk, D=skip, z=z, dt_bias=bias, dt_softplus=True), bytes, flops)
 
 
 def main(argv=None):

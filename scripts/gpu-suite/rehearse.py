@@ -9,6 +9,7 @@ Exits with status 77 if this machine allows no such root (user, mount and networ
 """
 
 import collections
+import glob
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TREE, OUT = "/krait", "/out"  # in the new root
-NEEDED = ("sh", "dirname", "sleep", "kill")
+NEEDED = ("sh", "dirname", "sleep")
 ABSENT = ("go", "gcc", "cc", "clang-19", "nvcc", "ptxas", "git", "curl", "xz")
 
 # Krait's place takes a script: one measurement kills itself, one golden hangs.
@@ -120,7 +121,9 @@ def inside(minutes):
 def stopped():
     """A run that is stopped by SIGTERM archives what it has."""
     p = subprocess.Popen(command("--minutes", "9", "--from", "goldens"), stdout=subprocess.PIPE)
-    time.sleep(4)  # in the golden that hangs
+    while not glob.glob("/tmp/krait-suite-*/results/logs/goldens.check_bamba.log"):
+        expect(p.poll() is None, f"exit status {p.returncode} before the golden that hangs")
+        time.sleep(0.1)
     p.send_signal(signal.SIGTERM)
     expect(p.wait(20) == 143, f"exit status {p.returncode} after SIGTERM, want 143")
     rows, _ = read()

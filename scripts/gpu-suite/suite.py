@@ -16,6 +16,7 @@ Three runs of nine minutes cover all steps. --device cuda-sim rehearses with tin
 
 import argparse
 import glob
+import importlib.util
 import json
 import os
 import shutil
@@ -31,6 +32,7 @@ import plan
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESERVE = 12  # seconds kept for the last archive
 ROOM = 24 << 30  # bytes for the weights of the largest model
+XZ = importlib.util.find_spec("_lzma") is not None  # else xz unpacks, and the results are .tar.gz
 
 
 class Over(Exception):
@@ -53,15 +55,16 @@ class Suite:
         self.results = os.path.join(self.work, "results")
         self.lines = os.path.join(self.results, "results.jsonl")
         self.golden = os.path.join(ROOT, "testdata", "golden")
-        self.peers = os.path.join(args.carry, "peers")
-        os.makedirs(os.path.join(self.results, "logs"))
-        unpack(os.path.join(args.carry, "programs.tar.xz"), self.work)
-        for name in ("COMMIT", "modelled.jsonl"):
-            if os.path.exists(os.path.join(args.carry, name)):
-                shutil.copy(os.path.join(args.carry, name), self.results)
+        self.carry, self.peers = args.carry, os.path.join(args.carry, "peers")
         self.krait = os.path.join(self.work, "krait")
-        with open(os.path.join(self.results, "COMMIT")) as f:
-            self.commit = f.read().strip()
+        os.makedirs(os.path.join(self.results, "logs"))
+
+    def prepare(self):
+        """Unpacks the programs, and copies what the results carry along."""
+        unpack(os.path.join(self.carry, "programs.tar.xz"), self.work)
+        for name in ("COMMIT", "modelled.jsonl"):
+            if os.path.exists(os.path.join(self.carry, name)):
+                shutil.copy(os.path.join(self.carry, name), self.results)
 
     def row(self, job, status, seconds=0.0, **more):
         """Appends a row to the results and prints it."""
@@ -153,8 +156,8 @@ class Suite:
         """Rewrites results.tar.xz, whole or not at all."""
         if report:
             self.report()
-        path = os.path.join(self.out, "results.tar.xz")
-        with tarfile.open(path + ".tmp", "w:xz", preset=1) as t:
+        path = os.path.join(self.out, "results.tar." + ("xz" if XZ else "gz"))
+        with tarfile.open(path + ".tmp", "w:xz" if XZ else "w:gz", **({"preset": 1} if XZ else {})) as t:
             t.add(self.results, "results")
         os.replace(path + ".tmp", path)
 
@@ -163,7 +166,7 @@ class Suite:
         files = [f for f in (self.lines, os.path.join(self.results, "modelled.jsonl")) if os.path.exists(f)]
         with open(os.path.join(self.results, "report.md"), "w") as f:
             run([self.krait, "bench", "report", *files], f, 20, self.work, os.environ)
-            f.write(f"\n## Steps\n\nCommit {self.commit}.\n\n")
+            f.write("\n## Steps\n\n")
             f.writelines(f"- {line}\n" for line in self.failed or ["all jobs are ok"])
 
     def close(self):
@@ -213,11 +216,9 @@ def shorten(path, most=200_000):
 
 def unpack(archive, into):
     """Unpacks a .tar.xz, by xz if this python3 has no lzma."""
-    try:
-        with tarfile.open(archive, "r:xz") as t:
-            t.extractall(into, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    except tarfile.CompressionError:
-        subprocess.run(f"xz -dc '{archive}' | tar -xf - -C '{into}'", shell=True, check=True)
+    xz = None if XZ else subprocess.Popen(["xz", "-dc", archive], stdout=subprocess.PIPE)
+    with tarfile.open(archive, "r:xz") if XZ else tarfile.open(fileobj=xz.stdout, mode="r|") as t:
+        t.extractall(into, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
 
 
 def roomy():
@@ -253,6 +254,7 @@ def main():
     signal.signal(signal.SIGINT, raise_stopped)
     s = Suite(args)
     try:
+        s.prepare()
         return steps(s, plan.STEPS[names.index(args.first) if args.first else 0 :])
     except Stopped as stop:
         s.row("run", f"stopped by {signal.Signals(stop.args[0]).name}")

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+import tarfile
 import tempfile
 import time
 import types
@@ -44,6 +45,22 @@ class Suite(unittest.TestCase):
             self.assertEqual(suite.run(["sh", "-c", "trap '' TERM; (sleep 3; touch late) & wait; sleep 60"], log, 0.2, folder, os.environ), "hangs or is slow: stopped after 0 s")
             time.sleep(1.5)
             self.assertFalse(os.path.exists(os.path.join(folder, "late")))
+
+    def test_unpack(self):
+        """Programs are unpacked by python3's lzma, and by xz without."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "krait")
+            with open(path, "w") as f:
+                f.write("text")
+            os.chmod(path, 0o755)
+            with tarfile.open(path + ".tar.xz", "w:xz") as t:
+                t.add(path, "krait")
+            for xz in (True, False):
+                into = os.path.join(folder, str(xz))
+                os.mkdir(into)
+                with mock.patch.object(suite, "XZ", xz):
+                    suite.unpack(path + ".tar.xz", into)
+                self.assertTrue(os.access(os.path.join(into, "krait"), os.X_OK))
 
     def test_shorten(self):
         """A long log keeps its beginning and its end."""
