@@ -39,6 +39,12 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 			continue
 		}
 		x := c.written(name, a)
+		if mixer, ok := strings.CutSuffix(name, "in_proj_z.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
+			continue // with q, k and v
+		}
+		if mixer, ok := strings.CutSuffix(name, "in_proj_qkv.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
+			x = c.grouped(mixer, a)
+		}
 		if up, ok := halfOf(name); ok {
 			x = c.joined(name, up, a)
 		} else if gate, ok := strings.CutSuffix(name, ".up.weight"); ok {
@@ -61,6 +67,11 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 	var err error
 	f.Config, err = config.Text()
 	return f, err
+}
+
+func (c *Checkpoint) has(name string) bool {
+	_, ok := c.weights.Look(name)
+	return ok
 }
 
 func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {

@@ -57,16 +57,21 @@ func (m *deltaNet) build(p *parts, n *graph.Value) *graph.Value {
 	return p.linear("out_proj", p.Mul("out_in", y, p.Map("gate", "silu", z)), m.hidden, m.v, false)
 }
 
-// project is the projections q|k|v, z, b and a of n.
+// project is the projections q|k|v, z, b and a of n. A GGUF file has q|k|v and z apart, though b and
+// a may be grouped.
 func (m *deltaNet) project(p *parts, n *graph.Value) (qkv, z, b, a *graph.Value) {
 	q, k, v := named("q", m.qk), named("k", m.qk), named("v", m.v)
-	if !m.grouped {
-		return p.linear("in_proj_qkv", n, graph.Pack(q, k, v), m.hidden, false), p.linear("in_proj_z", n, m.v, m.hidden, false),
-			p.linear("in_proj_b", n, m.heads, m.hidden, false), p.linear("in_proj_a", n, m.heads, m.hidden, false)
+	if m.grouped && p.has("in_proj_qkvz.weight") {
+		qkvz := m.groupedLinear(p, "in_proj_qkvz", n, graph.Pack(q, k, v, named("z", m.v)))
+		qkv, z = p.Fields("qkv", "q|k|v", qkvz), p.Field("z", qkvz)
+	} else {
+		qkv, z = p.linear("in_proj_qkv", n, graph.Pack(q, k, v), m.hidden, false), p.linear("in_proj_z", n, m.v, m.hidden, false)
 	}
-	qkvz := m.groupedLinear(p, "in_proj_qkvz", n, graph.Pack(q, k, v, named("z", m.v)))
-	ba := m.groupedLinear(p, "in_proj_ba", n, graph.Pack(named("b", m.heads), named("a", m.heads)))
-	return p.Fields("qkv", "q|k|v", qkvz), p.Field("z", qkvz), p.Field("b", ba), p.Field("a", ba)
+	if m.grouped {
+		ba := m.groupedLinear(p, "in_proj_ba", n, graph.Pack(named("b", m.heads), named("a", m.heads)))
+		return qkv, z, p.Field("b", ba), p.Field("a", ba)
+	}
+	return qkv, z, p.linear("in_proj_b", n, m.heads, m.hidden, false), p.linear("in_proj_a", n, m.heads, m.hidden, false)
 }
 
 // groupedLinear is x Wᵀ, where the tensor has for each head of keys its rows of all fields.
