@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -207,6 +209,13 @@ func sourceOf(c *checkpoint.Checkpoint) source {
 	s := source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS, intact: c.Intact, close: c.Close}
 	if u := c.Model.Unknown; len(u) > 0 {
 		s.ignored = append(s.ignored, "config.json has keys that Krait does not know, and ignores: "+names(u))
+	}
+	if len(c.LeftOut) > 0 {
+		var parts []string
+		for _, prefix := range slices.Sorted(maps.Keys(c.LeftOut)) {
+			parts = append(parts, fmt.Sprintf("%s* (%d)", prefix, c.LeftOut[prefix]))
+		}
+		s.ignored = append(s.ignored, "the checkpoint has tensors of parts that decoding of text leaves out: "+strings.Join(parts, ", "))
 	}
 	if u := c.Unused; len(u) > 0 {
 		s.ignored = append(s.ignored, "the checkpoint has tensors that the model does not use: "+names(u))

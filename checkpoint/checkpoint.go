@@ -19,7 +19,9 @@ type Checkpoint struct {
 	Model *models.Model
 	Graph *graph.Graph
 	// Unused lists tensors of the files that the graph has no use for.
-	Unused  []string
+	Unused []string
+	// LeftOut counts tensors of parts that decoding of text does not use, by what their names begin with.
+	LeftOut map[string]int
 	weights weights
 	copied  map[string]bool // tensors that are there again under another name
 }
@@ -208,7 +210,7 @@ func (c *Checkpoint) fits(name string, s *graph.Storage, t graph.Type) error {
 // does not.
 func (c *Checkpoint) verify() error {
 	used := map[string]bool{}
-	c.copied = map[string]bool{}
+	c.copied, c.LeftOut = map[string]bool{}, map[string]int{}
 	var errs []error
 	for _, n := range c.Graph.Leaves("param") {
 		for _, p := range n.Storage.Pieces {
@@ -230,7 +232,8 @@ func (c *Checkpoint) verify() error {
 	for _, name := range c.weights.Names() {
 		switch {
 		case used[name]:
-		case c.Model.Skips(name):
+		case c.Model.Skips(name) != "":
+			c.LeftOut[c.Model.Skips(name)]++
 		case c.isCopy(name, used):
 			c.copied[name] = true
 		default:

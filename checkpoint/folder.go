@@ -21,6 +21,7 @@ type Folder struct {
 var architectures = map[string]string{
 	"mamba": "MambaForCausalLM", "mamba2": "Mamba2ForCausalLM", "falcon_mamba": "FalconMambaForCausalLM", "jamba": "JambaForCausalLM", "falcon_h1": "FalconH1ForCausalLM",
 	"granitemoehybrid": "GraniteMoeHybridForCausalLM", "nemotron_h": "NemotronHForCausalLM", "bamba": "BambaForCausalLM", "zamba": "ZambaForCausalLM", "zamba2": "Zamba2ForCausalLM",
+	"lfm2": "Lfm2ForCausalLM", "lfm2_moe": "Lfm2MoeForCausalLM", "qwen3_next": "Qwen3NextForCausalLM", "qwen3_5_text": "Qwen3_5ForCausalLM", "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
 }
 
 // Folder makes a Hugging Face folder of the checkpoint: names and config are those of
@@ -38,6 +39,12 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 			continue
 		}
 		x := c.written(name, a)
+		if mixer, ok := strings.CutSuffix(name, "in_proj_z.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
+			continue // with q, k and v
+		}
+		if mixer, ok := strings.CutSuffix(name, "in_proj_qkv.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
+			x = c.grouped(mixer, a)
+		}
 		if up, ok := halfOf(name); ok {
 			x = c.joined(name, up, a)
 		} else if gate, ok := strings.CutSuffix(name, ".up.weight"); ok {
@@ -60,6 +67,11 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 	var err error
 	f.Config, err = config.Text()
 	return f, err
+}
+
+func (c *Checkpoint) has(name string) bool {
+	_, ok := c.weights.Look(name)
+	return ok
 }
 
 func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {

@@ -90,7 +90,11 @@ type ggufPart struct {
 	gguf.Tensor       // cut to the rows
 	shape       []int // that the family expects
 	turned      int   // heads whose rows stand in llama.cpp's order of the rotary embedding; 0: none
-	exact       bool  // it decides something: it is not taken in blocks
+	exact       bool  // it decides something, or blocks cross heads: it is not taken in blocks
+	centred     bool  // it is 1 more than the model's
+
+	rest  string // of its name, where heads of values stand in llama.cpp's order
+	delta ggufHeads
 }
 
 func newGGUF(f *gguf.File, a *ggufArch) (weights, error) {
@@ -124,7 +128,7 @@ func (w *ggufWeights) Look(name string) (graph.Array, bool) {
 	}
 	d, ok := ggufFormats[p.Type]
 	switch {
-	case !ok && p.Type.Readable(), d == graph.Q8 && (len(p.shape) < 2 || p.exact):
+	case !ok && p.Type.Readable(), d == graph.Q8 && (len(p.shape) < 2 || p.exact), ok && p.centred:
 		d = graph.F32
 	}
 	return graph.Array{DType: d, Shape: p.shape, From: w.file.FileOf(p.Name) + ": tensor " + p.Name}, true
@@ -138,7 +142,7 @@ var ggufFormats = map[gguf.Type]graph.DType{
 func (w *ggufWeights) Tensor(name string) (graph.Array, error) {
 	p := w.parts[name]
 	a, _ := w.Look(name)
-	if a.DType == ggufFormats[p.Type] && a.DType != graph.NoDType && p.turned == 0 {
+	if a.DType == ggufFormats[p.Type] && a.DType != graph.NoDType && p.turned == 0 && p.rest == "" && !p.centred {
 		a.Data = p.Data
 		return a, nil
 	}
@@ -154,12 +158,19 @@ func (w *ggufWeights) Tensor(name string) (graph.Array, error) {
 // make is the part's data where they are not the file's.
 func (p ggufPart) make(d graph.DType) ([]byte, error) {
 	data := p.Data
-	if d == graph.NoDType || d != ggufFormats[p.Type] {
+	if d == graph.NoDType || d != ggufFormats[p.Type] || p.centred {
 		values, err := p.Float32s()
 		if err != nil {
 			return nil, err
 		}
-		data = graph.ArrayOf(values, p.shape...).Data
+		a := graph.ArrayOf(values, p.shape...)
+		if p.centred {
+			a = plus(a, -1)
+		}
+		data = a.Data
+	}
+	if p.rest != "" {
+		data = p.delta.order(data, p.delta.tiles(p.rest, p.Shape[0], len(data)/p.Shape[0]), true)
 	}
 	if p.turned > 0 {
 		data = turn(data, p.Shape[0], p.turned, true)
@@ -187,5 +198,5 @@ func turn(data []byte, rows, heads int, back bool) []byte {
 
 func (w *ggufWeights) Same(a, b string) bool {
 	p, q := w.parts[a], w.parts[b]
-	return p.Type == q.Type && p.turned == q.turned && bytes.Equal(p.Data, q.Data)
+	return p.Type == q.Type && p.turned == q.turned && p.rest == q.rest && p.centred == q.centred && bytes.Equal(p.Data, q.Data)
 }

@@ -75,7 +75,10 @@ func (g *ggufConfig) read() {
 	g.Set("hidden_act", "silu")
 	g.def("bos_token_id", g.ids("bos"))
 	g.def("eos_token_id", g.ids("eos", "eot"))
-	g.table.width = g.int("ssm.conv_kernel", 1)
+	if g.table.kernel == "" {
+		g.table.kernel = "ssm.conv_kernel"
+	}
+	g.table.width = g.int(g.table.kernel, 1)
 	g.table.heads = func(layer int) [2]int {
 		return [2]int{g.layer("attention.head_count", layer), g.layer("attention.head_count_kv", layer)}
 	}

@@ -42,6 +42,7 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 		arch = "nemotron_h_moe"
 	}
 	a := ggufArchs[arch]
+	a.beside(c)
 	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, format: t, config: c.Model.Config(), out: &GGUF{}, packed: map[string][]string{}}
 	e.put("general.architecture", arch)
 	e.put("general.type", "model")
@@ -61,8 +62,26 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	return e.out, errors.Join(append(e.errs, err)...)
 }
 
+// nestedPrefix is what tensors begin with of a text model beside one of pictures.
+const nestedPrefix = "model.language_model."
+
+// beside renames the model's tensors where the checkpoint has another model beside it.
+func (a *ggufArch) beside(c *Checkpoint) {
+	if !slices.ContainsFunc(c.Names(), func(name string) bool { return strings.HasPrefix(name, nestedPrefix) }) {
+		return
+	}
+	a.outer = maps.Clone(a.outer)
+	for theirs, ours := range a.outer {
+		if rest, ok := strings.CutPrefix(ours, a.prefix); ok {
+			a.outer[theirs] = nestedPrefix + rest
+		}
+	}
+	a.prefix = nestedPrefix
+}
+
 // ggufFamilies are the architectures of families.
-var ggufFamilies = map[string]string{"mamba": "mamba", "falcon_mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "nemotron_h": "nemotron_h"}
+var ggufFamilies = map[string]string{"mamba": "mamba", "falcon_mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba", "falcon_h1": "falcon-h1", "granitemoehybrid": "granitehybrid", "nemotron_h": "nemotron_h",
+	"lfm2": "lfm2", "lfm2_moe": "lfm2moe", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35", "qwen3_5_moe_text": "qwen35moe"}
 
 // ggufRouter is the first router of the family that has an architecture of its own with
 // experts.

@@ -25,7 +25,7 @@ func (e *ggufExport) tensors() {
 		}
 	}
 	for _, name := range e.weights.Names() {
-		if e.Copied(name) || slices.Contains(e.Unused, name) {
+		if e.Copied(name) || slices.Contains(e.Unused, name) || e.Model.Skips(name) != "" {
 			continue
 		}
 		if theirs, ok := outer[name]; ok {
@@ -44,6 +44,20 @@ func (e *ggufExport) tensors() {
 			for i, half := range []string{"gate.weight", "up.weight"} {
 				e.half(fmt.Sprintf("blk.%d.%s", layer, reverse[under+half].name), name, i)
 			}
+			continue
+		}
+		if under, fused := strings.CutSuffix(rest, "experts.gate_up_proj"); ok && fused {
+			for i, half := range []string{"gate_proj.weight", "up_proj.weight"} {
+				e.half(fmt.Sprintf("blk.%d.%s", layer, reverse[under+"experts.#."+half].name), name, i)
+			}
+			continue
+		}
+		if under, fused := strings.CutSuffix(rest, "experts.down_proj"); ok && fused {
+			e.tensor(fmt.Sprintf("blk.%d.%s", layer, reverse[under+"experts.#.down_proj.weight"].name), ggufPlain, []string{name})
+			continue
+		}
+		if ok && strings.HasSuffix(rest, "in_proj_qkvz.weight") {
+			e.ungrouped(layer, name)
 			continue
 		}
 		expert := expertIn(rest)
@@ -167,7 +181,7 @@ func (e *ggufExport) half(name, from string, which int) {
 // typeOf is the format of a tensor.
 func (e *ggufExport) typeOf(name string, how ggufHow, shape []int) gguf.Type {
 	switch {
-	case len(shape) < 2, how == ggufConv, how == ggufFlat, how == ggufExact, !strings.HasSuffix(name, ".weight"):
+	case len(shape) < 2, how == ggufConv, how == ggufFlat, how == ggufExact, how == ggufRow, !strings.HasSuffix(name, ".weight"):
 		return gguf.F32
 	case e.format == gguf.Q8_0 && shape[len(shape)-1]%graph.BlockLen != 0:
 		return gguf.F16
@@ -186,10 +200,16 @@ func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) 
 		if strings.HasSuffix(name, ".A_log") {
 			a = graph.ArrayOf(rates(a.Float32s()), a.Shape...)
 		}
+		if e.table.blocks[rest].how == ggufCentred || e.table.centred && rest == "output_norm.weight" {
+			a = plus(a, 1)
+		}
 		if e.scales != nil {
 			if by := e.scales(rest, a.Shape[0]); by != nil {
 				a = scaled(a, by)
 			}
+		}
+		if line := len(a.Data) / max(1, a.Shape[0]); e.table.delta.tiles(rest, a.Shape[0], line).width > 0 {
+			a.Data = e.table.delta.order(a.Data, e.table.delta.tiles(rest, a.Shape[0], line), false)
 		}
 		b, err := converted(a, t.Type)
 		if err != nil {

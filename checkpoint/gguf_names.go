@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
 )
 
@@ -19,6 +20,11 @@ type ggufArch struct {
 	keys   []ggufKey
 
 	turns bool // the rows of queries and keys stand in llama.cpp's order of the rotary embedding
+
+	tiled   bool      // heads of values of a delta rule stand in llama.cpp's order
+	delta   ggufHeads // these heads
+	centred bool      // output_norm is of the centred norms
+	kernel  string    // the key for the width of the convolution; empty: ssm.conv_kernel
 
 	width int                    // of the convolution
 	heads func(layer int) [2]int // of queries and keys
@@ -40,11 +46,13 @@ const (
 	ggufExperts         // [experts …] is a tensor for each, at the # of its name
 	ggufExact           // decides something
 	ggufJoined          // of queries, keys and values one after another
+	ggufCentred         // 1 more than it is
+	ggufRow             // [n] or [1 n] is [1 n], and decides something
 )
 
 // blocks makes a table: pairs of names, of which .* stands for .weight and .bias.
 func ggufBlocks(lists ...[][3]string) map[string]ggufName {
-	hows := map[string]ggufHow{"": ggufPlain, "conv": ggufConv, "flat": ggufFlat, "experts": ggufExperts, "exact": ggufExact, "joined": ggufJoined}
+	hows := map[string]ggufHow{"": ggufPlain, "conv": ggufConv, "flat": ggufFlat, "experts": ggufExperts, "exact": ggufExact, "joined": ggufJoined, "centred": ggufCentred, "row": ggufRow}
 	out := map[string]ggufName{}
 	for _, list := range lists {
 		for _, row := range list {
@@ -125,6 +133,13 @@ var ggufArchs = map[string]ggufArch{
 			{"ffn_up_exps.weight", "block_sparse_moe.up.weight"}, {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight"},
 		}, under("mamba.", ggufSSD), under("self_attn.", ggufAttention)),
 	},
+	"lfm2":    lfm2Arch("lfm2"),
+	"lfm2moe": lfm2Arch("lfm2_moe", ggufKey{lfm2Experts, exportLFM2Experts}),
+
+	"qwen3next": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_next", true, true)},
+	"qwen35":    {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_text", false, true)},
+	"qwen35moe": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_moe_text", true, false)},
+
 	"nemotron_h":     nemotronArch,
 	"nemotron_h_moe": nemotronArch,
 }
@@ -158,7 +173,7 @@ func (a *ggufArch) headsOf(layer int, rest string, rows int) int {
 // the family has none of it.
 func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 	if name, ok := a.outer[t.Name]; ok {
-		return map[string]ggufPart{name: {Tensor: t, shape: t.Shape}}, nil
+		return map[string]ggufPart{name: {Tensor: t, shape: t.Shape, centred: a.centred && t.Name == "output_norm.weight"}}, nil
 	}
 	layer, rest, ok := ggufLayer(t.Name)
 	n, known := a.blocks[rest]
@@ -166,8 +181,10 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // unused: the user gets a warning
 	}
 	name := fmt.Sprintf("%slayers.%d.%s", a.prefix, layer, n.name)
-	p := ggufPart{Tensor: t, shape: t.Shape, exact: n.how == ggufExact}
+	p := ggufPart{Tensor: t, shape: t.Shape, exact: n.how == ggufExact || n.how == ggufRow, centred: n.how == ggufCentred}
 	switch n.how {
+	case ggufRow:
+		p.shape = []int{1, t.Elems()}
 	case ggufConv:
 		p.shape = []int{t.Elems() / a.width, 1, a.width}
 		if t.Elems()%a.width != 0 {
@@ -199,6 +216,10 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 	}
 	if len(t.Shape) > 0 {
 		p.turned = a.headsOf(layer, rest, t.Shape[0])
+		if a.delta.tiles(rest, t.Shape[0], t.Elems()/max(1, t.Shape[0])*a.delta.values).width > 0 { // of lines that heads divide
+			p.rest, p.delta = rest, a.delta
+			p.exact = p.exact || rest == "ssm_out.weight" && a.delta.value%graph.BlockLen != 0
+		}
 	}
 	return map[string]ggufPart{name: p}, nil
 }

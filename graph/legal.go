@@ -29,6 +29,8 @@ var (
 	above0      = Legal{Above: true, Max: math.Inf(1), want: "above 0"}
 	zeroOrOne   = Legal{Max: 1, want: "0 or 1"}
 	someExperts = Legal{Min: 1, MaxOf: 'e', want: "1 to %d, the experts"}
+	fewGroups   = Legal{Min: 1, Max: 64, want: "1 to 64"}
+	someGroups  = Legal{Min: 1, MaxOf: 'g', want: "1 to %d, the groups"}
 	evenPart    = Legal{MaxOf: 'p', Step: 2, want: "even and at most %d, the size of a head"}
 	transport   = Legal{OneOf: []string{"f32", "f16", "bf16"}, More: isCodec, want: "f32, f16, bf16 or a codec such as int8/32"}
 	widened     = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}

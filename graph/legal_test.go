@@ -60,6 +60,9 @@ var attrCases = map[string]attrCase{
 	"experts act":                    actCase,
 	"sigmoid_router top":             topCase,
 	"sigmoid_router norm":            {[]any{0, 1}, []any{-1, 2}, "it must be 0 or 1"},
+	"sigmoid_router groups":          countCase,
+	"sigmoid_router kept":            {[]any{1, most(0)}, []any{0, most(1)}, "it must be 1 to %d, the groups"},
+	"sigmoid_router eps":             epsCase,
 	"ungated_experts top":            topCase,
 	"ungated_experts act":            actCase,
 	"all_reduce acc":                 {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
@@ -101,7 +104,12 @@ func TestAttrs(t *testing.T) {
 func checkAttr(t *testing.T, op *graph.Op, a graph.Attr, c attrCase) {
 	g, n := using(t, op)
 	size := 0
-	if a.Legal.MaxOf != 0 {
+	if op.Name == "sigmoid_router" {
+		n.Attrs["groups"], n.Attrs["kept"], n.Attrs["top"] = 1, 1, 1
+	}
+	if a.Legal.MaxOf == 'g' {
+		size = n.Attrs.Int("groups")
+	} else if a.Legal.MaxOf != 0 {
 		if size = n.Args[0].Type.Dims[1].Len(); strings.HasSuffix(op.Name, "experts") {
 			size = n.Args[1].Type.Dims[1].Len()
 		} else if op.Name == "norm_router" {

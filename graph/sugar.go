@@ -99,13 +99,9 @@ func (b *Builder) Experts(name, act string, x, weights, gate, up, down *Value, t
 }
 
 // SigmoidRouter turns scores x[t e] into the sigmoids of the top experts by sigmoid plus
-// bias[e], 0 for others. With norm the weights of a token sum to 1.
-func (b *Builder) SigmoidRouter(name string, x, bias *Value, top int, norm bool) *Value {
-	a := Attrs{"top": top}
-	if norm {
-		a["norm"] = 1
-	}
-	return b.one(name, "sigmoid_router", a, x, bias)
+// bias[e], 0 for others. The attributes are those of the row: top, norm, groups, kept, eps.
+func (b *Builder) SigmoidRouter(name string, x, bias *Value, attrs Attrs) *Value {
+	return b.one(name, "sigmoid_router", attrs, x, bias)
 }
 
 // UngatedExperts is an MLP per expert, down act(up x), with up[e i k] and down[e n i],

@@ -19,6 +19,13 @@ type backbone struct {
 	names         TensorNames
 	embedScale    float64 // of the embeddings; 1 as a rule
 	logitScale    float64
+	other         string // another prefix that tensors may have; empty: none
+	centred       bool   // norms are zero-centred: their weights are 1 more than the tensors
+}
+
+// norm is that of the stream h, with the weight of a tensor.
+func (m *backbone) norm(p *parts, name string, h *graph.Value, tensor string) *graph.Value {
+	return p.RMSNorm(name, h, p.weight(name, tensor, m.hidden, m.centred), m.eps)
 }
 
 // TensorNames are what families call the tensors around their blocks: what all names begin with, an
@@ -48,6 +55,9 @@ func (m *backbone) hybrid(b block) *Model {
 
 func (m *backbone) build(p *parts, b block) {
 	root := p.under(m.names.Prefix)
+	if m.other != "" {
+		root.paths = append(root.paths, m.other)
+	}
 	var older []string
 	if m.names.Older != "" {
 		older = append(older, m.names.Older)
@@ -63,7 +73,7 @@ func (m *backbone) build(p *parts, b block) {
 		h = b(root.in("layers").in(i), i, h, e)
 	}
 	h = p.SelectRows("wanted", h, p.rows)
-	h = p.RMSNorm("norm_f", h, root.small(m.names.Norm, m.hidden), m.eps)
+	h = m.norm(root, "norm_f", h, m.names.Norm)
 	if !m.tied {
 		embeddings = p.under("").matrix("lm_head.weight", m.vocab, m.hidden)
 	}

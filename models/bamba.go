@@ -31,7 +31,7 @@ func readBamba(c *Config) *Model {
 	if m.attention.rotary = int(float64(m.attention.head) * part); m.attention.rotary%2 != 0 {
 		c.fail("partial_rotary_factor", part, "such that an even number of channels of a head is rotated")
 	}
-	m.mlp = c.readMLP(&m.backbone)
+	m.mlp = c.readMLP(&m.backbone, 14336)
 	c.Without("max_position_embeddings", "num_logits_to_keep", "attention_dropout", "mamba_chunk_size", "z_loss_coefficient",
 		"time_step_limit", "layers_block_type")
 	return m.hybrid(m.block)
@@ -68,10 +68,11 @@ func (c *Config) readTurned(m *backbone, theta, share float64) (*attention, floa
 	return a, share
 }
 
-func (c *Config) readMLP(m *backbone) mlp {
+// readMLP reads the gated network; inner is its width by default.
+func (c *Config) readMLP(m *backbone, inner int) mlp {
 	return mlp{
 		hidden:    m.hidden,
-		inner:     graph.Units(c.Int("intermediate_size", 14336, 1), 1),
+		inner:     graph.Units(c.Int("intermediate_size", inner, 1), 1),
 		act:       c.OneOf("hidden_act", "silu", Activations),
 		bias:      c.Bool("mlp_bias", false),
 		gateScale: 1,

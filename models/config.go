@@ -332,6 +332,7 @@ func (c *Config) Rotary(theta, share float64) (base, part float64) {
 		kinds := map[string]string{"default": "default"}
 		sub.OneOf("rope_type", "default", kinds)
 		sub.OneOf("type", "default", kinds)
+		sub.Without("mrope_section", "mrope_interleaved") // positions of text are alike in all sections
 		base, part = sub.Positive("rope_theta", base), sub.Positive("partial_rotary_factor", part)
 		if !ok {
 			c.fail(key, v, "an object or null")

@@ -39,7 +39,7 @@ func (c *Config) Cut(layers int) error {
 		switch k {
 		case "layers_block_type", "layer_types":
 			c.values[k] = list[:min(layers, len(list))]
-		case "attn_layer_indices", "hybrid_layer_ids":
+		case "attn_layer_indices", "hybrid_layer_ids", "full_attn_idxs", "mlp_only_layers":
 			c.values[k] = slices.DeleteFunc(slices.Clone(list), func(i any) bool {
 				n, ok := i.(float64)
 				return ok && n >= float64(layers)

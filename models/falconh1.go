@@ -39,7 +39,7 @@ func readFalconH1(c *Config) *Model {
 	}
 	m.attention.keyScale = c.Scale("key_multiplier")
 	m.attentionIn, m.attentionOut = c.Scale("attention_in_multiplier"), c.Scale("attention_out_multiplier")
-	m.mlp = c.readMLP(&m.backbone)
+	m.mlp = c.readMLP(&m.backbone, 14336)
 	scales := c.Scales("mlp_multipliers", 2)
 	m.mlp.gateScale, m.mlp.outScale = scales[0], scales[1]
 	c.Without("max_position_embeddings", "num_logits_to_keep", "attention_dropout", "mamba_chunk_size", "mamba_use_mlp", "mlp_expansion_factor",

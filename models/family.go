@@ -24,8 +24,8 @@ type Model struct {
 	// effect.
 	Unknown []string
 
-	besides string // what tensors begin with that decoding has no use for; "": there are none
-	attends bool   // it reads positions, and keeps keys and values
+	besides []string // what tensors begin with that decoding has no use for
+	attends bool     // it reads positions, and keeps keys and values
 	build   func(b *parts)
 	config  *Config  // what it was read from
 	copies  []copied // tensors that the checkpoint has several times
@@ -44,12 +44,24 @@ var families = map[string]func(*Config) *Model{
 
 	"granitemoehybrid": readGraniteHybrid,
 	"nemotron_h":       readNemotronH,
+
+	"lfm2":     readLFM2,
+	"lfm2_moe": readLFM2MoE,
+
+	"qwen3_next":       readQwen3Next,
+	"qwen3_5_text":     readQwen35,
+	"qwen3_5_moe_text": readQwen35MoE,
 }
 
 // Read makes a model from a config, or says which key is wrong.
 func Read(c *Config) (*Model, error) {
 	if c.isStateSpaces() {
 		if c.stateSpaces(); len(c.errs) > 0 {
+			return nil, errors.Join(c.errs...)
+		}
+	}
+	if _, nested := c.values["text_config"]; nested {
+		if c.textOf(); len(c.errs) > 0 {
 			return nil, errors.Join(c.errs...)
 		}
 	}
@@ -82,9 +94,13 @@ func (m *Model) Copies() (pairs [][2]string) {
 	return pairs
 }
 
-// Skips reports whether a checkpoint may have the tensor although decoding does not use it.
-func (m *Model) Skips(tensor string) bool {
-	return m.besides != "" && strings.HasPrefix(tensor, m.besides)
+// Skips returns the prefix by which a tensor is known to be of no use in decoding; "" if it is not.
+func (m *Model) Skips(tensor string) string {
+	i := slices.IndexFunc(m.besides, func(prefix string) bool { return strings.HasPrefix(tensor, prefix) })
+	if i < 0 {
+		return ""
+	}
+	return m.besides[i]
 }
 
 // Graph builds the model's graph. tensor tells the number format of a tensor of

@@ -34,7 +34,7 @@ func readGraniteHybrid(c *Config) *Model {
 	m.mixer.outBias = m.mixer.inBias
 	m.mixer.norm = c.readGroupedNorm(m.mixer.inner.Len(), m.eps)
 	m.attention = c.readGraniteAttention(&m.backbone)
-	m.shared = c.readMLP(&m.backbone)
+	m.shared = c.readMLP(&m.backbone, 14336)
 	m.shared.bias = false
 	m.shared.inner = graph.Units(c.Int("shared_intermediate_size", 1024, 1), 1)
 	m.experts = c.readGraniteExperts(m.shared)

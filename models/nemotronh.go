@@ -18,10 +18,10 @@ type nemotronH struct {
 	attention *attention
 	mlp       mlp
 	experts   mixture
-	shared    mlp     // an expert that all tokens go through
-	latent    int     // the width that experts work in; 0: the model's
-	norm      bool    // weights of a token sum to 1
-	scale     float64 // of the weights
+	shared    mlp         // an expert that all tokens go through
+	latent    int         // the width that experts work in; 0: the model's
+	choice    graph.Attrs // of the router
+	scale     float64     // of the weights
 }
 
 func readNemotronH(c *Config) *Model {
@@ -42,7 +42,7 @@ func readNemotronH(c *Config) *Model {
 		"time_step_min", "time_step_max", "time_step_floor", "time_step_rank", "rescale_prenorm_residual", "residual_in_fp32", "mamba_proj_bias",
 		"n_shared_experts", "moe_shared_expert_overlap", "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
 	model := m.hybrid(m.block)
-	model.besides = "mtp." // a head that predicts further tokens
+	model.besides = []string{"mtp."} // a head that predicts further tokens
 	return model
 }
 
@@ -109,13 +109,31 @@ func (m *nemotronH) readExperts(c *Config) {
 	m.shared = m.mlp
 	m.shared.inner = graph.Units(c.Int("moe_shared_expert_intermediate_size", 7688, 1), 1)
 	m.latent = c.Int("moe_latent_size", 0, 1)
-	m.norm, m.scale = c.Bool("norm_topk_prob", true), c.Scale("routed_scaling_factor")
+	m.scale = c.Scale("routed_scaling_factor")
 	if m.experts.top > m.experts.experts {
 		c.fail("num_experts_per_tok", m.experts.top, "at most n_routed_experts")
 	}
-	if groups, kept := c.Int("n_group", 1, 1), c.Int("topk_group", 1, 1); groups != kept {
-		c.fail("topk_group", kept, "n_group: Krait chooses among the experts of all groups")
+	m.choice = c.readChoice(&m.experts)
+}
+
+// readChoice reads how a router of sigmoids chooses experts: of all, or of those of the best
+// topk_group of n_group groups.
+func (c *Config) readChoice(m *mixture) graph.Attrs {
+	a := graph.Attrs{"top": m.top}
+	if c.Bool("norm_topk_prob", true) {
+		a["norm"] = 1
 	}
+	groups, kept := c.Int("n_group", 1, 1), c.Int("topk_group", 1, 1)
+	switch {
+	case kept > groups:
+		c.fail("topk_group", kept, "at most n_group")
+	case kept == groups:
+		return a // among the experts of all groups
+	case groups > 64 || m.experts%groups != 0 || m.top > m.experts/groups:
+		c.fail("n_group", groups, fmt.Sprintf("at most 64 and divide the %d experts into groups of at least %d, num_experts_per_tok", m.experts, m.top))
+	}
+	a["groups"], a["kept"] = groups, kept
+	return a
 }
 
 // block is h + mixer(norm(h)).
@@ -143,7 +161,7 @@ func (m *nemotronH) mix(p *parts, kind byte, n *graph.Value) *graph.Value {
 func (m *nemotronH) routed(p *parts, n *graph.Value) *graph.Value {
 	e, experts := &m.experts, graph.Size(m.experts.experts)
 	scores := p.MatMul("router", n, p.matrix("gate.weight", experts, m.hidden))
-	weights := p.SigmoidRouter("weights", scores, p.small("gate.e_score_correction_bias", experts), e.top, m.norm)
+	weights := p.SigmoidRouter("weights", scores, p.small("gate.e_score_correction_bias", experts), m.choice)
 	weights = p.times("weights_scaled", weights, m.scale)
 	x, width := n, m.hidden
 	if m.latent > 0 {

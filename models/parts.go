@@ -133,12 +133,19 @@ func (p *parts) shaped(name string, shape []int, dims ...graph.Dim) *graph.Value
 	return p.param(name, t, graph.Stored(p.file(name), shape...))
 }
 
+// weight is that of the norm called name: a small parameter, plus 1 where it is zero-centred.
+func (p *parts) weight(name, tensor string, d graph.Dim, centred bool) *graph.Value {
+	w := p.small(tensor, d)
+	if !centred {
+		return w
+	}
+	return p.Plus(name+"_weight", w, 1)
+}
+
 // rates is the A of a scan: -exp(A_log), or A itself where the checkpoint has that.
 func (p *parts) rates(shape []int, dims ...graph.Dim) *graph.Value {
-	if _, ok := p.tensor(p.paths[0] + "A_log"); !ok {
-		if _, ok := p.tensor(p.paths[0] + "A"); ok {
-			return p.shaped("A", shape, dims...)
-		}
+	if !p.has("A_log") && p.has("A") {
+		return p.shaped("A", shape, dims...)
 	}
 	return p.Map("A", "neg_exp", p.shaped("A_log", shape, dims...))
 }
@@ -152,16 +159,16 @@ func (p *parts) linear(name string, x *graph.Value, out, in graph.Dim, bias bool
 	return p.Bias(name, p.MatMul(name+"_w", x, w), p.small(name+".bias", out))
 }
 
-// conv is the causal depthwise convolution with its history, and its bias.
-func (p *parts) conv(x *graph.Value, channels graph.Dim, width int, bias bool) *graph.Value {
+// conv is the causal depthwise convolution of that name with its history, and its bias.
+func (p *parts) conv(name string, x *graph.Value, channels graph.Dim, width int, bias bool) *graph.Value {
 	// The file has an axis of size 1 for the input channels of a group.
-	w := p.shaped("conv1d.weight", []int{channels.Len(), 1, width}, channels, graph.Size(width))
+	w := p.shaped(name+".weight", []int{channels.Len(), 1, width}, channels, graph.Size(width))
 	history := p.State("conv", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), channels, graph.Size(width-1)))
 	c := p.Conv1D("conv1d", x, w, history, p.seg)
 	if !bias {
 		return c
 	}
-	return p.Bias("conv1d_b", c, p.small("conv1d.bias", channels))
+	return p.Bias("conv1d_b", c, p.small(name+".bias", channels))
 }
 
 // times is x · by, or x itself.

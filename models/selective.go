@@ -28,7 +28,7 @@ type selective struct {
 func (m *selective) build(p *parts, n *graph.Value) *graph.Value {
 	xz := m.inProj(p, n)
 	x, z := p.Field("x", xz), p.Field("z", xz)
-	u := p.Map("u", m.act, p.conv(x, m.inner, m.width, m.convBias))
+	u := p.Map("u", m.act, p.conv("conv1d", x, m.inner, m.width, m.convBias))
 
 	project := m.project
 	if m.heads > 0 {

@@ -49,7 +49,7 @@ func (m *ssd) build(p *parts, n *graph.Value) *graph.Value {
 	dt := p.times("dt_scaled", p.Field("dt", zxd), m.scales[4])
 
 	channels := graph.Pack(packed.Fields[1:4]...)
-	u := p.Map("u", m.act, p.conv(m.convolved(p, zxd), channels, m.width, m.convBias))
+	u := p.Map("u", m.act, p.conv("conv1d", m.convolved(p, zxd), channels, m.width, m.convBias))
 	x, b, c := p.Field("x", u), p.Field("B", u), p.Field("C", u)
 
 	delta := p.Map("softplus", "softplus", p.Bias("dt_b", dt, p.small("dt_bias", m.heads)))

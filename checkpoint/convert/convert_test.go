@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,7 +31,7 @@ func write(t *testing.T, from, to, kind string) *Made {
 // TestRoundTrip: a folder that became GGUF in f32 and a folder again has the same tensors,
 // to the bit, and describes the same model.
 func TestRoundTrip(t *testing.T) {
-	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe"} {
+	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe", "lfm2", "lfm2-moe"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			file, back := filepath.Join(dir, "x.gguf"), filepath.Join(dir, "back")
@@ -43,6 +44,52 @@ func TestRoundTrip(t *testing.T) {
 				t.Errorf("%v, %v: the graphs differ", err, err2)
 			}
 		})
+	}
+}
+
+// TestRoundTripOfNorms: of gated delta nets a folder that became GGUF and a folder again gives the
+// same tensors but for norms, to which GGUF adds 1, and what its text model has no use for.
+func TestRoundTripOfNorms(t *testing.T) {
+	for _, name := range []string{"qwen3-next", "qwen3-5", "qwen3-5-moe"} {
+		dir := t.TempDir()
+		file, back := filepath.Join(dir, "x.gguf"), filepath.Join(dir, "back")
+		write(t, golden(name), file, "f32")
+		write(t, file, back, "")
+		x, err := safetensors.OpenDir(golden(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer x.Close()
+		y, err := safetensors.OpenDir(back)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer y.Close()
+		same, near := 0, 0
+		for _, tensor := range x.Names() {
+			s, _ := x.Tensor(tensor)
+			u, ok := y.Tensor(strings.Replace(tensor, "model.language_model.", "model.", 1))
+			switch a, _ := s.Float64s(); {
+			case strings.HasPrefix(tensor, "mtp."), strings.HasPrefix(tensor, "model.visual."), strings.Contains(tensor, ".experts."): // which are apart then
+			case !ok || fmt.Sprint(s.Shape) != fmt.Sprint(u.Shape):
+				t.Errorf("%s: %s is %v, want %v", name, tensor, u.Shape, s.Shape)
+			case bytes.Equal(s.Data, u.Data):
+				same++
+			case strings.HasSuffix(tensor, "norm.weight"):
+				b, _ := u.Float64s()
+				for i := range a {
+					if d := math.Abs(a[i] - b[i]); d > 0x1p-24*math.Abs(1+a[i])*1.01 { // half the last bit of the sum
+						t.Errorf("%s: %s at %d is %g, want %g", name, tensor, i, b[i], a[i])
+					}
+				}
+				near++
+			default:
+				t.Errorf("%s: %s differs", name, tensor)
+			}
+		}
+		if same < 30 || near < 8 {
+			t.Errorf("%s: %d tensors are the same, and %d norms near", name, same, near)
+		}
 	}
 }
 
@@ -136,7 +183,8 @@ func near(t *testing.T, name string, a, b gguf.Tensor) {
 func TestNotes(t *testing.T) {
 	for name, want := range map[string]string{
 		"mamba-a": "", "mamba2-g1": "", "falcon-h1": "", "mamba-b": "has a bias, of which llama.cpp knows nothing",
-		"mamba2-g4": "other programs norm each of the 4 groups", "mamba2-clamp": "other programs do not clamp dt", "falcon-mamba": "mixer_rms_eps is not", "jamba": "", "nemotron-h": "", "nemotron-h-moe": "", "granite-hybrid": "norm each of the 2 groups",
+		"mamba2-g4": "other programs norm each of the 4 groups", "mamba2-clamp": "other programs do not clamp dt", "falcon-mamba": "mixer_rms_eps is not", "jamba": "", "nemotron-h": "", "nemotron-h-moe": "", "lfm2": "", "lfm2-moe": "",
+		"qwen3-5": "heads of keys have 8 channels and those of values 12", "qwen3-next": "not every 4-th layer attends", "granite-hybrid": "norm each of the 2 groups",
 	} {
 		made := write(t, golden(name), filepath.Join(t.TempDir(), "x.gguf"), "bf16")
 		if notes := strings.Join(made.Notes, "\n"); !strings.Contains(notes, want) || want == "" && notes != "" {

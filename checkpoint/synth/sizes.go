@@ -38,6 +38,15 @@ var like = map[string]struct {
 	"bamba-9b":        {"bamba-9b", nil},
 	"falcon-h1-0.5b":  {"falcon-h1-0.5b", nil},
 
+	"lfm2-1.2b":          {"lfm2", nil},
+	"lfm2-8b-a1b":        {"lfm2-moe", nil},
+	"qwen3.5-0.8b":       {"qwen3.5", qwen(1024, 24, 3584, 8, 2, 16, true)},
+	"qwen3.5-4b":         {"qwen3.5", qwen(2560, 32, 9216, 16, 4, 32, true)},
+	"qwen3.5-9b":         {"qwen3.5", nil},
+	"qwen3.5-27b":        {"qwen3.5", qwen(5120, 64, 17408, 24, 4, 48, false)},
+	"qwen3.5-35b-a3b":    {"qwen3.5-moe", nil},
+	"qwen3-next-80b-a3b": {"qwen3-next", nil},
+
 	"granite-4.0-h-small": {"granite-4", nil},
 	"granite-4.0-h-tiny": {"granite-4", map[string]any{"hidden_size": 1536, "num_attention_heads": 12, "num_key_value_heads": 4, "mamba_n_heads": 48, "logits_scaling": 6,
 		"num_local_experts": 64, "num_experts_per_tok": 6, "intermediate_size": 512, "shared_intermediate_size": 1024}},
@@ -81,6 +90,14 @@ func zamba2(hidden, layers int, hybrid []int) map[string]any {
 func nemotron(hidden, heads, inner int, pattern string, mixerHeads, head, states int) map[string]any {
 	return map[string]any{"hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": inner, "hybrid_override_pattern": pattern,
 		"num_hidden_layers": len(pattern), "mamba_num_heads": mixerHeads, "mamba_head_dim": head, "ssm_state_size": states}
+}
+
+// qwen returns the keys of a size: hidden width, layers, MLP width, heads of queries and of keys,
+// heads of values of the delta rule, and whether the head is tied. Widths of MLPs and heads of the
+// 0.8B and 4B are approximate: they give about the published number of parameters.
+func qwen(hidden, layers, inner, heads, groups, values int, tied bool) map[string]any {
+	return map[string]any{"hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner, "num_attention_heads": heads,
+		"num_key_value_heads": groups, "linear_num_value_heads": values, "tie_word_embeddings": tied}
 }
 
 // with is keys and more of them.

@@ -75,7 +75,7 @@ func fillOf(v *graph.Value, users [][]*graph.Node) fill {
 		return logRates
 	case n.Op.Name == "bias" && len(users[n.Results[0].ID]) > 0 && users[n.Results[0].ID][0].Op.Name == "softplus":
 		return steps
-	case n.Op.Name == "bias" || n.Op.Name == "sigmoid_router":
+	case n.Op.Name == "bias" || n.Op.Name == "sigmoid_router" || n.Op.Name == "plus":
 		return small
 	case len(v.Type.Dims) > 1:
 		return matrix

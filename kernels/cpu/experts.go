@@ -45,7 +45,7 @@ func router(c *kernels.Call, lo, hi int) {
 }
 
 // rank is the number of elements that come before x[j], the largest first.
-func rank(x []float32, j int) int {
+func rank[T float32 | float64](x []T, j int) int {
 	n := 0
 	for i, v := range x {
 		if v > x[j] || v == x[j] && i < j {
@@ -56,15 +56,17 @@ func rank(x []float32, j int) int {
 }
 
 // sigmoidRouter is the sigmoid of each row, of which those stay that are the largest with
-// the bias added. Of equal ones the first do.
+// the bias added, in the groups that are kept. Of equal ones the first do.
 func sigmoidRouter(c *kernels.Call, lo, hi int) {
 	top, norm, bias := c.Attrs.Int("top"), c.Attrs.Int("norm") == 1, c.Args[1].Vector()
+	groups, kept, eps := c.Attrs.Int("groups"), c.Attrs.Int("kept"), c.Attrs.Float("eps")
 	for i := lo; i < hi; i++ {
 		x, y := c.Args[0].Row(i), c.Results[0].Row(i)
 		clear(y)
-		total, last, key := 1e-20, -1, math.Inf(1)
+		open := openGroups(x, bias, groups, kept)
+		total, last, key := eps, -1, math.Inf(1)
 		for range top {
-			last, key = after(x, bias, last, key)
+			last, key = after(x, bias, open, len(x)/groups, last, key)
 			total += sigmoid(x[last])
 			y[last] = float32(sigmoid(x[last]))
 		}
@@ -76,15 +78,48 @@ func sigmoidRouter(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// after finds the score that comes after the last, the largest first, with its key. A NaN
-// comes before all, so that it shows.
-func after(x, bias []float32, last int, key float64) (best int, most float64) {
+// openGroups are the bits of the kept groups of experts, which have the largest sums of two keys.
+func openGroups(x, bias []float32, groups, kept int) (open uint64) {
+	if groups == kept {
+		return math.MaxUint64
+	}
+	var sums [64]float64
+	size := len(x) / groups
+	for g := range groups {
+		first, second := math.Inf(-1), math.Inf(-1)
+		for j := g * size; j < (g+1)*size; j++ {
+			k := choiceKey(x[j], bias[j])
+			first, second = max(first, k), max(second, min(first, k))
+		}
+		if sums[g] = first; size > 1 {
+			sums[g] += second
+		}
+	}
+	for g := range groups {
+		if rank(sums[:groups], g) < kept {
+			open |= 1 << g
+		}
+	}
+	return open
+}
+
+// choiceKey is what an expert is chosen by. A NaN comes before all, so that it shows.
+func choiceKey(x, bias float32) float64 {
+	if k := sigmoid(x) + float64(bias); k == k {
+		return k
+	}
+	return math.Inf(1)
+}
+
+// after finds the score that comes after the last, the largest first, with its key, in open
+// groups of size experts.
+func after(x, bias []float32, open uint64, size, last int, key float64) (best int, most float64) {
 	best, most = -1, math.Inf(-1)
 	for j, v := range x {
-		k := sigmoid(v) + float64(bias[j])
-		if k != k {
-			k = math.Inf(1)
+		if open>>(j/size)&1 == 0 {
+			continue
 		}
+		k := choiceKey(v, bias[j])
 		if (k < key || k == key && j > last) && (k > most || best < 0) {
 			best, most = j, k
 		}

@@ -14,29 +14,56 @@ DEVICE float choice_key(float x, float bias) {
 	return key == key ? key : __builtin_inff();
 }
 
-// The sigmoid of the scores, for those experts that have the top with the bias added, of
-// equal ones the first; others are 0. Norm makes those that stay sum to 1. Blocks of 128
+// The bits of the kept groups of experts, which have the largest sums of two keys. By all threads of a block, of a token.
+DEVICE u64 open_groups(const float *__restrict__ x, const float *__restrict__ bias, int size, int groups, int kept) {
+	SHARED static float sums[64];
+	if (groups == kept)
+		return ~0ull;
+	for (int g = thread(); g < groups; g += threads()) {
+		float first = -__builtin_inff(), second = first;
+		for (int j = g * size; j < (g + 1) * size; j++) {
+			float key = choice_key(x[j], bias[j]);
+			second = key > first ? first : max(second, key);
+			first = max(first, key);
+		}
+		sums[g] = size > 1 ? first + second : first;
+	}
+	sync();
+	u64 open = 0;
+	for (int g = 0; g < groups; g++) {
+		int before = 0;
+		for (int i = 0; i < groups; i++)
+			before += sums[i] > sums[g] || (sums[i] == sums[g] && i < g);
+		open |= (u64)(before < kept) << g;
+	}
+	return open;
+}
+
+// The sigmoid of the scores, for those experts that have the top with the bias added in the kept groups, of
+// equal ones the first; others are 0. Norm divides by the sum of those that stay plus eps. Blocks of 128
 // threads are (tokens).
-KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ bias, int experts, int top, int norm) {
+KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ bias, int experts, int top, int norm, int groups, int kept, float eps) {
 	x += block_x() * xs;
 	y += block_x() * ys;
-	float kept = 0;
+	int size = experts / groups;
+	u64 open = open_groups(x, bias, size, groups, kept);
+	float total = 0;
 	for (int j = thread(); j < experts; j += 128) {
-		int before = 0;
+		int before = open >> j / size & 1 ? 0 : top;
 		float key = choice_key(x[j], bias[j]);
 		for (int i = 0; i < experts; i++) {
 			float other = choice_key(x[i], bias[i]);
-			before += other > key || (other == key && i < j);
+			before += open >> i / size & 1 && (other > key || (other == key && i < j));
 		}
 		float p = before < top ? 1 / (1 + math::exp(-x[j])) : 0;
 		y[j] = p;
-		kept += p;
+		total += p;
 	}
 	if (!norm)
 		return;
-	kept = block_sum(kept) + 1e-20f;
+	total = block_sum(total) + eps;
 	for (int j = thread(); j < experts; j += 128)
-		y[j] /= kept;
+		y[j] /= total;
 }
 
 // Lists the slots that use each expert, in the order of the tokens. A block of

@@ -663,8 +663,10 @@ func routerCase(d *draw) func() kernels.Call {
 // sigmoidRouterCase: scores and biases are multiples of what keeps sums that are not equal
 // apart.
 func sigmoidRouterCase(d *draw) func() kernels.Call {
-	e := d.size("e", 64, 129)
-	attrs := graph.Attrs{"top": d.attr("sigmoid_router", "top", e), "norm": d.attr("sigmoid_router", "norm", e)}
+	groups := d.pick("groups", 1, 1, 2, 5, 64)
+	e := groups * d.size("e", 64/groups+1, 129/groups+1)
+	attrs := graph.Attrs{"top": d.attr("sigmoid_router", "top", e/groups), "norm": d.attr("sigmoid_router", "norm", e),
+		"groups": groups, "kept": d.attr("sigmoid_router", "kept", groups), "eps": d.attr("sigmoid_router", "eps", e)}
 	step := func(by float64) func(v float64) float64 {
 		return func(v float64) float64 { return math.Round(v*by) / by }
 	}
@@ -674,6 +676,9 @@ func sigmoidRouterCase(d *draw) func() kernels.Call {
 		t := d.size("t")
 		x := d.tensor(graph.F32, t, e)
 		d.fill(&x, step(4))
+		if groups > 1 { // sigmoids of v and -v sum up to 1, rounded in several ways
+			d.fill(&x, math.Abs)
+		}
 		return call(attrs, one(d.tensor(graph.F32, t, e)), x, bias)
 	}
 }

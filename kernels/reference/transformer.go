@@ -148,12 +148,12 @@ func sigmoidRouter(c *kernels.Call) {
 		for j := range p {
 			p[j], order[j] = 1/(1+math.Exp(-at(x, i, j))), j
 		}
-		slices.SortStableFunc(order, func(a, b int) int {
-			return cmp.Compare(p[b]+at(bias, b, 0), p[a]+at(bias, a, 0))
-		})
+		key := func(j int) float64 { return p[j] + at(bias, j, 0) }
+		order = inGroups(order, key, c.Attrs.Int("groups"), c.Attrs.Int("kept"))
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(b), key(a)) })
 		total := 1.0
 		if c.Attrs.Int("norm") == 1 {
-			total = 1e-20
+			total = c.Attrs.Float("eps")
 			for _, j := range order[:c.Attrs.Int("top")] {
 				total += p[j]
 			}
@@ -165,6 +165,28 @@ func sigmoidRouter(c *kernels.Call) {
 			set(y, i, j, p[j]/total)
 		}
 	}
+}
+
+// inGroups are the experts of the kept groups, which have the largest sums of their two
+// largest keys.
+func inGroups(experts []int, key func(j int) float64, groups, kept int) []int {
+	byGroup := slices.Collect(slices.Chunk(experts, max(1, len(experts)/groups)))
+	sum := func(group []int) float64 {
+		keys := make([]float64, len(group))
+		for i, j := range group {
+			keys[i] = -key(j)
+		}
+		slices.Sort(keys)
+		total := 0.0
+		for _, k := range keys[:min(2, len(keys))] {
+			total -= k
+		}
+		return total
+	}
+	slices.SortStableFunc(byGroup, func(a, b []int) int { return cmp.Compare(sum(b), sum(a)) })
+	open := slices.Concat(byGroup[:min(kept, len(byGroup))]...)
+	slices.Sort(open)
+	return open
 }
 
 func relu2(x float64) float64 { return math.Max(x, 0) * math.Max(x, 0) }

@@ -234,8 +234,10 @@ func assign(prompts []*prompt, f *safetensors.File, name string) error {
 			return fmt.Errorf("%s has %d rows, the prompt has %d", name, len(p.next), p.batch)
 		}
 		p.steps = max(p.steps, t.Shape[1])
-	} else if q.want, err = t.Float64s(); err != nil {
-		return err
+	} else if q.integers = strings.HasPrefix(t.DType, "I") || strings.HasPrefix(t.DType, "U"); !q.integers {
+		if q.want, err = t.Float64s(); err != nil {
+			return err
+		}
 	}
 	if q.name == "decode.logits" && len(t.Shape) == 3 {
 		p.steps = max(p.steps, t.Shape[1])

@@ -105,6 +105,7 @@ func TestOtherFiles(t *testing.T) {
 			}
 		}
 		all["prompt.a.mood"] = m["b.logits"]
+		all["prompt.a.logits0.experts"] = m["b.input_ids"]
 		clear(m)
 		for name, x := range all {
 			m[name] = x
@@ -119,7 +120,10 @@ func TestOtherFiles(t *testing.T) {
 	if l := lines["prompt.a.longer/decode.logits"]; l.At == nil {
 		t.Errorf("decoding without ids in the file: %+v", l)
 	}
-	if len(lines) != 2+1+6+1+6 {
+	if l := lines["prompt.a/logits0.experts"]; !strings.HasPrefix(l.Skip, "integers") {
+		t.Errorf("integers: %+v", l)
+	}
+	if len(lines) != 2+1+1+6+1+6 {
 		t.Errorf("%d lines: %v", len(lines), lines)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
+	"sync"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -14,11 +16,13 @@ type quantity struct {
 	name  string
 	shape []int
 	want  []float64
-	kind  kind
-	value string                            // the graph's output, for rows
-	state string                            // the graph's state, for states
-	width int                               // elements of a row or of a state's last axis
-	index func(at []int, b, i, j int) []int // of element j of row i of sequence b in the file, appended
+	// It is of integers, and not decode.ids.
+	integers bool
+	kind     kind
+	value    string                            // the graph's output, for rows
+	state    string                            // the graph's state, for states
+	width    int                               // elements of a row or of a state's last axis
+	index    func(at []int, b, i, j int) []int // of element j of row i of sequence b in the file, appended
 
 	line Line
 }
@@ -37,7 +41,7 @@ const (
 // names maps what the file calls a quantity to values of the graph, the first
 // that exists.
 var names = []struct {
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	kind    kind
 	values  []string
 }{
@@ -46,7 +50,7 @@ var names = []struct {
 	{exactly(`layers\.(\d+)\.out`), rows, []string{"layers.$1.h"}},
 	{exactly("final_norm"), rows, []string{"norm_f"}},
 	{exactly(`mixer(\d+)\.in`), rows, []string{"layers.$1.mixer_in", "layers.$1.norm"}},
-	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u"}},
+	{exactly(`mixer(\d+)\.conv`), rows, []string{"layers.$1.mixer.u", "layers.$1.mixer.conv1d"}},
 	{exactly(`mixer(\d+)\.dt_rank_in`), rows, []string{"layers.$1.mixer.dt_norm", "layers.$1.mixer.dt"}},
 	{exactly(`mixer(\d+)\.dt`), rows, []string{"layers.$1.mixer.delta"}},
 	{exactly(`mixer(\d+)\.(B|C)`), rows, []string{"layers.$1.mixer.${2}_norm", "layers.$1.mixer.$2"}},
@@ -54,10 +58,23 @@ var names = []struct {
 	{exactly(`mixer(\d+)\.out_in`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed", "layers.$1.mixer.gated"}},
 	{exactly(`mixer(\d+)\.norm`), rows, []string{"layers.$1.mixer.out_in", "layers.$1.mixer.normed"}},
 	{exactly(`mixer(\d+)\.gate`), rows, []string{"layers.$1.mixer.z_scaled", "layers.$1.mixer.z"}},
+	{exactly(`mixer(\d+)\.z`), rows, []string{"layers.$1.mixer.z", "layers.$1.mixer.in_proj_z"}},
 	{exactly(`mixer(\d+)\.out`), rows, []string{"layers.$1.mixer.out_proj"}},
-	{exactly(`mixer(\d+)\.(in_proj|x_proj|x|scan)`), rows, []string{"layers.$1.mixer.$2"}},
+	{exactly(`mixer(\d+)\.(in_proj\w*|x_proj|x|scan|g|beta|delta_out|Bx)`), rows, []string{"layers.$1.mixer.$2"}},
+	{exactly(`attn(\d+)\.in`), rows, []string{"layers.$1.norm"}},
+	{exactly(`attn(\d+)\.gate`), rows, []string{"layers.$1.attention.gate"}},
+	{exactly(`attn(\d+)\.out_in`), rows, []string{"layers.$1.attention.gated", "layers.$1.attention.attended"}},
+	{exactly(`attn(\d+)\.out`), rows, []string{"layers.$1.attention.o_proj", "layers.$1.attention.out_proj"}},
+	{exactly(`moe(\d+)\.in`), rows, []string{"layers.$1.norm_ff", "layers.$1.norm"}},
+	{exactly(`moe(\d+)\.router_logits`), rows, []string{"layers.$1.experts.router"}},
+	{exactly(`moe(\d+)\.shared_gate`), rows, []string{"layers.$1.experts.shared_gate"}},
+	{exactly(`moe(\d+)\.latent_in`), rows, []string{"layers.$1.experts.fc1_latent_proj"}},
+	{exactly(`moe(\d+)\.latent_out`), rows, []string{"layers.$1.experts.experts"}},
+	{exactly(`moe(\d+)\.out`), rows, []string{"layers.$1.experts.all", "layers.$1.experts.experts"}},
 	{exactly(`state\.layers\.(\d+)\.(ssm|conv)`), state, []string{"layers.$1.mixer.$2"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.(ssm|conv)`), decodeState, []string{"layers.$1.mixer.$2"}},
+	{exactly(`state\.layers\.(\d+)\.delta`), state, []string{"layers.$1.mixer.ssm"}},
+	{exactly(`decode\.state\.layers\.(\d+)\.delta`), decodeState, []string{"layers.$1.mixer.ssm"}},
 	{exactly(`state\.layers\.(\d+)\.k`), state, []string{"layers.$1.attention.keys"}},
 	{exactly(`state\.layers\.(\d+)\.v`), state, []string{"layers.$1.attention.values"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.k`), decodeState, []string{"layers.$1.attention.keys"}},
@@ -66,7 +83,32 @@ var names = []struct {
 	{exactly(`decode\.ids`), greedy, nil},
 }
 
-func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") }
+// counted has what numbers count that are not of layers: the layers with a value, from 0 on.
+var counted = map[string]string{"attn": "attention.attended", "moe": "experts.router"}
+
+var numbered = exactly(`([a-z]+)(\d+)(\..*)`)
+
+// inLayer is the name of a quantity with the number of its layer, where another number is counted.
+func inLayer(g *graph.Graph, name string) string {
+	m := numbered().FindStringSubmatch(name)
+	if m == nil || counted[m[1]] == "" {
+		return name
+	}
+	n, _ := strconv.Atoi(m[2])
+	for i := range len(g.Nodes) {
+		if _, ok := g.Value(fmt.Sprintf("layers.%d.%s", i, counted[m[1]])); ok {
+			if n--; n < 0 {
+				return fmt.Sprint(m[1], i, m[3])
+			}
+		}
+	}
+	return name
+}
+
+// exactly compiles a pattern of a whole name when it is first asked for, not with each start.
+func exactly(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") })
+}
 
 // source finds the value or state to compare with, or sets why there is none.
 func (q *quantity) source(g *graph.Graph, p *prompt) {
@@ -76,8 +118,13 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 		q.line.Skip = "the reference in bf16 throughout; Krait computes in f32"
 		return
 	}
+	if q.integers {
+		q.line.Skip = "integers, of which Krait compares decode.ids only"
+		return
+	}
+	named := inLayer(g, q.name)
 	for _, n := range names {
-		if !n.pattern.MatchString(q.name) {
+		if !n.pattern().MatchString(named) {
 			continue
 		}
 		q.kind = n.kind
@@ -89,7 +136,7 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 			return
 		}
 		for _, v := range n.values {
-			name := n.pattern.ReplaceAllString(q.name, v)
+			name := n.pattern().ReplaceAllString(named, v)
 			if v, ok := lookup(g, name); ok {
 				q.attach(name, v.Type, p)
 				q.reordered(v)
@@ -133,8 +180,8 @@ func (q *quantity) attach(name string, t graph.Type, p *prompt) {
 	}
 }
 
-// rowed: rows are [B, L, width] in the file, or [B, width, L], or by heads
-// [heads, B, L, width/heads].
+// rowed: rows are [B, L, width] in the file, with the width perhaps cut into heads, or
+// [B, width, L], or by heads [heads, B, L, width/heads].
 func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	b, l, w := p.batch, p.length, graph.RowElems(t.Dims)
 	if q.kind == decodeRows {
@@ -144,6 +191,8 @@ func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	switch s := q.shape; {
 	case slices.Equal(s, []int{b, l, w}):
 		q.index = func(at []int, b, i, j int) []int { return append(at, b, i, j) }
+	case len(s) == 4 && slices.Equal(s[:2], []int{b, l}) && s[2]*s[3] == w:
+		q.index = func(at []int, b, i, j int) []int { return append(at, b, i, j/s[3], j%s[3]) }
 	case q.kind == rows && slices.Equal(s, []int{b, w, l}):
 		q.index = func(at []int, b, i, j int) []int { return append(at, b, j, i) }
 	case len(s) == 4 && s[0] > 0 && slices.Equal(s[1:3], []int{b, l}) && s[0]*s[3] == w:
@@ -206,7 +255,7 @@ func (q *quantity) reordered(v *graph.Value) {
 			at = append(at, piece.Start+i*piece.Step)
 		}
 	}
-	if index := q.index; len(at) == q.width {
+	if index := q.index; len(at) == q.width && slices.Max(at) < q.width { // it has all of the tensor
 		q.index = func(to []int, b, i, j int) []int { return index(to, b, i, at[j]) }
 	}
 }
