@@ -14,7 +14,7 @@ func deltaOf(l *lanewises,
 	write func(s, x, k, decay *float32, step, row, rows, cols int),
 ) *deltaRule {
 	return &deltaRule{
-		negExp: func(y, x []float32) { l.negExp.on(y, x, nil, nil, 0, 0) },
+		negExp: func(y, x []float32) { l.negExp(y, x, nil, nil, 0, 0) },
 		read: func(s []float32, row int, known, out, k, q []float32) {
 			n, cols := len(k), len(known)
 			_, _, _ = s[(n-1)*row+cols-1], out[cols-1], q[n-1]
