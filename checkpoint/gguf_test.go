@@ -69,11 +69,11 @@ func TestGGUFHostile(t *testing.T) {
 			if err := openGGUF(good, tensors); err != nil {
 				t.Fatal(err)
 			}
-			refused := 0
+			refused, tried := 0, 0
 			for i := range good {
 				for _, kept := range []bool{true, false} { // with the config that convert keeps, and as others write
 					for j, v := range values {
-						if !goldens.All() && (i+j)%4 > 0 {
+						if !goldens.All() && (i+j)%8 > 0 {
 							continue
 						}
 						var metadata []gguf.Pair
@@ -85,17 +85,18 @@ func TestGGUFHostile(t *testing.T) {
 								metadata = append(metadata, p)
 							}
 						}
+						tried++
 						if err := openGGUF(metadata, tensors); err != nil {
 							refused++
 						}
 					}
 				}
 			}
-			if refused < len(good) {
-				t.Errorf("%d of %d are refused", refused, 2*len(good)*len(values))
+			if refused < tried/8 {
+				t.Errorf("%d of %d are refused", refused, tried)
 			}
 			for i, x := range tensors {
-				if !goldens.All() && i%2 > 0 {
+				if !goldens.All() && i%4 > 0 {
 					continue
 				}
 				rest := append(append([]gguf.Tensor{}, tensors[:i]...), tensors[i+1:]...)

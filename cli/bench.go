@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 
 	"github.com/krait-ml/krait"
@@ -31,7 +32,8 @@ memory; a read loop on the CPU), and for prefill on the CPU the time of its arit
 measured f32 rate of multiply-adds in registers. On a GPU it also counts launches and copies
 per step. All runs must give the same logits to the last bit; the output says where they do not.
 
--o FILE also writes the measurements as JSON, for krait bench report.`,
+-o FILE also writes the measurements as JSON, for krait bench report. A name that ends in .jsonl
+gets a line per measurement, appended as soon as it is made.`,
 		Example: `  krait bench
   krait bench ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 -o out.json
   krait bench ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16`,
@@ -91,9 +93,22 @@ func (o *measurements) lines(c *cobra.Command) io.Writer {
 	return c.OutOrStdout()
 }
 
+// appends reports whether each measurement becomes a line of FILE as soon as it is made.
+func (o *measurements) appends() bool { return filepath.Ext(o.file) == ".jsonl" }
+
+// take adds a measurement to f, and its line to -o FILE.jsonl.
+func (o *measurements) take(f *bench.File, m bench.File) error {
+	m.Environment = f.Environment
+	f.Add(&m)
+	if !o.appends() {
+		return nil
+	}
+	return m.Append(o.file)
+}
+
 // save writes the measurements as JSON where a flag asks for it.
 func (o *measurements) save(c *cobra.Command, f *bench.File) error {
-	if o.file == "" && !o.json {
+	if o.file == "" && !o.json || o.appends() {
 		return nil
 	}
 	return writeJSON(c, o.file, f)
@@ -170,8 +185,10 @@ func (b *benchRun) run(c *cobra.Command) error {
 		}
 		r.Device, r.Math, r.Graphs = b.device.name, b.device.options.Math, b.o.Counter != nil && !b.device.options.NoGraphs
 		r.NoDependent = b.device.options.NoDependent
-		b.file.Results = append(b.file.Results, *r)
 		printResult(w, r)
+		if err := b.out.take(&b.file, bench.File{Results: []bench.Result{*r}}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

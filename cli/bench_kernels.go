@@ -52,15 +52,19 @@ On the CPU the default is one prompt of 512 tokens.`,
 				return err
 			}
 			w := out.lines(c)
-			o.Progress = func(k bench.Kernel) { printKernel(w, k) }
 			var file bench.File
+			var lost error // of a line
+			o.Progress = func(k bench.Kernel) {
+				printKernel(w, k)
+				lost = cmp.Or(lost, out.take(&file, bench.File{Kernels: []bench.Kernel{k}}))
+			}
 			model := cmp.Or(f.Like, filepath.Base(filepath.Dir(f.From)))
 			if device == "cpu" {
 				err = cpuKernels(c.Context(), w, &file, g, model, threads, o)
 			} else {
 				err = gpuKernels(c.Context(), &file, g, model, device, o)
 			}
-			err = cmp.Or(err, out.save(c, &file))
+			err = cmp.Or(err, lost, out.save(c, &file))
 			switch {
 			case err != nil:
 				return driverError{err}
@@ -95,7 +99,7 @@ func gpuKernels(ctx context.Context, file *bench.File, g *graph.Graph, model, de
 		return err
 	}
 	file.Environment = bench.Here(d)
-	file.Kernels, err = bench.Kernels(ctx, d, g, model, o)
+	_, err = bench.Kernels(ctx, d, g, model, o)
 	return err
 }
 
@@ -108,7 +112,7 @@ func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Gra
 	file.Environment = bench.Here(nil)
 	file.Environment.Measured(&f)
 	printRoofline(w, &file.Environment)
-	file.Kernels, err = bench.CPUKernels(ctx, isa, f, g, model, o)
+	_, err = bench.CPUKernels(ctx, isa, f, g, model, o)
 	return err
 }
 

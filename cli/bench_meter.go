@@ -88,7 +88,9 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 		}
 		r.Model = f.from.title(path, g)
 		printMetered(w, r, p)
-		file.Metered = append(file.Metered, r)
+		if err := f.out.take(&file, bench.File{Metered: []*bench.MeterResult{r}}); err != nil {
+			return err
+		}
 	}
 	return f.out.save(c, &file)
 }

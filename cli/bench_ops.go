@@ -67,8 +67,10 @@ func (b *benchRun) ops(c *cobra.Command, dir string) error {
 			return driverError{err}
 		}
 		r.Device, r.Math = b.device.name, b.device.options.Math
-		b.file.Ops = append(b.file.Ops, r)
 		printOps(w, r)
+		if err := b.out.take(&b.file, bench.File{Ops: []*bench.OpRun{r}}); err != nil {
+			return err
+		}
 	}
 	return b.out.save(c, &b.file)
 }

@@ -200,7 +200,7 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 	}
 	wanted, err := all[0].Want(graph.ChosenOutput)
 	if err != nil { // a graph that chooses no tokens is for all that it gives
-		wanted = slices.Repeat(lowering.Wanted{true}, len(all[0].Outputs))
+		wanted = slices.Repeat(lowering.OutputMask{true}, len(all[0].Outputs))
 	}
 	b, p := e.z.Batch, e.z.Prompt
 	n := len(all)

@@ -37,8 +37,11 @@ func (p *picture) add(c *cobra.Command) {
 	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw all blocks, not one of each kind")
 }
 
-// options returns the options of a drawing.
-func (p *picture) options(f format) (o visualize.Options, err error) {
+// options settles the format, and returns the options of a drawing.
+func (p *picture) options(f *format) (o visualize.Options, err error) {
+	if err := f.settle(); err != nil {
+		return o, err
+	}
 	switch {
 	case f.name == "text" && (p.detail != "" || p.unfolded):
 		return o, errors.New("--detail and --unfolded are for drawings: add --format dot or svg, or -o FILE.svg")

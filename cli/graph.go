@@ -49,10 +49,7 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.settle(); err != nil {
-				return err
-			}
-			drawn, err := p.options(f)
+			drawn, err := p.options(&f)
 			if err != nil {
 				return err
 			}

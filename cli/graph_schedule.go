@@ -38,10 +38,7 @@ one box. Without DIR it uses the embedded model.`,
   krait graph schedule --tp 2 -o edited.ir; $EDITOR edited.ir; krait graph schedule edited.ir`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := f.settle(); err != nil {
-				return err
-			}
-			drawn, err := p.options(f)
+			drawn, err := p.options(&f)
 			if err != nil {
 				return err
 			}

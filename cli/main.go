@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/krait-ml/krait"
@@ -54,6 +55,9 @@ func (s signalError) status() int {
 // run is Main without the process: it returns the exit status.
 func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
 	root := newRoot()
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		completeFlags(root)
+	}
 	args, notes := renamed(args)
 	root.SetArgs(args)
 	for _, note := range notes {
@@ -121,6 +125,5 @@ folders and GGUF files. By default, commands use a small embedded model.`,
 		c.Short = "Print a completion script for a shell"
 	}
 	strictHelp(root)
-	completeFlags(root)
 	return root
 }

@@ -85,6 +85,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)
 			e.Setenv("TINY", tiny)
+			e.Setenv("GOGC", "400") // hundreds of short programs, in which little memory is freed
 			return nil
 		},
 	})

@@ -87,7 +87,7 @@ func (p *profileFlags) opened(m *krait.Model) error {
 func (p *profileFlags) batch(w *exec.Work) {
 	p.measured.Batch(w)
 	p.predicted.Batch(w)
-	p.work.Sizes, p.work.Outputs = w.Sizes, append(lowering.Wanted(nil), w.Outputs...)
+	p.work.Sizes, p.work.Outputs = w.Sizes, append(lowering.OutputMask(nil), w.Outputs...)
 }
 
 // record takes a step, and what the virtual device makes of the batch, from where it began.

@@ -86,7 +86,7 @@ type Work struct {
 	// Outputs says which outputs to compute. Steps and inputs that only others need
 	// (lowering.Step.For) are left out. Outputs are those of the first local rank, so other ranks
 	// leave out whatever only outputs need.
-	Outputs lowering.Wanted
+	Outputs lowering.OutputMask
 }
 
 // Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of

@@ -20,7 +20,7 @@ var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fi
 
 // findInputs lists the inputs, and the bounds that embedding tables set on ids.
 func (e *Engine) findInputs() (err error) {
-	e.work.Outputs = make(lowering.Wanted, len(e.schedules[0].Outputs))
+	e.work.Outputs = make(lowering.OutputMask, len(e.schedules[0].Outputs))
 	if e.work.Inputs, err = Inputs(e.schedules); err != nil {
 		return err
 	}

@@ -353,33 +353,34 @@ func (c *opCase) values(n, operand int) []float32 {
 		}
 		return out
 	}
+	is := func(operands map[string]int) bool { return operand > 0 && operands[c.op.Name] == operand }
+	steps := strings.HasSuffix(c.op.Name, "_scan") && operand == 1
+	weights := is(map[string]int{"selective_scan_projected": 2, "selective_scan_normed": 3, "selective_scan_unit_normed": 2})
+	squares := strings.Contains(c.op.Name, "rms_") && operand == 1
+	experts := strings.HasSuffix(c.op.Name, "experts") && (operand == 2 || operand == 3 && strings.Count(c.op.Operands, "w") == 3)
+	rates := is(map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,
+		"selective_scan_normed": 5, "selective_scan_unit_normed": 4})
+	deep := float32(math.Sqrt(float64(c.deep)))
 	for i := range out {
-		out[i] = float32(c.rng.NormFloat64())
-		if c.op.Name == "choose" {
-			out[i] = choices.DrawLogit(c.rng)
+		x := float32(c.rng.NormFloat64())
+		positive := float32(math.Abs(float64(x)))
+		switch {
+		case c.op.Name == "choose":
+			x = choices.DrawLogit(c.rng)
+		case c.op.Name == "delta_scan":
+			x = deltaValue(x, operand)
+		case steps:
+			x = positive / 4
+		case weights:
+			x /= deep
+		case squares:
+			x = float32(c.width) * (0.5 + positive)
+		case experts:
+			x /= 2 * deep // sums that activations and products do not blow up
+		case rates:
+			x = -positive
 		}
-		if c.op.Name == "delta_scan" {
-			out[i] = deltaValue(out[i], operand)
-			continue
-		}
-		if strings.HasSuffix(c.op.Name, "_scan") && operand == 1 {
-			out[i] = float32(math.Abs(float64(out[i]))) / 4
-		}
-		weights := map[string]int{"selective_scan_projected": 2, "selective_scan_normed": 3, "selective_scan_unit_normed": 2}[c.op.Name]
-		if weights > 0 && operand == weights {
-			out[i] /= float32(math.Sqrt(float64(c.deep)))
-		}
-		if strings.Contains(c.op.Name, "rms_") && operand == 1 {
-			out[i] = float32(c.width) * (0.5 + float32(math.Abs(float64(out[i]))))
-		}
-		if strings.HasSuffix(c.op.Name, "experts") && (operand == 2 || operand == 3 && strings.Count(c.op.Operands, "w") == 3) {
-			out[i] /= 2 * float32(math.Sqrt(float64(c.deep))) // sums that activations and products do not blow up
-		}
-		rates := map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "ssd_scan_gated": 3, "selective_scan_projected": 4,
-			"selective_scan_normed": 5, "selective_scan_unit_normed": 4}[c.op.Name]
-		if rates > 0 && operand == rates {
-			out[i] = -float32(math.Abs(float64(out[i])))
-		}
+		out[i] = x
 	}
 	return out
 }

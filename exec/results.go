@@ -14,7 +14,7 @@ import (
 type Results struct {
 	Tokens  []int32 // chosen by the batch's Choices, one per row
 	outputs []lowering.Output
-	present lowering.Wanted
+	present lowering.OutputMask
 	tensors []kernels.Tensor
 }
 

@@ -19,7 +19,7 @@ import (
 // on each index of its rule that may be split, the rows of a batch included, and with each
 // of its linear groups as partial sums, against the same on one rank. Sizes are small enough that
 // ranks are uneven and that some have nothing. A case is on two of these numbers, which are drawn
-// so that of 20 cases each comes often, and with KRAIT_TEST_ALL on all.
+// so that of 10 cases each comes, and with KRAIT_TEST_ALL on all.
 func TestShardedOps(t *testing.T) {
 	for _, op := range graph.Ops() {
 		if op.Class != graph.Compute || op.Rule == nil {

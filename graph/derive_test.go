@@ -311,11 +311,7 @@ func deriveGraph(t *testing.T, leaves, node string) (*Graph, *Node) {
 	if attrs == "" {
 		s.rest = ""
 	}
-	a, err := s.attrs(op)
-	if err == nil {
-		n.Attrs, err = op.complete(a)
-	}
-	if err != nil {
+	if n.Attrs, err = op.complete(s.attrs(op)); err != nil {
 		t.Fatal(err)
 	}
 	return g, n

@@ -1,58 +1,55 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/internal/bail"
+)
 
 // What other texts have of graph text: schedules write types, storage and
 // attributes in the same way. Names are absolute there.
 
 // ParseType reads what [Type.String] writes.
-func ParseType(text string) (Type, error) {
+func ParseType(text string) (t Type, err error) {
+	defer bail.Catch(&err)
 	s := &scanner{text}
-	t, err := s.typ()
-	return t, s.end(err)
+	t = s.typ()
+	s.end()
+	return t, nil
 }
 
 // ParseStored reads a type, and after it where the checkpoint has the value, or of
 // which state it is a field; nil where the text does not say.
-func ParseStored(text string) (Type, *Storage, *Part, error) {
+func ParseStored(text string) (t Type, storage *Storage, part *Part, err error) {
+	defer bail.Catch(&err)
 	s := &scanner{text}
-	t, storage, part, err := s.stored("")
-	return t, storage, part, s.end(err)
+	t, storage, part = s.stored("")
+	s.end()
+	return t, storage, part, nil
 }
 
 // ParseAttrs reads the attributes of an operation, {eps=1e-05}, or nothing, and
 // completes them by its row.
-func ParseAttrs(op *Op, text string) (Attrs, error) {
+func ParseAttrs(op *Op, text string) (_ Attrs, err error) {
+	defer bail.Catch(&err)
+	defer bail.In(func() string { return op.Name })
 	s := &scanner{text}
-	a, err := s.attrs(op)
-	if err = s.end(err); err == nil {
-		a, err = op.complete(a)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op.Name, err)
-	}
-	return a, nil
+	a := s.attrs(op)
+	s.end()
+	return bail.Of(op.complete(a)), nil
 }
 
 // ValidName reports whether a value may be called so.
 func ValidName(name string) bool { return validPath(name) }
 
 // stored reads what follows the name of a leaf of a block.
-func (s *scanner) stored(block string) (t Type, storage *Storage, part *Part, err error) {
-	if t, err = s.typ(); err != nil {
-		return
-	}
-	if storage, err = s.storage(); err != nil {
-		return
-	}
-	part, err = s.part(block)
-	return
+func (s *scanner) stored(block string) (Type, *Storage, *Part) {
+	return s.typ(), s.storage(), s.part(block)
 }
 
-// end is err, or an error where text is left.
-func (s *scanner) end(err error) error {
-	if s.blank(); err == nil && s.rest != "" {
-		return fmt.Errorf("unexpected %q", s.rest)
+// end fails where text is left.
+func (s *scanner) end() {
+	if s.blank(); s.rest != "" {
+		panic(fmt.Errorf("unexpected %q", s.rest))
 	}
-	return err
 }

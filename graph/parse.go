@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Parse reads graph text. Types of results may be left out of nodes that are not leaves; they are
@@ -27,12 +29,14 @@ func Parse(text string) (*Graph, error) {
 // their bytes are below 2^62.
 const maxNodes = 1 << 18
 
+// parser reads graph text, line by line. Its methods but line panic with what is wrong.
 type parser struct {
 	g     *Graph
 	block string
 }
 
-func (p *parser) line(line string) error {
+func (p *parser) line(line string) (err error) {
+	defer bail.Catch(&err)
 	line, comment := uncomment(line)
 	line = strings.TrimRight(line, " \t\r")
 	if strings.TrimLeft(line, " \t") == "" {
@@ -42,18 +46,14 @@ func (p *parser) line(line string) error {
 		p.block = ""
 	}
 	s, nodes := &scanner{line}, p.nodes()
-	if err := p.statement(s); err != nil {
-		return err
-	}
+	p.statement(s)
 	if p.nodes() > maxNodes {
 		return fmt.Errorf("more than %d nodes, which is the most that Krait reads", maxNodes)
 	}
 	if p.nodes() > nodes {
 		p.g.Nodes[nodes].Note = strings.TrimSpace(comment)
 	}
-	if s.blank(); s.rest != "" {
-		return fmt.Errorf("unexpected %q", s.rest)
-	}
+	s.end()
 	return nil
 }
 
@@ -81,64 +81,55 @@ func uncomment(line string) (rest, comment string) {
 	return line, ""
 }
 
-func (p *parser) statement(s *scanner) error {
-	if p.g == nil {
-		return p.header(s)
-	}
+func (p *parser) statement(s *scanner) {
 	switch {
+	case p.g == nil:
+		p.header(s)
+		return
 	case s.eat("block "):
 		p.block = s.word(".")
 		if BlockOf(p.block+".x") != p.block {
-			return fmt.Errorf("%q is not a block; a block is layers.N", p.block)
+			panic(fmt.Errorf("%q is not a block; a block is layers.N", p.block))
 		}
-		return nil
+		return
 	case s.eat("output "):
-		return p.output(s)
+		name := s.word(".")
+		s.expect("=")
+		bail.If(p.g.AddOutput(name, p.ref(s)))
+		return
 	}
 	for _, op := range []string{"input", "param", "state"} {
 		if s.eat(op + " ") {
-			return p.leaf(s, byName[op])
+			p.leaf(s, byName[op])
+			return
 		}
 	}
-	return p.node(s)
+	p.node(s)
 }
 
-func (p *parser) header(s *scanner) error {
-	if err := s.expect("graph"); err != nil {
-		return err
-	}
-	name, err := s.quoted()
-	if err != nil {
-		return err
-	}
-	if err := s.expect("stage="); err != nil {
-		return err
-	}
+func (p *parser) header(s *scanner) {
+	s.expect("graph")
+	name := s.quoted()
+	s.expect("stage=")
 	w := s.word("")
 	stage, ok := ParseStage(w)
 	if !ok {
-		return fmt.Errorf("unknown stage %q", w)
+		panic(fmt.Errorf("unknown stage %q", w))
 	}
-	if err := s.expect("ranks="); err != nil {
-		return err
-	}
-	ranks, err := s.int()
-	if err != nil {
-		return err
-	}
+	s.expect("ranks=")
+	ranks := s.int()
 	if ranks < 1 || ranks > MaxRanks {
-		return fmt.Errorf("ranks=%d; it must be from 1 to %d", ranks, MaxRanks)
+		panic(fmt.Errorf("ranks=%d; it must be from 1 to %d", ranks, MaxRanks))
 	}
 	p.g = NewGraph(name, stage, ranks)
-	return nil
 }
 
 // name reads a value's name and completes it: relative to the block without a
 // leading "/".
-func (s *scanner) name(block, sigils string) (string, byte, error) {
+func (s *scanner) name(block, sigils string) (string, byte) {
 	s.blank()
 	if s.rest == "" || strings.IndexByte(sigils, s.rest[0]) < 0 {
-		return "", 0, fmt.Errorf("expected a name that begins with %s, found %q", strings.Join(strings.Split(sigils, ""), " or "), s.rest)
+		panic(fmt.Errorf("expected a name that begins with %s, found %q", strings.Join(strings.Split(sigils, ""), " or "), s.rest))
 	}
 	sigil := s.rest[0]
 	s.rest = s.rest[1:]
@@ -146,121 +137,78 @@ func (s *scanner) name(block, sigils string) (string, byte, error) {
 	s.rest = strings.TrimPrefix(s.rest, "/")
 	w := s.word(".")
 	if !validPath(w) {
-		return "", 0, fmt.Errorf("%q is not a name for a value", w)
+		panic(fmt.Errorf("%q is not a name for a value", w))
 	}
 	if block != "" && !absolute {
 		w = block + "." + w
 	}
-	return w, sigil, nil
+	return w, sigil
 }
 
-func (p *parser) ref(s *scanner) (*Value, error) {
-	name, sigil, err := s.name(p.block, "%@")
-	if err != nil {
-		return nil, err
-	}
+func (p *parser) ref(s *scanner) *Value {
+	name, sigil := s.name(p.block, "%@")
 	v, ok := p.g.Value(name)
 	if !ok {
-		return nil, fmt.Errorf("%s is not defined above", name)
+		panic(fmt.Errorf("%s is not defined above", name))
 	}
 	if param := v.Def.Op.Name == "param"; param != (sigil == '@') {
-		return nil, fmt.Errorf("%s: parameters are written @, other values %%", name)
+		panic(fmt.Errorf("%s: parameters are written @, other values %%", name))
 	}
-	return v, nil
+	return v
 }
 
-func (p *parser) leaf(s *scanner, op *Op) error {
+func (p *parser) leaf(s *scanner, op *Op) {
 	sigil := "%"
 	if op.Name == "param" {
 		sigil = "@"
 	}
-	name, _, err := s.name(p.block, sigil)
-	if err != nil {
-		return err
-	}
-	if err := s.expect(":"); err != nil {
-		return err
-	}
+	name, _ := s.name(p.block, sigil)
+	s.expect(":")
 	n := &Node{Op: op, Attrs: Attrs{}}
 	var t Type
-	if t, n.Storage, n.Part, err = s.stored(p.block); err != nil {
-		return err
-	}
-	return p.g.append(n, []string{name}, []Type{t})
-}
-
-func (p *parser) output(s *scanner) error {
-	name := s.word(".")
-	if err := s.expect("="); err != nil {
-		return err
-	}
-	v, err := p.ref(s)
-	if err != nil {
-		return err
-	}
-	return p.g.AddOutput(name, v)
+	t, n.Storage, n.Part = s.stored(p.block)
+	bail.If(p.g.append(n, []string{name}, []Type{t}))
 }
 
 // node reads %c %s = conv1d %x @w %s0 %/seg {…} : T, T.
-func (p *parser) node(s *scanner) error {
+func (p *parser) node(s *scanner) {
 	var names []string
 	for !s.eat("=") {
-		name, _, err := s.name(p.block, "%")
-		if err != nil {
-			return err
-		}
+		name, _ := s.name(p.block, "%")
 		names = append(names, name)
 	}
 	w := s.word("")
 	op, ok := Lookup(w)
 	if !ok || op.Class == Leaf {
-		return Unknown(w)
+		panic(Unknown(w))
 	}
 	n := &Node{Op: op}
 	for s.blank(); strings.HasPrefix(s.rest, "%") || strings.HasPrefix(s.rest, "@"); s.blank() {
-		v, err := p.ref(s)
-		if err != nil {
-			return err
-		}
-		n.Args = append(n.Args, v)
+		n.Args = append(n.Args, p.ref(s))
 	}
-	attrs, err := s.attrs(op)
-	if err != nil {
-		return err
-	}
-	if n.Attrs, err = op.complete(attrs); err != nil {
-		return fmt.Errorf("%s: %w", op.Name, err)
-	}
-	types, narrow, err := p.types(s, n)
-	if err != nil {
-		return fmt.Errorf("%s: %w", op.Name, err)
-	}
+	types, narrow := p.typed(s, n)
 	if len(names) == 0 || len(names) != len(types) {
-		return fmt.Errorf("%s: %d results named, %d types", op.Name, len(names), len(types))
+		panic(fmt.Errorf("%s: %d results named, %d types", op.Name, len(names), len(types)))
 	}
-	if err := p.g.append(n, names, types); err != nil {
-		return err
-	}
+	bail.If(p.g.append(n, names, types))
 	for i, v := range narrow {
 		n.Results[i].Narrow = v
 	}
-	return nil
 }
 
-// types reads the types after ":", or infers them if none are given, and in which batches
-// each value is in bf16.
-func (p *parser) types(s *scanner, n *Node) (types []Type, narrow []Narrow, err error) {
+// typed reads a node's attributes, and the types after ":", or infers them if none are given, and
+// in which batches each value is in bf16.
+func (p *parser) typed(s *scanner, n *Node) (types []Type, narrow []Narrow) {
+	attrs := s.attrs(n.Op)
+	defer bail.In(func() string { return n.Op.Name })
+	n.Attrs = bail.Of(n.Op.complete(attrs))
 	if !s.eat(":") {
-		types, err = infer(n, p.g.Ranks)
-		return types, nil, err
+		return bail.Of(infer(n, p.g.Ranks)), nil
 	}
 	for {
-		t, err := s.typ()
-		if err != nil {
-			return nil, nil, err
-		}
-		if types, narrow = append(types, t), append(narrow, s.narrow()); !s.eat(",") {
-			return types, narrow, nil
+		types, narrow = append(types, s.typ()), append(narrow, s.narrow())
+		if !s.eat(",") {
+			return types, narrow
 		}
 	}
 }

@@ -102,33 +102,19 @@ func checkParts(states []*Node, fail func(where, format string, args ...any)) {
 }
 
 // part reads field(1: x) of %conv : f32[s x:256|B:32 3], or nothing.
-func (s *scanner) part(block string) (*Part, error) {
+func (s *scanner) part(block string) *Part {
 	if !s.eat("field(") {
-		return nil, nil
+		return nil
 	}
-	out := &Part{}
-	var err error
-	if out.Axis, err = s.int(); err != nil {
-		return nil, err
-	}
-	if err := s.expect(":"); err != nil {
-		return nil, err
-	}
+	out := &Part{Axis: s.int()}
+	s.expect(":")
 	if out.Field = s.word(""); out.Field == "" {
-		return nil, errors.New("a field without a name")
+		panic(errors.New("a field without a name"))
 	}
-	if err := s.expect(")"); err != nil {
-		return nil, err
-	}
-	if err := s.expect("of"); err != nil {
-		return nil, err
-	}
-	if out.State, _, err = s.name(block, "%"); err != nil {
-		return nil, err
-	}
-	if err := s.expect(":"); err != nil {
-		return nil, err
-	}
-	out.Type, err = s.typ()
-	return out, err
+	s.expect(")")
+	s.expect("of")
+	out.State, _ = s.name(block, "%")
+	s.expect(":")
+	out.Type = s.typ()
+	return out
 }

@@ -110,6 +110,41 @@ func TestPrefillBytes(t *testing.T) {
 	}
 }
 
+// TestDeltaCost: of a layer of the 27B of Qwen3.5, with 16 heads of keys and 48 of values of width
+// 128, a token takes two products with the state, a decay of it and a product that is added, and
+// the state is 3 MiB, of which 48 layers have the published 144 MiB.
+func TestDeltaCost(t *testing.T) {
+	for decays, want := range map[int]int64{1: 48, 128: 48 * 128} {
+		const keys, values, width = 16, 48, 128
+		b := graph.New("delta")
+		in := func(name string, d graph.Dim) *graph.Value {
+			return b.Input(name, graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), d))
+		}
+		kd, vd := graph.Units(keys*width, width), graph.Units(values*width, width)
+		state := b.State("S", graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Units(values, 1), graph.Size(width), graph.Size(width)))
+		seg := b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
+		g, beta := in("g", graph.Units(values*decays, decays)), in("beta", graph.Units(values, 1))
+		b.Output("y", b.DeltaScan("y", in("q", kd), in("k", kd), in("v", vd), g, beta, state, seg, 1))
+		model, err := b.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		const tokens, sequences = 5, 2
+		c, z := model.Cost(), graph.Sizes{Tokens: tokens, Seqs: sequences}
+		stateBytes := int64(48 * 128 * 128 * 4)
+		for what, n := range map[string][2]int64{
+			"FLOPs": {c.FLOPs.At(z), 7 * tokens * 48 * 128 * 128},
+			"read":  {c.Read.At(z), sequences*(stateBytes+3*4) + tokens*4*(2*16*128+48*128+48+want)},
+			"write": {c.Write.At(z), sequences*stateBytes + tokens*4*48*128},
+			"state": {48 * model.Prefill().StateBytes, 144 << 20},
+		} {
+			if n[0] != n[1] {
+				t.Errorf("%d decays of a head: %s is %d, want %d", decays, what, n[0], n[1])
+			}
+		}
+	}
+}
+
 // TestPrefillOfSteps: the two coefficients are what the costs of a prompt grow by, for
 // every family.
 func TestPrefillOfSteps(t *testing.T) {

@@ -6,9 +6,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
-// scanner walks one line of graph text. Its methods skip blanks first.
+// scanner walks one line of graph text. Its methods skip blanks first, and panic with errors.
 type scanner struct {
 	rest string
 }
@@ -25,11 +27,10 @@ func (s *scanner) eat(token string) bool {
 	return ok
 }
 
-func (s *scanner) expect(token string) error {
+func (s *scanner) expect(token string) {
 	if !s.eat(token) {
-		return fmt.Errorf("expected %q at %q", token, s.rest)
+		panic(fmt.Errorf("expected %q at %q", token, s.rest))
 	}
-	return nil
 }
 
 // word takes the longest run of characters of a path, with extra ones allowed.
@@ -44,72 +45,60 @@ func (s *scanner) word(extra string) string {
 	return w
 }
 
-func (s *scanner) quoted() (string, error) {
+func (s *scanner) quoted() string {
 	s.blank()
 	q, err := strconv.QuotedPrefix(s.rest)
 	if err != nil || q[0] != '"' {
-		return "", fmt.Errorf("expected a quoted string at %q", s.rest)
+		panic(fmt.Errorf("expected a quoted string at %q", s.rest))
 	}
 	s.rest = s.rest[len(q):]
-	return strconv.Unquote(q)
+	return bail.Of(strconv.Unquote(q))
 }
 
-func (s *scanner) int() (int, error) {
+func (s *scanner) int() int {
 	w := s.word("-")
 	n, err := strconv.Atoi(w)
 	if err != nil {
-		return 0, fmt.Errorf("expected a number, found %q", w+s.rest)
+		panic(fmt.Errorf("expected a number, found %q", w+s.rest))
 	}
-	return n, nil
+	return n
 }
 
-func (s *scanner) ints(closing string) ([]int, error) {
+func (s *scanner) ints(closing string) []int {
 	list := []int{}
 	for !s.eat(closing) {
-		n, err := s.int()
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, n)
+		list = append(list, s.int())
 	}
-	return list, nil
+	return list
 }
 
 // typ reads f32[t x:256|z:256] shard(1: x=split z=split), or int8/32[t 64].
-func (s *scanner) typ() (Type, error) {
+func (s *scanner) typ() Type {
 	var t Type
 	w := s.word("/")
 	d, ok := ParseDType(w)
 	if !ok {
-		return t, fmt.Errorf("unknown dtype %q", w)
+		panic(fmt.Errorf("unknown dtype %q", w))
 	}
 	t.DType = d
-	if err := s.expect("["); err != nil {
-		return t, err
-	}
+	s.expect("[")
 	for !s.eat("]") {
-		w := s.word(":/|")
-		d, err := parseDim(w)
-		if err != nil {
-			return t, err
-		}
-		if t.Dims = append(t.Dims, d); len(t.Dims) > MaxRank {
-			return t, fmt.Errorf("more than %d axes", MaxRank)
+		if t.Dims = append(t.Dims, parseDim(s.word(":/|"))); len(t.Dims) > MaxRank {
+			panic(fmt.Errorf("more than %d axes", MaxRank))
 		}
 	}
 	if s.eat("partial") {
 		t.Layout.Kind = Partial
 	} else if s.eat("shard(") {
-		if err := s.shard(&t); err != nil {
-			return t, err
-		}
+		s.shard(&t)
 	}
-	return t, t.Valid()
+	bail.If(t.Valid())
+	return t
 }
 
-func parseDim(w string) (Dim, error) {
+func parseDim(w string) Dim {
 	if len(w) == 1 && Sym(w[0]).ofBatch() {
-		return Symbol(Sym(w[0])), nil
+		return Symbol(Sym(w[0]))
 	}
 	var d Dim
 	for part := range strings.SplitSeq(w, "|") {
@@ -126,86 +115,70 @@ func parseDim(w string) (Dim, error) {
 			}
 		}
 		if err != nil || named && name == "" {
-			return d, fmt.Errorf("expected an axis such as t, 2560 or x:256/64|z:256, found %q", w)
+			panic(fmt.Errorf("expected an axis such as t, 2560 or x:256/64|z:256, found %q", w))
 		}
 		d.Fields = append(d.Fields, f)
 	}
-	return d, nil
+	return d
 }
 
-func (s *scanner) shard(t *Type) error {
-	axis, err := s.int()
-	if err != nil {
-		return err
-	}
-	if err := s.expect(":"); err != nil {
-		return err
-	}
+func (s *scanner) shard(t *Type) {
+	axis := s.int()
+	s.expect(":")
 	if axis < 0 || axis >= len(t.Dims) {
-		return fmt.Errorf("shard axis %d of a value with %d axes", axis, len(t.Dims))
+		panic(fmt.Errorf("shard axis %d of a value with %d axes", axis, len(t.Dims)))
 	}
 	t.Layout = Layout{Kind: Sharded, Axis: axis}
 	if t.Dims[axis].Sym != 0 {
 		place, ok := rowPlaces[s.word("")]
 		if !ok {
-			return fmt.Errorf("shard axis %d is the symbol %s, which lies even or by sequence", axis, t.Dims[axis])
+			panic(fmt.Errorf("shard axis %d is the symbol %s, which lies even or by sequence", axis, t.Dims[axis]))
 		}
 		t.Layout.Place = []Placement{{Kind: place}}
-		return s.expect(")")
+		s.expect(")")
+		return
 	}
 	for _, f := range t.Dims[axis].Fields {
 		if f.Name != "" {
-			if err := s.expect(f.Name + "="); err != nil {
-				return err
-			}
+			s.expect(f.Name + "=")
 		}
-		p, err := s.placement()
-		if err != nil {
-			return err
-		}
-		t.Layout.Place = append(t.Layout.Place, p)
+		t.Layout.Place = append(t.Layout.Place, s.placement())
 	}
-	return s.expect(")")
+	s.expect(")")
 }
 
 // rowPlaces are the placements of the rows of a batch, by their names.
 var rowPlaces = map[string]PlaceKind{"even": Even, "sequence": BySequence}
 
-func (s *scanner) placement() (Placement, error) {
+func (s *scanner) placement() Placement {
 	switch w := s.word("/"); {
 	case w == "whole":
-		return Placement{}, nil
+		return Placement{}
 	case w == "split":
-		return Placement{Kind: Split}, nil
+		return Placement{Kind: Split}
 	case strings.HasPrefix(w, "cover/"):
-		n, err := strconv.Atoi(w[len("cover/"):])
-		return Placement{Cover, n}, err
+		return Placement{Cover, bail.Of(strconv.Atoi(w[len("cover/"):]))}
 	default:
-		return Placement{}, fmt.Errorf("expected whole, split or cover/N, found %q", w)
+		panic(fmt.Errorf("expected whole, split or cover/N, found %q", w))
 	}
 }
 
 // attrs reads {eps=1e-05 groups=2}; the row says which type a value has.
-func (s *scanner) attrs(op *Op) (Attrs, error) {
+func (s *scanner) attrs(op *Op) Attrs {
 	out := Attrs{}
 	if !s.eat("{") {
-		return out, nil
+		return out
 	}
 	for !s.eat("}") {
 		name := s.word("")
-		if err := s.expect("="); err != nil {
-			return nil, err
-		}
-		v, err := s.attr(op, name)
-		if err != nil {
-			return nil, fmt.Errorf("attribute %s: %w", name, err)
-		}
-		out[name] = v
+		s.expect("=")
+		out[name] = s.attr(op, name)
 	}
-	return out, nil
+	return out
 }
 
-func (s *scanner) attr(op *Op, name string) (any, error) {
+func (s *scanner) attr(op *Op, name string) any {
+	defer bail.In(func() string { return "attribute " + name })
 	for _, spec := range op.Attrs {
 		if spec.Name != name {
 			continue
@@ -218,58 +191,46 @@ func (s *scanner) attr(op *Op, name string) (any, error) {
 			if errors.Is(err, strconv.ErrRange) && !math.IsInf(v, 0) {
 				err = nil // too small to hold: zero
 			}
-			return v, err
+			return bail.Of(v, err)
 		}
 		if s.blank(); strings.HasPrefix(s.rest, `"`) {
 			return s.quoted()
 		}
-		return s.word("."), nil
+		return s.word(".")
 	}
-	return nil, fmt.Errorf("%s has no such attribute", op.Name)
+	panic(fmt.Errorf("%s has no such attribute", op.Name))
 }
 
 // storage reads from "a"[0:2:128] "b" shape(256 1 4) perm(1 0), or nothing.
-func (s *scanner) storage() (*Storage, error) {
+func (s *scanner) storage() *Storage {
 	if !s.eat("from") {
-		return nil, nil
+		return nil
 	}
 	st := &Storage{}
 	for s.blank(); strings.HasPrefix(s.rest, `"`); s.blank() {
-		p, err := s.piece()
-		if err != nil {
-			return nil, err
-		}
-		st.Pieces = append(st.Pieces, p)
+		st.Pieces = append(st.Pieces, s.piece())
 	}
-	var err error
 	if s.eat("shape(") {
-		st.Shape, err = s.ints(")")
+		st.Shape = s.ints(")")
 	}
-	if err == nil && s.eat("perm(") {
-		st.Perm, err = s.ints(")")
+	if s.eat("perm(") {
+		st.Perm = s.ints(")")
 	}
-	if err == nil {
-		err = st.valid()
-	}
-	return st, err
+	bail.If(st.valid())
+	return st
 }
 
-func (s *scanner) piece() (Piece, error) {
-	var p Piece
-	var err error
-	if p.Tensor, err = s.quoted(); err != nil || !s.eat("[") {
-		return p, err
+func (s *scanner) piece() Piece {
+	p := Piece{Tensor: s.quoted()}
+	if !s.eat("[") {
+		return p
 	}
 	for i, n := range []*int{&p.Start, &p.Step, &p.Count} {
-		if *n, err = s.int(); err != nil {
-			return p, err
-		}
-		if err := s.expect([]string{":", ":", "]"}[i]); err != nil {
-			return p, err
-		}
+		*n = s.int()
+		s.expect([]string{":", ":", "]"}[i])
 	}
 	if p.Count < 1 {
-		return p, fmt.Errorf("tensor %q: %d rows", p.Tensor, p.Count)
+		panic(fmt.Errorf("tensor %q: %d rows", p.Tensor, p.Count))
 	}
-	return p, nil
+	return p
 }

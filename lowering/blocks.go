@@ -31,8 +31,8 @@ type layer struct {
 // layers lists what a rank keeps of states, or of caches, by block.
 func (e *End) layers(rank int, caches, same bool) map[string]layer {
 	list := map[string]layer{}
-	for i := range e.Keeps.Buffers {
-		b, n := &e.Keeps.Buffers[i], e.Keeps.Bytes(rank, i)
+	for i := range e.States.Buffers {
+		b, n := &e.States.Buffers[i], e.States.Bytes(rank, i)
 		if b.Cache() != caches || n == 0 {
 			continue
 		}

@@ -24,11 +24,11 @@ func TestOffsets(t *testing.T) {
 		if !ok {
 			t.Fatal("the model does not compile")
 		}
-		return lowering.End{Keeps: k, PageTokens: 16}
+		return lowering.End{States: k, PageTokens: 16}
 	}
 	one, four := end(1), end(4)
 	const layer = 36864 + 2097152
-	if _, run := one.Keeps.States(0); run != 2*layer {
+	if _, run := one.States.States(0); run != 2*layer {
 		t.Errorf("the states of one rank have %d bytes, want %d", run, 2*layer)
 	}
 	x, err := lowering.NewTransfer(one, four)
@@ -67,7 +67,7 @@ func TestOffsets(t *testing.T) {
 		}
 	}
 	two := end(2)
-	if n := two.Keeps.Bytes(0, 0) + two.Keeps.Bytes(0, 1) + two.Keeps.Bytes(0, 2); n != 3072*3*2 {
+	if n := two.States.Bytes(0, 0) + two.States.Bytes(0, 1) + two.States.Bytes(0, 2); n != 3072*3*2 {
 		t.Errorf("of two ranks, one has %d bytes of a convolution, want those of 3072 channels", n)
 	}
 }
@@ -83,11 +83,11 @@ func TestBlocks(t *testing.T) {
 			text += fmt.Sprintf("layers.%d.mixer.conv : bf16[s x:2048/64|B:512/64|C:512/64 3]\nlayers.%[1]d.mixer.ssm : bf16[s 48/1 64 128]\n", i)
 		}
 	}
-	k, err := lowering.ParseKeeps(text)
+	k, err := lowering.ParseStateLayout(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := lowering.End{Keeps: k, PageTokens: 16}
+	end := lowering.End{States: k, PageTokens: 16}
 	got := end.BlocksOf(0, false)
 	want := lowering.Blocks{Tokens: 400, Row: 2048, State: 804864, Bytes: 819200, Pad: 14336, Tensors: 6, Caches: 6, States: 23, CacheParts: 12, StateParts: 24, Ratio: 25}
 	if got != want {
@@ -124,11 +124,11 @@ func TestBlocksOfOneKind(t *testing.T) {
 			lowering.Blocks{State: 8, Bytes: 8, Tensors: 1, States: 1, StateParts: 1, Ratio: 1}, lowering.Request{States: 1, Bytes: 8, Descriptors: 1}},
 		{"ranks 1\n", lowering.Blocks{Ratio: 1}, lowering.Request{}},
 	} {
-		k, err := lowering.ParseKeeps(x.text)
+		k, err := lowering.ParseStateLayout(x.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := lowering.End{Keeps: k, PageTokens: 7}
+		e := lowering.End{States: k, PageTokens: 7}
 		b := e.BlocksOf(0, false)
 		if r := b.Request(8, 0); b != x.want || r != x.r {
 			t.Errorf("%sgives %+v and %+v, want %+v and %+v", x.text, b, r, x.want, x.r)

@@ -25,7 +25,7 @@ type Move struct {
 // other ranks, or by another strategy. Of ranks that hold the same, those send whose share of
 // the whole meets the receiver's, and of these the one that sends it least so far. Bytes of
 // which no rank has anything are in no move: nothing reads them, and they are zero.
-func Moves(from, to *Keeps) ([][]Move, error) {
+func Moves(from, to *StateLayout) ([][]Move, error) {
 	if err := alike(from, to); err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func Moves(from, to *Keeps) ([][]Move, error) {
 }
 
 // alike checks that both keep the same states of a model, in the same formats.
-func alike(from, to *Keeps) error {
+func alike(from, to *StateLayout) error {
 	there, here := from.model(), to.model()
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		switch t, u := there[name], here[name]; {
@@ -68,7 +68,7 @@ func alike(from, to *Keeps) error {
 }
 
 // model is the states of the model, by name.
-func (k *Keeps) model() map[string]graph.Type {
+func (k *StateLayout) model() map[string]graph.Type {
 	out := map[string]graph.Type{}
 	for i := range k.Buffers {
 		name, t := k.Buffers[i].State()
@@ -84,7 +84,7 @@ type stretch struct {
 }
 
 // stretches lists what ranks have of each state of the model.
-func (k *Keeps) stretches() map[string][]stretch {
+func (k *StateLayout) stretches() map[string][]stretch {
 	out := map[string][]stretch{}
 	for i := range k.Buffers {
 		b := &k.Buffers[i]

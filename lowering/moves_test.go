@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -23,7 +24,7 @@ type how struct {
 }
 
 // keepsOf is what a model keeps, compiled so; ok is false where the strategy is not for it.
-func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
+func keepsOf(t *testing.T, h how) (k *lowering.StateLayout, ok bool) {
 	t.Helper()
 	_, g, err := checkpoint.Describe(h.dir)
 	if err != nil {
@@ -43,7 +44,7 @@ func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, err = lowering.KeepsOf(s); err != nil {
+	if k, err = lowering.StateLayoutOf(s); err != nil {
 		t.Fatal(err)
 	}
 	return k, true
@@ -55,13 +56,13 @@ func keepsOf(t *testing.T, h how) (k *lowering.Keeps, ok bool) {
 func TestReads(t *testing.T) {
 	const seed, pairs = 16, 200
 	r := rand.New(rand.NewPCG(seed, 2))
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	each := (pairs + len(folders) - 1) / len(folders)
 	for _, dir := range folders {
 		layouts := layoutsOf(t, r, dir, 4)
 		for range each {
 			a, b := layouts[r.IntN(len(layouts))], layouts[r.IntN(len(layouts))]
-			x := pair{t: t, from: lowering.End{Keeps: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{Keeps: b.keeps, PageTokens: 1 + r.IntN(20)}}
+			x := pair{t: t, from: lowering.End{States: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{States: b.keeps, PageTokens: 1 + r.IntN(20)}}
 			x.tokens = 1 + r.IntN(40)
 			x.have = r.IntN(x.tokens + 1)
 			x.what = fmt.Sprintf("seed %d: %s, states %q: %d ranks %s, pages of %d, to %d ranks %s, pages of %d; %d tokens, %d there", seed,
@@ -73,7 +74,7 @@ func TestReads(t *testing.T) {
 
 type layout struct {
 	how
-	keeps *lowering.Keeps
+	keeps *lowering.StateLayout
 }
 
 // layoutsOf draws ways to lay a model over ranks, with states in the same formats.
@@ -193,7 +194,7 @@ func mismatch(a, b []int) int {
 // tokens before one are left out, and so is what is not there; else it says what is.
 func (x *pair) cut(e *lowering.End, have int, there map[string][]bool) []memory {
 	var out []memory
-	for rank := range e.Keeps.Ranks {
+	for rank := range e.States.Ranks {
 		m := memory{}
 		region := func(i int, bytes int64) {
 			if _, ok := m[i]; !ok && bytes > 0 {
@@ -203,14 +204,14 @@ func (x *pair) cut(e *lowering.End, have int, there map[string][]bool) []memory 
 				}{make([]byte, bytes), make([]int, bytes)}
 			}
 		}
-		states, run := e.Keeps.States(rank)
-		pages, page := e.Keeps.Page(rank, e.PageTokens)
+		states, run := e.States.States(rank)
+		pages, page := e.States.Page(rank, e.PageTokens)
 		region(0, run)
-		for i := range e.Keeps.Buffers {
-			b := &e.Keeps.Buffers[i]
+		for i := range e.States.Buffers {
+			b := &e.States.Buffers[i]
 			name, _ := b.State()
 			size := b.Type.DType.Bytes()
-			list := owned(b, e.Keeps.Ranks, rank)
+			list := owned(b, e.States.Ranks, rank)
 			put := func(region, at, token int) {
 				for k, element := range list {
 					if there == nil {
@@ -257,7 +258,7 @@ func mark(name string, token, element, i int) byte {
 
 // owned lists what a rank has of a row of a state of the model, in the order in which it
 // has it: element by element, from what split, covering and whole mean.
-func owned(b *lowering.Kept, ranks, rank int) (list []int) {
+func owned(b *lowering.StateBuffer, ranks, rank int) (list []int) {
 	dims, first := b.Type.Dims, 1
 	if b.Cache() {
 		first = 2
@@ -330,7 +331,7 @@ func TestMovesRefuse(t *testing.T) {
 		if !ok {
 			t.Fatal(name, "does not compile")
 		}
-		return lowering.End{Keeps: k, PageTokens: 16}
+		return lowering.End{States: k, PageTokens: 16}
 	}
 	for _, x := range []struct {
 		from, to lowering.End
@@ -339,7 +340,7 @@ func TestMovesRefuse(t *testing.T) {
 		{one("zamba2", ""), one("zamba2", "conv=bf16"), "in f32, and the receiver in bf16: open both with the same formats"},
 		{one("zamba2", ""), one("bamba", ""), "different models"},
 		{one("mamba2-g1", ""), one("mamba2-g4", ""), "different models"},
-		{lowering.End{Keeps: one("jamba", "").Keeps}, one("jamba", ""), "pages of 0 and of 16 tokens"},
+		{lowering.End{States: one("jamba", "").States}, one("jamba", ""), "pages of 0 and of 16 tokens"},
 	} {
 		if _, err := lowering.NewTransfer(x.from, x.to); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%v, want %s", err, x.want)
@@ -365,7 +366,7 @@ func TestReadsOfAny(t *testing.T) {
 	for i := range 300 {
 		m := drawStates(r)
 		a, b := m.lay(t, r), m.lay(t, r)
-		x := pair{t: t, from: lowering.End{Keeps: a, PageTokens: 1 + r.IntN(9)}, to: lowering.End{Keeps: b, PageTokens: 1 + r.IntN(9)}}
+		x := pair{t: t, from: lowering.End{States: a, PageTokens: 1 + r.IntN(9)}, to: lowering.End{States: b, PageTokens: 1 + r.IntN(9)}}
 		x.tokens = 1 + r.IntN(20)
 		x.have = r.IntN(x.tokens + 1)
 		x.what = fmt.Sprintf("seed %d, case %d: from\n%s to\n%s pages of %d and %d, %d tokens, %d there", seed, i, a, b, x.from.PageTokens, x.to.PageTokens, x.tokens, x.have)
@@ -398,14 +399,14 @@ func drawStates(r *rand.Rand) (out states) {
 }
 
 // lay lays states over some ranks, and takes the way by text.
-func (m states) lay(t *testing.T, r *rand.Rand) *lowering.Keeps {
+func (m states) lay(t *testing.T, r *rand.Rand) *lowering.StateLayout {
 	t.Helper()
-	k := &lowering.Keeps{Ranks: 1 + r.IntN(8)}
+	k := &lowering.StateLayout{Ranks: 1 + r.IntN(8)}
 	for i, typ := range m {
 		name := fmt.Sprint("state", i)
 		axis := slices.IndexFunc(typ.Dims, func(d graph.Dim) bool { return len(d.Fields) > 1 })
 		if axis < 0 || r.IntN(2) == 0 {
-			k.Buffers = append(k.Buffers, lowering.Kept{Name: name, Type: place(r, typ, max(axis, len(typ.Dims)-1))})
+			k.Buffers = append(k.Buffers, lowering.StateBuffer{Name: name, Type: place(r, typ, max(axis, len(typ.Dims)-1))})
 			continue
 		}
 		for _, f := range typ.Dims[axis].Fields {
@@ -414,11 +415,11 @@ func (m states) lay(t *testing.T, r *rand.Rand) *lowering.Keeps {
 			}
 			part := graph.TypeOf(typ.DType, slices.Clone(typ.Dims)...)
 			part.Dims[axis] = graph.Units(f.Size, f.Unit)
-			k.Buffers = append(k.Buffers, lowering.Kept{Name: name + "." + f.Name, Type: place(r, part, axis),
+			k.Buffers = append(k.Buffers, lowering.StateBuffer{Name: name + "." + f.Name, Type: place(r, part, axis),
 				Part: &graph.Part{State: name, Type: typ, Axis: axis, Field: f.Name}})
 		}
 	}
-	again, err := lowering.ParseKeeps(k.String())
+	again, err := lowering.ParseStateLayout(k.String())
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, k)
 	}
@@ -451,7 +452,7 @@ func place(r *rand.Rand, t graph.Type, axis int) graph.Type {
 // TestParseKeeps: what is no such text is an error, and what is has bounds.
 func TestParseKeeps(t *testing.T) {
 	good := "ranks 2\na : f32[s x:4/1|y:2/1 3] shard(1: x=split y=whole)\nb : f16[s c 8/2] shard(2: split)\n"
-	if k, err := lowering.ParseKeeps(good); err != nil || k.String() != good {
+	if k, err := lowering.ParseStateLayout(good); err != nil || k.String() != good {
 		t.Fatalf("%v, %v", k, err)
 	}
 	for text, want := range map[string]string{
@@ -471,7 +472,7 @@ func TestParseKeeps(t *testing.T) {
 		"ranks 2\na.x : f32[s 4/1] field(1: z) of %a : f32[s x:4/1|y:2/1]\n":                 "no field z",
 		"ranks 2\na : f32[s 4/1]\na.x : f32[s 4/1] field(1: x) of %a : f32[s x:4/1|y:2/1]\n": "there twice",
 	} {
-		if _, err := lowering.ParseKeeps(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := lowering.ParseStateLayout(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
@@ -480,13 +481,13 @@ func TestParseKeeps(t *testing.T) {
 // TestAsManyRanks: between machines that are alike each rank reads of the same rank, and a
 // state of the model in one piece, fields and all, however small these are.
 func TestAsManyRanks(t *testing.T) {
-	for _, dir := range goldens.Folders(t, "..") {
+	for _, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for _, h := range []how{{dir, "channel", "conv=bf16", 2}, {dir, "hoisted", "", 3}, {dir, "channel", "conv=bf16", 5}} {
 			k, ok := keepsOf(t, h)
 			if !ok {
 				t.Fatalf("%v does not compile", h)
 			}
-			x, err := lowering.NewTransfer(lowering.End{Keeps: k, PageTokens: 16}, lowering.End{Keeps: k, PageTokens: 16})
+			x, err := lowering.NewTransfer(lowering.End{States: k, PageTokens: 16}, lowering.End{States: k, PageTokens: 16})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -521,9 +522,9 @@ func TestSpread(t *testing.T) {
 		{3, 3, [][]int{{8, 0, 0}, {0, 8, 0}, {0, 0, 8}}},
 		{2, 4, [][]int{{8, 0}, {8, 0}, {0, 8}, {0, 8}}},
 	} {
-		from, to := &lowering.Keeps{Ranks: x.from}, &lowering.Keeps{Ranks: x.to}
+		from, to := &lowering.StateLayout{Ranks: x.from}, &lowering.StateLayout{Ranks: x.to}
 		for i := range 8 {
-			b := lowering.Kept{Name: fmt.Sprint("layers.", i, ".B"), Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(16))}
+			b := lowering.StateBuffer{Name: fmt.Sprint("layers.", i, ".B"), Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(16))}
 			from.Buffers, to.Buffers = append(from.Buffers, b), append(to.Buffers, b)
 		}
 		moves, err := lowering.Moves(from, to)
@@ -547,15 +548,15 @@ func FuzzParseKeeps(f *testing.F) {
 	f.Add("ranks 2\na : f32[s x:4/1|y:2/1 3] shard(1: x=split y=whole)\nb : f16[s c 8/2] shard(2: split)\n")
 	f.Add("ranks 3\na.x : f32[s 4/1] shard(1: cover/8) field(1: x) of %a : f32[s x:4/1|y:2/1]\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		k, err := lowering.ParseKeeps(text)
+		k, err := lowering.ParseStateLayout(text)
 		if err != nil {
 			return
 		}
-		again, err := lowering.ParseKeeps(k.String())
+		again, err := lowering.ParseStateLayout(k.String())
 		if err != nil || again.String() != k.String() {
 			t.Fatalf("%q comes back as %q, %v", k, again, err)
 		}
-		e := lowering.End{Keeps: k, PageTokens: 3}
+		e := lowering.End{States: k, PageTokens: 3}
 		x, err := lowering.NewTransfer(e, e)
 		if err != nil {
 			t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // ParseSchedule reads what [Schedule.String] writes. What cannot be read is an
@@ -26,7 +27,7 @@ func ParseSchedule(text string) (*Schedule, error) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
-		if err := p.line(line); err != nil {
+		if err := p.read(line); err != nil {
 			return nil, fmt.Errorf("line %d: %w", i+1, err)
 		}
 	}
@@ -36,6 +37,7 @@ func ParseSchedule(text string) (*Schedule, error) {
 	return p.s, nil
 }
 
+// parser parses a schedule, line by line. Its methods but read panic with their errors.
 type parser struct {
 	s       *Schedule
 	refs    map[string]Ref // by the name of the value
@@ -43,106 +45,91 @@ type parser struct {
 	names   []string // of all outputs, which stand at the end
 }
 
-func (p *parser) line(line string) error {
+func (p *parser) read(line string) (err error) {
+	defer bail.Catch(&err)
 	word, rest, _ := strings.Cut(line, " ")
 	if (p.s == nil) != (word == "schedule") {
-		return fmt.Errorf("the first line, and no other, is the schedule's name and ranks, found %q", line)
+		panic(fmt.Errorf("the first line, and no other, is the schedule's name and ranks, found %q", line))
 	}
 	switch word {
 	case "schedule":
-		return p.header(rest)
+		p.header(rest)
 	case "pieces":
-		return p.pieces(rest)
+		p.pieces(rest)
 	case "region":
-		return p.region(rest)
+		p.region(rest)
 	case "buffer":
-		return p.buffer(rest)
+		p.buffer(rest)
 	case "view":
-		return p.view(rest)
+		p.view(rest)
 	case "init":
-		return p.step(rest, Compute, &p.s.Init)
+		p.step(rest, Compute, &p.s.Init)
 	case "record":
-		return p.event(Record, rest)
+		p.event(Record, rest)
 	case "wait":
-		return p.event(Wait, rest)
+		p.event(Wait, rest)
 	case "output":
-		return p.output(rest)
+		p.output(rest)
 	case "loop":
-		return p.loop(rest)
+		p.loop(rest)
+	default:
+		p.onStream(word, rest)
 	}
-	return p.onStream(word, rest)
+	return nil
 }
 
-func (p *parser) onStream(word, rest string) error {
-	stream, err := find(streamNames[:], word)
-	if err != nil {
-		return err
-	}
-	return p.step(rest, Stream(stream), &p.s.Steps)
+func (p *parser) onStream(word, rest string) {
+	p.step(rest, Stream(find(streamNames[:], word)), &p.s.Steps)
 }
 
 // pieces reads of 512 tokens.
-func (p *parser) pieces(rest string) error {
+func (p *parser) pieces(rest string) {
 	if p.s.PieceTokens != 0 {
-		return errors.New("how long pieces are is said twice")
+		panic(errors.New("how long pieces are is said twice"))
 	}
-	if err := scan(rest, "of %d tokens", &p.s.PieceTokens); err != nil {
-		return err
-	}
+	scan(rest, "of %d tokens", &p.s.PieceTokens)
 	if n := p.s.PieceTokens; n < 1 || n > graph.MaxPiece {
-		return fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d", n, graph.MaxPiece)
+		panic(fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d", n, graph.MaxPiece))
 	}
-	return nil
 }
 
 // loop reads 1 compute y = matmul x, w.
-func (p *parser) loop(rest string) error {
+func (p *parser) loop(rest string) {
 	number, step, _ := strings.Cut(rest, " ")
 	word, step, _ := strings.Cut(step, " ")
 	n := 0
-	if err := scan(number, "%d", &n); err != nil {
-		return err
-	}
+	scan(number, "%d", &n)
 	if n < 1 {
-		return fmt.Errorf("loop %d; they count from 1", n)
+		panic(fmt.Errorf("loop %d; they count from 1", n))
 	}
-	if err := p.onStream(word, step); err != nil {
-		return err
-	}
+	p.onStream(word, step)
 	p.s.Steps[len(p.s.Steps)-1].Loop = n
-	return nil
 }
 
-func find(names []string, word string) (int, error) {
-	for i, n := range names {
-		if n == word {
-			return i, nil
-		}
+func find(names []string, word string) int {
+	i := slices.Index(names, word)
+	if i < 0 {
+		panic(fmt.Errorf("expected one of %s, found %q", strings.Join(names, ", "), word))
 	}
-	return 0, fmt.Errorf("expected one of %s, found %q", strings.Join(names, ", "), word)
+	return i
 }
 
-func (p *parser) header(rest string) error {
+func (p *parser) header(rest string) {
 	quoted, err := strconv.QuotedPrefix(rest)
 	if err != nil || quoted[0] != '"' {
-		return fmt.Errorf("expected a quoted name at %q", rest)
+		panic(fmt.Errorf("expected a quoted name at %q", rest))
 	}
 	s := &Schedule{}
-	if s.Name, err = strconv.Unquote(quoted); err != nil {
-		return err
-	}
-	if err := scan(rest[len(quoted):], " rank=%d ranks=%d", &s.Rank, &s.Ranks); err != nil {
-		return err
-	}
+	s.Name = bail.Of(strconv.Unquote(quoted))
+	scan(rest[len(quoted):], " rank=%d ranks=%d", &s.Rank, &s.Ranks)
 	if s.Ranks < 1 || s.Ranks > graph.MaxRanks || s.Rank < 0 || s.Rank >= s.Ranks {
-		return fmt.Errorf("there is no rank %d of %d", s.Rank, s.Ranks)
+		panic(fmt.Errorf("there is no rank %d of %d", s.Rank, s.Ranks))
 	}
 	p.s = s
-	return nil
 }
 
 // scan is Sscanf for a text that must be exactly what it reads.
-func scan(text, format string, args ...any) error {
+func scan(text, format string, args ...any) {
 	_, err := fmt.Sscanf(text, format, args...)
 	if err == nil {
 		var back []any
@@ -155,117 +142,86 @@ func scan(text, format string, args ...any) error {
 			}
 		}
 		if fmt.Sprintf(format, back...) == text {
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("expected %q, found %q", strings.ReplaceAll(format, "%d", "N"), text)
+	panic(fmt.Errorf("expected %q, found %q", strings.ReplaceAll(format, "%d", "N"), text))
 }
 
-func (p *parser) region(rest string) error {
+func (p *parser) region(rest string) {
 	name, rest, _ := strings.Cut(rest, " ")
-	space, err := find(spaceNames[:], name)
-	if err != nil {
-		return err
-	}
-	return scan(rest, "%d bytes", &p.s.Bytes[space])
+	scan(rest, "%d bytes", &p.s.Bytes[find(spaceNames[:], name)])
 }
 
 // buffer reads x token+64 24 bytes : f32[t 6].
-func (p *parser) buffer(rest string) error {
-	rest, serves, err := p.serves(rest)
-	if err != nil {
-		return err
-	}
+func (p *parser) buffer(rest string) {
+	rest, serves := p.serves(rest)
 	head, typ, _ := strings.Cut(rest, " : ")
 	head, narrow, _ := strings.Cut(head, " as ")
 	name, at, _ := strings.Cut(head, " ")
 	sign := strings.IndexAny(at, "+-") // below 0: in the region before
 	if sign < 0 {
-		return fmt.Errorf("%q is not a place of a region", at)
+		panic(fmt.Errorf("%q is not a place of a region", at))
 	}
 	space, at := at[:sign], strings.TrimPrefix(at[sign:], "+")
-	i, err := find(spaceNames[:], space)
-	if err != nil {
-		return err
-	}
-	b := Buffer{Name: name, Space: Space(i), For: serves}
-	if b.Type, b.Storage, b.Part, err = graph.ParseStored(typ); err != nil {
-		return err
-	}
-	if b.Narrow, err = graph.ParseNarrow(narrow); err != nil {
-		return err
-	}
-	if err := scan(at, "%d %d bytes", &b.Offset, &b.Bytes); err != nil {
-		return err
-	}
+	b := Buffer{Name: name, Space: Space(find(spaceNames[:], space)), For: serves}
+	var err error
+	b.Type, b.Storage, b.Part, err = graph.ParseStored(typ)
+	bail.If(err)
+	b.Narrow = bail.Of(graph.ParseNarrow(narrow))
+	scan(at, "%d %d bytes", &b.Offset, &b.Bytes)
 	p.s.Buffers = append(p.s.Buffers, b)
-	return p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: graph.RowElems(p.s.Local(b.Type).Dims)})
+	p.define(Ref{Name: name, Type: b.Type, Buffer: len(p.s.Buffers) - 1, Stride: graph.RowElems(p.s.Local(b.Type).Dims)})
 }
 
 // view reads z = xz[256:512] : f32[t 256].
-func (p *parser) view(rest string) error {
+func (p *parser) view(rest string) {
 	head, typ, _ := strings.Cut(rest, " : ")
 	name, of, _ := strings.Cut(head, " = ")
 	of, at, _ := strings.Cut(of, "[")
-	t, err := graph.ParseType(typ)
-	if err != nil {
-		return err
-	}
-	base, err := p.ref(of)
-	if err != nil {
-		return err
-	}
+	t := bail.Of(graph.ParseType(typ))
+	base := p.ref(of)
 	r := Ref{Name: name, Type: t, Buffer: base.Buffer}
-	if err := scan(at, "%d:%d]", &r.Offset, &r.Stride); err != nil {
-		return err
-	}
-	return p.define(r)
+	scan(at, "%d:%d]", &r.Offset, &r.Stride)
+	p.define(r)
 }
 
 // define names a tensor.
-func (p *parser) define(r Ref) error {
+func (p *parser) define(r Ref) {
 	if !graph.ValidName(r.Name) {
-		return fmt.Errorf("%q is not a name for a value", r.Name)
+		panic(fmt.Errorf("%q is not a name for a value", r.Name))
 	}
 	if _, ok := p.refs[r.Name]; ok {
-		return fmt.Errorf("%s is defined already", r.Name)
+		panic(fmt.Errorf("%s is defined already", r.Name))
 	}
 	p.refs[r.Name] = r
-	return nil
 }
 
-func (p *parser) ref(name string) (Ref, error) {
+func (p *parser) ref(name string) Ref {
 	r, ok := p.refs[name]
 	if !ok {
-		return r, fmt.Errorf("there is no tensor %q", name)
+		panic(fmt.Errorf("there is no tensor %q", name))
 	}
-	return r, nil
+	return r
 }
 
-func (p *parser) list(text string) ([]Ref, error) {
+func (p *parser) list(text string) []Ref {
 	out := []Ref{}
 	if text == "" {
-		return out, nil
+		return out
 	}
 	for name := range strings.SplitSeq(text, ", ") {
-		r, err := p.ref(name)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, r)
+		out = append(out, p.ref(name))
 	}
-	return out, nil
+	return out
 }
 
 // step reads c, new = conv1d x, w, past, seg {eps=1e-05}.
-func (p *parser) step(rest string, stream Stream, to *[]Step) error {
-	rest, serves, err := p.serves(rest)
-	if err != nil {
-		return err
-	}
+func (p *parser) step(rest string, stream Stream, to *[]Step) {
+	rest, serves := p.serves(rest)
 	results, call, ok := strings.Cut(rest, " = ")
 	if !ok {
-		return fmt.Errorf("expected a result and an operation, found %q", rest)
+		panic(fmt.Errorf("expected a result and an operation, found %q", rest))
 	}
 	call, attrs, braces := strings.Cut(call, " {")
 	if braces {
@@ -274,70 +230,53 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) error {
 	name, args, _ := strings.Cut(call, " ")
 	op, ok := graph.Lookup(name)
 	if !ok {
-		return graph.Unknown(name)
+		panic(graph.Unknown(name))
 	}
 	st := Step{Stream: stream, Op: op, For: serves}
-	if st.Kind, err = kindOf(op); err != nil {
-		return err
-	}
-	if st.Attrs, err = graph.ParseAttrs(op, attrs); err != nil {
-		return err
-	}
-	if st.Results, err = p.list(results); err != nil {
-		return err
-	}
-	if st.Args, err = p.list(args); err != nil {
-		return err
-	}
+	st.Kind = bail.Of(kindOf(op))
+	st.Attrs = bail.Of(graph.ParseAttrs(op, attrs))
+	st.Results, st.Args = p.list(results), p.list(args)
 	if len(st.Results) == 0 {
-		return errors.New("a step without a result")
+		panic(errors.New("a step without a result"))
 	}
 	st.Name = st.Results[0].Name
+	var err error
 	if st.Cost, err = graph.CostOf(op, st.Attrs, st.ArgTypes(), typesOf(st.Results)); err != nil {
-		return fmt.Errorf("%s: the operands do not fit %s: %w", st.Name, op.Name, err)
+		panic(fmt.Errorf("%s: the operands do not fit %s: %w", st.Name, op.Name, err))
 	}
 	*to = append(*to, st)
-	return nil
 }
 
 // serves cuts off the outputs that a line is for, where it says so at its end.
-func (p *parser) serves(line string) (rest string, outputs []int, err error) {
+func (p *parser) serves(line string) (rest string, outputs []int) {
 	at := strings.LastIndex(line, " for ")
 	if at < 0 || strings.ContainsAny(line[at:], `"}`) { // in a text
-		return line, nil, nil
+		return line, nil
 	}
 	for name := range strings.SplitSeq(line[at+len(" for "):], ", ") {
 		i := slices.Index(p.names, name)
 		if i < 0 {
-			return "", nil, fmt.Errorf("unknown output %q", name)
+			panic(fmt.Errorf("unknown output %q", name))
 		}
 		outputs = append(outputs, i)
 	}
-	return line[:at], outputs, nil
+	return line[:at], outputs
 }
 
-func (p *parser) event(kind Kind, rest string) error {
+func (p *parser) event(kind Kind, rest string) {
 	number, stream, _ := strings.Cut(rest, " on ")
 	st := Step{Kind: kind}
-	if err := scan(number, "%d", &st.Event); err != nil {
-		return err
-	}
-	i, err := find(streamNames[:], stream)
-	st.Stream = Stream(i)
+	scan(number, "%d", &st.Event)
+	st.Stream = Stream(find(streamNames[:], stream))
 	p.s.Steps = append(p.s.Steps, st)
-	return err
 }
 
-func (p *parser) output(rest string) error {
+func (p *parser) output(rest string) {
 	name, of, _ := strings.Cut(rest, " = ")
-	r, err := p.ref(of)
-	if err != nil {
-		return err
-	}
+	r := p.ref(of)
 	if name == "" || p.outputs[name] {
-		return fmt.Errorf("output %q has no name, or one that is taken", name)
+		panic(fmt.Errorf("output %q has no name, or one that is taken", name))
 	}
 	p.outputs[name] = true
 	p.s.Outputs = append(p.s.Outputs, Output{name, r})
-	return nil
 }

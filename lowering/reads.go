@@ -8,7 +8,7 @@ import (
 
 // End says how a model keeps its sequences at one end of a transfer.
 type End struct {
-	Keeps      *Keeps
+	States     *StateLayout
 	PageTokens int // tokens that a page of caches has rows for
 }
 
@@ -39,7 +39,7 @@ func (r *Read) Each(visit func(source, dest int64)) {
 // Place is where stretches lie in a rank's memory. Region 0 is the run of a sequence's
 // states; region 1+i is the page of its tokens from i times a page's tokens on.
 type Place struct {
-	Buffer int   `json:"buffer"` // of [Keeps], where the first stretch begins
+	Buffer int   `json:"buffer"` // of [StateLayout], where the first stretch begins
 	Region int   `json:"region"`
 	At     int64 `json:"at"`               // byte of the region
 	Stride int64 `json:"stride,omitempty"` // bytes from one stretch to the next
@@ -51,13 +51,13 @@ type regions struct {
 }
 
 func (e *End) regions() []regions {
-	out := make([]regions, e.Keeps.Ranks)
+	out := make([]regions, e.States.Ranks)
 	for rank := range out {
 		r := regions{}
-		r.states, _ = e.Keeps.States(rank)
-		r.pages, _ = e.Keeps.Page(rank, e.PageTokens)
-		for i := range e.Keeps.Buffers {
-			r.row = append(r.row, e.Keeps.Bytes(rank, i))
+		r.states, _ = e.States.States(rank)
+		r.pages, _ = e.States.Page(rank, e.PageTokens)
+		for i := range e.States.Buffers {
+			r.row = append(r.row, e.States.Bytes(rank, i))
 		}
 		out[rank] = r
 	}
@@ -70,7 +70,7 @@ func NewTransfer(from, to End) (*Transfer, error) {
 	if from.PageTokens < 1 || to.PageTokens < 1 {
 		return nil, fmt.Errorf("pages of %d and of %d tokens: both must be at least 1", from.PageTokens, to.PageTokens)
 	}
-	moves, err := Moves(from.Keeps, to.Keeps)
+	moves, err := Moves(from.States, to.States)
 	if err != nil {
 		return nil, err
 	}
@@ -81,8 +81,8 @@ func NewTransfer(from, to End) (*Transfer, error) {
 // already: its states first, then page by page what it has not of its caches.
 func (t *Transfer) Reads(rank, tokens, have int) ([]Read, error) {
 	switch {
-	case rank < 0 || rank >= t.To.Keeps.Ranks:
-		return nil, fmt.Errorf("there is no rank %d of %d", rank, t.To.Keeps.Ranks)
+	case rank < 0 || rank >= t.To.States.Ranks:
+		return nil, fmt.Errorf("there is no rank %d of %d", rank, t.To.States.Ranks)
 	case have < 0 || tokens < have:
 		return nil, fmt.Errorf("%d tokens, of which %d are there", tokens, have)
 	case tokens == 0:
@@ -90,14 +90,14 @@ func (t *Transfer) Reads(rank, tokens, have int) ([]Read, error) {
 	}
 	var list []Read
 	for _, m := range t.moves[rank] {
-		if !t.To.Keeps.Buffers[m.Buffer].Cache() {
+		if !t.To.States.Buffers[m.Buffer].Cache() {
 			list = t.join(list, t.state(rank, m))
 		}
 	}
 	for at := have; at < tokens; {
 		end := min(tokens, nextPage(at, t.From.PageTokens), nextPage(at, t.To.PageTokens))
 		for _, m := range t.moves[rank] {
-			if t.To.Keeps.Buffers[m.Buffer].Cache() {
+			if t.To.States.Buffers[m.Buffer].Cache() {
 				list = append(list, t.rows(rank, m, at, end-at))
 			}
 		}
@@ -138,8 +138,8 @@ func (g *regions) row0(buffer, token, size int) Place {
 func (t *Transfer) join(list []Read, r Read) []Read {
 	if n := len(list); n > 0 {
 		last := &list[n-1]
-		a, _ := t.To.Keeps.Buffers[last.Dest.Buffer].State()
-		b, _ := t.To.Keeps.Buffers[r.Dest.Buffer].State()
+		a, _ := t.To.States.Buffers[last.Dest.Buffer].State()
+		b, _ := t.To.States.Buffers[r.Dest.Buffer].State()
 		if a == b && last.From == r.From && last.Source.At+last.Bytes == r.Source.At && last.Dest.At+last.Bytes == r.Dest.At {
 			last.Bytes += r.Bytes
 			return list
@@ -150,9 +150,9 @@ func (t *Transfer) join(list []Read, r Read) []Read {
 
 // Name is what a read brings: a state of the model, or fields of one.
 func (t *Transfer) Name(rank int, r Read) string {
-	k, at, g := t.To.Keeps, r.Dest, t.to[rank]
+	k, at, g := t.To.States, r.Dest, t.to[rank]
 	if k.Buffers[at.Buffer].Part == nil {
-		k, at, g = t.From.Keeps, r.Source, t.from[r.From]
+		k, at, g = t.From.States, r.Source, t.from[r.From]
 	}
 	name, typ := k.Buffers[at.Buffer].State()
 	if k.Buffers[at.Buffer].Part == nil {

@@ -16,13 +16,13 @@ type Volume struct {
 // receiver reads.
 func (t *Transfer) Volumes(tokens, have int) (list []Volume, reads [][]Read, err error) {
 	first, last := have/t.From.PageTokens, (tokens+t.From.PageTokens-1)/t.From.PageTokens
-	for rank := range t.To.Keeps.Ranks {
+	for rank := range t.To.States.Ranks {
 		mine, err := t.Reads(rank, tokens, have)
 		if err != nil {
 			return nil, nil, fmt.Errorf("rank %d: %w", rank, err)
 		}
 		reads = append(reads, mine)
-		of := make([]Volume, t.From.Keeps.Ranks)
+		of := make([]Volume, t.From.States.Ranks)
 		states, pages := make([]bool, len(of)), make([]bool, len(of))
 		for _, r := range mine {
 			v := &of[r.From]
@@ -39,11 +39,11 @@ func (t *Transfer) Volumes(tokens, have int) (list []Volume, reads [][]Read, err
 				continue
 			}
 			if states[from] {
-				_, run := t.From.Keeps.States(from)
+				_, run := t.From.States.States(from)
 				v.Whole += run
 			}
 			if pages[from] {
-				_, page := t.From.Keeps.Page(from, t.From.PageTokens)
+				_, page := t.From.States.Page(from, t.From.PageTokens)
 				v.Whole += page * int64(last-first)
 			}
 			list = append(list, v)

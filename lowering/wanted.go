@@ -15,12 +15,12 @@ import (
 // with them all that they need: so ranks take part in the same collectives whatever
 // is wanted.
 
-// Wanted says of each output of a schedule whether a batch wants it.
-type Wanted []bool
+// OutputMask says of each output of a schedule whether a batch wants it.
+type OutputMask []bool
 
 // Want is the outputs of these names.
-func (s *Schedule) Want(names ...string) (Wanted, error) {
-	w := make(Wanted, len(s.Outputs))
+func (s *Schedule) Want(names ...string) (OutputMask, error) {
+	w := make(OutputMask, len(s.Outputs))
 	for _, name := range names {
 		i := slices.IndexFunc(s.Outputs, func(o Output) bool { return o.Name == name })
 		if i < 0 {
@@ -32,7 +32,7 @@ func (s *Schedule) Want(names ...string) (Wanted, error) {
 }
 
 // Needs reports whether what serves these outputs, a field For, is to run.
-func (w Wanted) Needs(serves []int) bool {
+func (w OutputMask) Needs(serves []int) bool {
 	return serves == nil || slices.ContainsFunc(serves, func(i int) bool { return w[i] })
 }
 
@@ -153,9 +153,9 @@ func (s *Schedule) checkStepFor(st *Step) error {
 }
 
 // chosen is the outputs of a step that chooses tokens, where the graph does; else all.
-func (s *Schedule) chosen() Wanted {
+func (s *Schedule) chosen() OutputMask {
 	if w, err := s.Want(graph.ChosenOutput); err == nil {
 		return w
 	}
-	return slices.Repeat(Wanted{true}, len(s.Outputs))
+	return slices.Repeat(OutputMask{true}, len(s.Outputs))
 }

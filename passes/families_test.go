@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -15,7 +16,7 @@ import (
 
 // families calls do with the graph of every golden checkpoint.
 func families(t *testing.T, do func(t *testing.T, g *graph.Graph)) {
-	for _, dir := range goldens.Folders(t, "..") {
+	for _, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			_, g, err := checkpoint.Describe(dir)
 			if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
@@ -306,7 +307,7 @@ func underway(t *testing.T, m *krait.Model, c call, want []int, after int) error
 // fails: tokens and logits are those that they have without a cache, on every golden and
 // on several ranks. So are those of a cache that keeps all.
 func TestPrefixCache(t *testing.T) {
-	for i, dir := range goldens.Folders(t, "..") {
+	for i, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for ranks := 1; ranks <= 3; ranks++ {
 			if ranks != 1+i%3 && !goldens.All() {
 				continue
@@ -318,7 +319,7 @@ func TestPrefixCache(t *testing.T) {
 		}
 	}
 	dir := attentionOnly(t)
-	for ranks := 1; ranks <= 3; ranks++ {
+	for _, ranks := range covering.Drawn(t, []int{1, 2, 3}) {
 		t.Run(fmt.Sprintf("attention/tp=%d", ranks), func(t *testing.T) {
 			t.Parallel()
 			proveCache(t, dir, krait.Options{Slots: 16, Sharding: krait.Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, prop.Seed(t))

@@ -2,6 +2,7 @@ package session_test
 
 import (
 	"bytes"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/covering"
 )
 
 // prefixFiles are the files of a folder, with their bytes.
@@ -114,27 +116,35 @@ func TestPrefixCacheDirDamaged(t *testing.T) {
 	o.PrefixCache, o.PrefixCacheDir = 1<<40, t.TempDir()
 	ran(t, dir, o, list)
 	r := rand.New(rand.NewPCG(15, 15))
-	for path, data := range prefixFiles(t, o.PrefixCacheDir) {
-		bad := bytes.Clone(data)
-		bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
-		for what, x := range map[string][]byte{"damaged": bad, "cut": data[:r.IntN(len(data))], "missing": nil, "empty": {}} {
-			if err := os.WriteFile(path, x, 0o666); err != nil {
-				t.Fatal(err)
-			}
-			if x == nil {
-				os.Remove(path)
-			}
-			got, _, m := ran(t, dir, o, list)
-			if !slices.EqualFunc(got, want, slices.Equal[[]int]) {
-				t.Fatalf("%s %s: %v, want %v", path, what, got, want)
-			}
-			if w := strings.Join(m.Warnings, "\n"); x != nil && !strings.Contains(w, filepath.Base(path)+" (it ") {
-				t.Errorf("%s %s: %q", path, what, w)
-			}
-			_, _, m = ran(t, dir, o, nil)
-			if len(m.Warnings) > 0 {
-				t.Errorf("%s %s, and after that %q", path, what, m.Warnings)
-			}
+	files := prefixFiles(t, o.PrefixCacheDir)
+	paths, faults := slices.Sorted(maps.Keys(files)), []string{"damaged", "cut", "missing", "empty"}
+	for _, c := range covering.Each(t, []int{len(paths)}, len(faults)) {
+		path, what := paths[c[0]], faults[c[1]]
+		bad := bytes.Clone(files[path])
+		switch what {
+		case "damaged":
+			bad[r.IntN(len(bad))] ^= 1 << r.IntN(8)
+		case "cut":
+			bad = bad[:r.IntN(len(bad))]
+		case "empty":
+			bad = nil
+		}
+		if err := os.WriteFile(path, bad, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if what == "missing" {
+			os.Remove(path)
+		}
+		got, _, m := ran(t, dir, o, list)
+		if !slices.EqualFunc(got, want, slices.Equal[[]int]) {
+			t.Fatalf("%s %s: %v, want %v", path, what, got, want)
+		}
+		if w := strings.Join(m.Warnings, "\n"); what != "missing" && !strings.Contains(w, filepath.Base(path)+" (it ") {
+			t.Errorf("%s %s: %q", path, what, w)
+		}
+		_, _, m = ran(t, dir, o, nil)
+		if len(m.Warnings) > 0 {
+			t.Errorf("%s %s, and after that %q", path, what, m.Warnings)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -24,12 +25,12 @@ var large = map[string]string{
 		"time_step_rank": 256, "vocab_size": 65024, "expand": 16, "mixer_rms_eps": 1e-6, "residual_in_fp32": true, "torch_dtype": "float32"}`,
 }
 
-// arenaModels are the checkpoints and the large sizes, as graphs.
-func arenaModels(t *testing.T) map[string]*graph.Graph {
+// arenaModels are checkpoints and the large sizes, as graphs.
+func arenaModels(t *testing.T, checkpoints ...string) map[string]*graph.Graph {
 	t.Helper()
-	dirs, err := filepath.Glob("../testdata/golden/*/config.json")
-	if err != nil || len(dirs) == 0 {
-		t.Fatalf("%d checkpoints: %v", len(dirs), err)
+	var dirs []string
+	for _, dir := range checkpoints {
+		dirs = append(dirs, filepath.Join(dir, "config.json"))
 	}
 	for name, config := range large {
 		path := filepath.Join(t.TempDir(), name, "config.json")
@@ -106,7 +107,7 @@ func (f *footprint) comparable(g *footprint) bool {
 // A gathered value lies beside its parts: for rows, which are so by every strategy,
 // and for tokens where the strategy gathers them, it holds from 2 ranks on.
 func TestArenaShrinks(t *testing.T) {
-	for name, g := range arenaModels(t) {
+	for name, g := range arenaModels(t, covering.Drawn(t, goldens.Folders(t, ".."))...) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if !goldens.All() {

@@ -29,7 +29,7 @@ func inBlocks(t *testing.T, dir string) string {
 // which begin inside of blocks, with the kernels of each instruction set, what the
 // float64 kernels give on one.
 func TestBlocksOverRanks(t *testing.T) {
-	folders, isas, counts := goldens.Folders(t, ".."), kernels.ISAs(), []int{1, 2, 3, 5, 7}
+	folders, isas, counts := covering.Drawn(t, goldens.Folders(t, "..")), kernels.ISAs(), []int{1, 2, 3, 5, 7}
 	cases := covering.Each(t, []int{len(folders)}, len(isas), len(counts))
 	for k, golden := range folders {
 		t.Run(filepath.Base(golden), func(t *testing.T) {

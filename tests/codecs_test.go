@@ -24,8 +24,9 @@ import (
 // and bytes are those of the plan, which are the formula's.
 func TestCodecs(t *testing.T) {
 	kinds, counts := graph.CodecKinds(), []int{2, 3, 8}
-	for _, x := range covering.Each(t, []int{len(goldens.Names)}, len(kinds), len(counts)) {
-		golden, ranks := goldens.Names[x[0]], counts[x[2]]
+	names := covering.Drawn(t, goldens.Names)
+	for _, x := range covering.Each(t, []int{len(names), len(kinds)}, len(counts)) {
+		golden, ranks := names[x[0]], counts[x[2]]
 		c := graph.Codec{Kind: kinds[x[1]], Block: []int{16, 32, 64}[(x[0]+x[2])%3]}
 		t.Run(fmt.Sprintf("%s/%s/tp=%d", golden, c, ranks), func(t *testing.T) { runCodec(t, "../testdata/golden/"+golden, c, ranks, nil) })
 	}
@@ -164,16 +165,16 @@ func TestCodecsNotFinite(t *testing.T) {
 	for _, quantize := range []string{"int8", "int4:none", "none:e4m3", "e5m2", "scaled16"} {
 		notFinite(t, quantize, nil)
 	}
-	for _, gpus := range []int{1, 3} {
-		for _, quantize := range []string{"int8", "none:e4m3"} {
-			notFinite(t, quantize, &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: gpus, Ordered: true})})
-		}
+	counts, kinds := []int{1, 3}, []string{"int8", "none:e4m3"}
+	for _, c := range covering.Each(t, []int{len(counts), len(kinds)}) {
+		notFinite(t, kinds[c[1]], &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: counts[c[0]], Ordered: true})})
 	}
 }
 
 func notFinite(t *testing.T, quantize string, d exec.Device) {
+	dir := shallow(t, "mamba-a", 2)
 	open := func(by float32) *krait.Model {
-		return scaled(t, "mamba-a", "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: d,
+		return scaled(t, dir, "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: d,
 			Sharding: krait.Sharding{Ranks: 3, Payload: "out_proj=" + quantize, CheckPayloads: true}})
 	}
 	firstChoices(t, open(1), 5)
@@ -191,7 +192,7 @@ func TestCodecsOnGPUs(t *testing.T) {
 	if !goldens.All() { // what differs by device does not by model
 		names = []string{"mamba-a", "mamba2-g4"}
 	}
-	for _, x := range covering.Each(t, []int{len(names)}, len(kinds), 2, 2) {
+	for _, x := range covering.Each(t, []int{len(names), len(kinds)}, 2, 2) {
 		golden, ranks, gpus := names[x[0]], 2+x[2], 1
 		if x[3] > 0 {
 			gpus = ranks
@@ -214,7 +215,7 @@ func TestCodecsAlike(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := x.Shape[1]
+	inner, dir := x.Shape[1], shallow(t, "mamba-a", 1)
 	c.Close()
 	apart := func(i int, v float32) float32 { return v * float32(math.Exp2(float64(9*(3*(i%inner)/inner-1)))) }
 	for _, c := range []struct{ quantize, strategy string }{
@@ -222,7 +223,7 @@ func TestCodecsAlike(t *testing.T) {
 	} {
 		var want []float32
 		for _, gpus := range []int{1, 3} {
-			m := altered(t, "mamba-a", ".out_proj.weight", apart, krait.Options{
+			m := altered(t, dir, ".out_proj.weight", apart, krait.Options{
 				Slots:    1,
 				Sharding: krait.Sharding{Ranks: 3, Payload: c.quantize, Strategy: c.strategy},
 				Device:   &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Devices: gpus, Ordered: true})},

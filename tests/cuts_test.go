@@ -41,7 +41,7 @@ func TestCuts(t *testing.T) {
 	if goldens.All() {
 		counts = []int{1, 2, 3, 4, 8}
 	}
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts)) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {

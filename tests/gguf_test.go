@@ -48,8 +48,8 @@ func TestGGUF(t *testing.T) {
 // logits of the folder that it makes of that, which has the numbers in f32; and in f32
 // those of the checkpoint, with what llama.cpp's converter multiplies into matrices.
 func TestConverted(t *testing.T) {
-	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "falcon-h1", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe",
-		"lfm2", "lfm2-moe", "qwen3-next", "qwen3-5", "qwen3-5-moe"} {
+	for _, name := range covering.Drawn(t, []string{"mamba-a", "mamba-b", "mamba2-g4", "mamba2-clamp", "falcon-mamba", "jamba", "falcon-h1", "granite-hybrid", "granite-hybrid-dense", "nemotron-h", "nemotron-h-moe",
+		"lfm2", "lfm2-moe", "qwen3-next", "qwen3-5", "qwen3-5-moe"}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -92,7 +92,7 @@ func sameTokens(t *testing.T, got, want string, o krait.Options) {
 // TestGGUFAsWritten: another order of tensors and keys, formats beside each other, no tokenizer and
 // no name make the same model.
 func TestGGUFAsWritten(t *testing.T) {
-	for _, name := range []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "jamba", "granite-hybrid", "nemotron-h", "falcon-h1", "qwen3-5-moe"} {
+	for _, name := range covering.Drawn(t, []string{"mamba-a", "mamba-b", "mamba2-g1", "mamba2-g4", "jamba", "granite-hybrid", "nemotron-h", "falcon-h1", "qwen3-5-moe"}) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			golden, dir := filepath.Join("../testdata/golden", name), t.TempDir()

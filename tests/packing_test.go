@@ -92,8 +92,8 @@ func packedBytes(m *krait.Model, text string, kinds map[string]graph.StateKind) 
 // back within the bound of each block, from the host, a file, a snapshot on other ranks and
 // another process alike; kinds without a codec to the last bit.
 func TestStateCodecs(t *testing.T) {
-	folders := goldens.Folders(t, "..")
-	cases := covering.Each(t, []int{len(folders)}, len(stateCodecs), 3)
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	cases := covering.Each(t, []int{len(folders), len(stateCodecs)}, 3)
 	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			kinds := kindsOf(openModel(t, dir, krait.Options{}))

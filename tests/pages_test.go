@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/state"
-	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/covering"
 )
 
 // TestPageTokens: logits and states have the same bits in pages of any size, on any
@@ -23,9 +23,6 @@ func TestPageTokens(t *testing.T) {
 	}{
 		{"jamba", 1, 0, []int{1, 3, 16, 48, 128}}, {"zamba2", 3, 0, []int{1, 48}}, {"bamba", 2, 1, []int{3}},
 	} {
-		if !goldens.All() {
-			c.pages = c.pages[len(c.pages)/2:]
-		}
 		tokens := 140 // more than a block of keys
 		if c.gpus > 0 {
 			tokens = 14
@@ -43,7 +40,7 @@ func TestPageTokens(t *testing.T) {
 		}
 		ids := randomIDs(tokens, 50)
 		want := runPages(t, open(1000), ids)
-		for _, pages := range c.pages {
+		for _, pages := range covering.Drawn(t, c.pages) {
 			what := fmt.Sprintf("%s, %d ranks, %d GPUs, pages of %d", c.name, c.ranks, c.gpus, pages)
 			m := open(pages)
 			got := runPages(t, m, ids)

@@ -15,19 +15,20 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 )
 
-// scaled opens a copy of a golden of which the tensors whose names end with suffix
+// scaled opens a copy of a checkpoint of which the tensors whose names end with suffix
 // are multiplied.
-func scaled(t *testing.T, golden, suffix string, by float32, o krait.Options) *krait.Model {
+func scaled(t *testing.T, from, suffix string, by float32, o krait.Options) *krait.Model {
 	t.Helper()
-	return altered(t, golden, suffix, func(_ int, v float32) float32 { return by * v }, o)
+	return altered(t, from, suffix, func(_ int, v float32) float32 { return by * v }, o)
 }
 
-// altered opens a golden with other elements in the tensors of a suffix.
-func altered(t *testing.T, golden, suffix string, f func(i int, v float32) float32, o krait.Options) *krait.Model {
+// altered opens a checkpoint with other elements in the tensors of a suffix.
+func altered(t *testing.T, from, suffix string, f func(i int, v float32) float32, o krait.Options) *krait.Model {
 	t.Helper()
-	from, dir := "../testdata/golden/"+golden, t.TempDir()
+	dir := t.TempDir()
 	config, err := os.ReadFile(from + "/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +103,7 @@ func firstChoices(t *testing.T, m *krait.Model, n int) []int {
 func TestStatisticsOfGroups(t *testing.T) {
 	const tokens = 12
 	choices := func(quantize string) []int {
-		return firstChoices(t, scaled(t, "zamba2", "mamba.in_proj.weight", 30, krait.Options{Sharding: krait.Sharding{Ranks: 3, Payload: quantize}}), tokens)
+		return firstChoices(t, scaled(t, "../testdata/golden/zamba2", "mamba.in_proj.weight", 30, krait.Options{Sharding: krait.Sharding{Ranks: 3, Payload: quantize}}), tokens)
 	}
 	want := choices("")
 	for _, quantize := range []string{"fp16", "fp16,normed_sumsq=none"} {
@@ -116,59 +117,59 @@ func TestStatisticsOfGroups(t *testing.T) {
 // named, and leaves a sequence that must be reset; without the check the step runs,
 // and with it where nothing overflows.
 func TestCheckPayloads(t *testing.T) {
-	ctx := context.Background()
-	for _, device := range []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}} {
-		for _, ranks := range []int{2, 3} {
-			open := func(by float32, quantize string, check bool) *krait.Model {
-				return scaled(t, "mamba-a", "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: device, Keep: []string{"layers.1.mixer.out_proj"},
-					Sharding: krait.Sharding{Ranks: ranks, Payload: quantize, CheckPayloads: check}})
+	ctx, dir := context.Background(), "../testdata/golden/mamba-a"
+	devices := []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}}
+	for _, c := range covering.Each(t, []int{len(devices), 2}) {
+		device, ranks := devices[c[0]], 2+c[1]
+		open := func(by float32, quantize string, check bool) *krait.Model {
+			return scaled(t, dir, "layers.1.mixer.out_proj.weight", by, krait.Options{Slots: 1, Device: device, Keep: []string{"layers.1.mixer.out_proj"},
+				Sharding: krait.Sharding{Ranks: ranks, Payload: quantize, CheckPayloads: check}})
+		}
+		for _, c := range []struct {
+			by       float32
+			quantize string
+			check    bool
+		}{{1, "fp16", true}, {1e6, "fp16", false}, {1e6, "fp16,out_proj=bf16", true}, {1e6, "x_proj=fp16:acc32", true}} {
+			m := open(c.by, c.quantize, c.check)
+			if c.check {
+				firstChoices(t, m, 5)
+			} else if s, err := m.NewSequence(); err != nil {
+				t.Fatal(err)
+			} else if _, err := s.Step(ctx, 1, 2, 3); err != nil || s.Close() != nil {
+				t.Errorf("%d ranks, unchecked: %v", ranks, err)
 			}
-			for _, c := range []struct {
-				by       float32
-				quantize string
-				check    bool
-			}{{1, "fp16", true}, {1e6, "fp16", false}, {1e6, "fp16,out_proj=bf16", true}, {1e6, "x_proj=fp16:acc32", true}} {
-				m := open(c.by, c.quantize, c.check)
-				if c.check {
-					firstChoices(t, m, 5)
-				} else if s, err := m.NewSequence(); err != nil {
-					t.Fatal(err)
-				} else if _, err := s.Step(ctx, 1, 2, 3); err != nil || s.Close() != nil {
-					t.Errorf("%d ranks, unchecked: %v", ranks, err)
-				}
-				slot, err := m.Engine().Alloc()
-				if err != nil {
-					t.Fatal(err)
-				}
-				results, err := m.Engine().Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if x, err := results.Output("layers.1.mixer.out_proj"); err != nil || x.Cols != 64 {
-					t.Errorf("%d ranks: the output that was asked for: %+v, %v", ranks, x, err)
-				}
-			}
-			m := open(1e6, "fp16", true)
-			const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after being sent as fp16, whose largest value is 65504; send it as scaled16 (payload fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
-			s, err := m.NewSequence()
+			slot, err := m.Engine().Alloc()
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 2 {
-				if _, err := s.Step(ctx, 1, 2, 3); err == nil || err.Error() != want {
-					t.Errorf("%d ranks: %v, want %s", ranks, err, want)
-				}
-				if _, err := s.Step(ctx, 1); err == nil || !strings.Contains(err.Error(), "free or reset it") {
-					t.Errorf("%d ranks: after the overflow: %v", ranks, err)
-				}
-				if err := s.Reset(); err != nil {
-					t.Fatal(err)
-				}
+			results, err := m.Engine().Step(ctx, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1}}}})
+			if err != nil {
+				t.Fatal(err)
 			}
-			s.Close()
-			if _, err := m.GenerateIDs(ctx, []int{1, 2, 3}, krait.Generate{MaxTokens: 4}); err == nil || err.Error() != want {
-				t.Errorf("%d ranks: generate: %v, want %s", ranks, err, want)
+			if x, err := results.Output("layers.1.mixer.out_proj"); err != nil || x.Cols != 64 {
+				t.Errorf("%d ranks: the output that was asked for: %+v, %v", ranks, x, err)
 			}
+		}
+		m := open(1e6, "fp16", true)
+		const want = "layers.1.mixer.out_proj (and 2 after it) is not finite after being sent as fp16, whose largest value is 65504; send it as scaled16 (payload fp16,out_proj=scaled16), bf16 or f32 (out_proj=none)"
+		s, err := m.NewSequence()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := s.Step(ctx, 1, 2, 3); err == nil || err.Error() != want {
+				t.Errorf("%d ranks: %v, want %s", ranks, err, want)
+			}
+			if _, err := s.Step(ctx, 1); err == nil || !strings.Contains(err.Error(), "free or reset it") {
+				t.Errorf("%d ranks: after the overflow: %v", ranks, err)
+			}
+			if err := s.Reset(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Close()
+		if _, err := m.GenerateIDs(ctx, []int{1, 2, 3}, krait.Generate{MaxTokens: 4}); err == nil || err.Error() != want {
+			t.Errorf("%d ranks: generate: %v, want %s", ranks, err, want)
 		}
 	}
 }

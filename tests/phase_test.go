@@ -2,7 +2,6 @@ package tests
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -64,19 +63,13 @@ func TestPhases(t *testing.T) {
 // TestCalibrateIn: each phase is judged alone, by the same tokens: without payloads by as many
 // bits, and with them by others.
 func TestCalibrateIn(t *testing.T) {
-	text, err := os.ReadFile("../testdata/val.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ids []int
-	for _, b := range text[:38] {
-		ids = append(ids, int(b))
-	}
+	dir := shallow(t, "mamba-a", 1)
 	open := func(quantize string, keep []string) (*krait.Model, error) {
-		return krait.Embedded(krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: 2, Payload: quantize}})
+		return krait.Open(dir, krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: 2, Payload: quantize}})
 	}
 	windows := krait.Evaluate{Window: 21}
-	m := embeddedModel(t, krait.Options{})
+	m := openModel(t, dir, krait.Options{})
+	ids := randomIDs(38, m.Vocab())
 	want, n := 0.0, 0
 	for part := range slices.Chunk(ids, 21) { // the last of which has 17
 		s := sequence(t, m)

@@ -96,8 +96,8 @@ func nothingHeld(t testing.TB, what string, m *krait.Model) {
 // TestPrefill: with prompts read elsewhere, on whatever ranks and by whatever transport, with
 // prefix caches on both sides and without, every model says what it says alone.
 func TestPrefill(t *testing.T) {
-	by, folders := transports(t), goldens.Folders(t, "..")
-	cases := covering.Each(t, []int{len(folders), len(prefillPairs)}, len(by), 2)
+	by, folders, pairs := transports(t), covering.Drawn(t, goldens.Folders(t, "..")), covering.Drawn(t, prefillPairs)
+	cases := covering.Each(t, []int{len(folders), len(pairs)}, len(by), 2)
 	for g, dir := range folders {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			alone := openModel(t, dir, krait.Options{})
@@ -123,7 +123,7 @@ func TestPrefill(t *testing.T) {
 				shared := randomIDs(17, alone.Vocab())
 				for _, c := range cases {
 					if c[0] == g && c[3] == k {
-						i, pair, name := c[1], prefillPairs[c[1]], by[c[2]]
+						i, pair, name := c[1], pairs[c[1]], by[c[2]]
 						from, to := on(pair[0]), on(pair[1])
 						prompt := slices.Concat(shared, randomIDs(1+i%7, alone.Vocab()))
 						want := greedy(t, alone, prompt, nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -18,7 +19,6 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
-	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
@@ -30,7 +30,7 @@ import (
 func TestCollectives(t *testing.T) {
 	const hidden, inner, rank, states, layers, vocab = 128, 256, 8, 16, 6, 256
 	dbc := rank + 2*states
-	for strategy, want := range map[string]string{
+	strategies := map[string]string{
 		"channel":      fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
 		"naive":        fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, dbc, inner, hidden),
 		"hoisted":      fmt.Sprintf("all_reduce %d, all_reduce %d", dbc, hidden),
@@ -38,34 +38,29 @@ func TestCollectives(t *testing.T) {
 		"batch":        fmt.Sprintf("all_gather %d, all_reduce %d, reduce_scatter %d", hidden, dbc, hidden),
 		"replicated-x": fmt.Sprintf("all_reduce %d", hidden),
 		"paper-naive":  fmt.Sprintf("all_gather %d, all_gather %d, all_gather %d, all_gather %d", 2*inner, inner, dbc, inner),
-	} {
-		for _, ranks := range []int{2, 3, 8} {
-			for _, quantize := range []string{"", "fp16"} {
-				if quantize != "" && ranks != 3 && !goldens.All() {
-					continue // the payload does not depend on the number of ranks
-				}
-				t.Run(fmt.Sprintf("%s/tp=%d/%s", strategy, ranks, quantize), func(t *testing.T) {
-					sharding := krait.Sharding{Ranks: ranks, Strategy: strategy, Payload: quantize}
-					m := embeddedModel(t, krait.Options{Sharding: sharding})
-					const tokens = 7
-					residual := 0 // it is gathered once more in the end
-					if strings.Contains(want, "scatter") {
-						residual = 1
-					}
-					counts := countPrompt(t, m, tokens)
-					for i := range layers {
-						if got := perToken(counts, fmt.Sprint("layers.", i), tokens); got != want {
-							t.Errorf("block %d: %s, want %s per token", i, got, want)
-						}
-					}
-					if len(counts) != layers*(strings.Count(want, ",")+1)+2+residual {
-						t.Errorf("%d collectives", len(counts))
-					}
-					comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
-					compareProof(t, m, sharding, counts, tokens)
-				})
+	}
+	names, ranks, payloads := slices.Sorted(maps.Keys(strategies)), []int{2, 3, 8}, []string{"", "fp16"}
+	for _, c := range covering.Each(t, []int{len(names)}, len(ranks), len(payloads)) {
+		sharding := krait.Sharding{Ranks: ranks[c[1]], Strategy: names[c[0]], Payload: payloads[c[2]]}
+		t.Run(fmt.Sprintf("%s/tp=%d/%s", sharding.Strategy, sharding.Ranks, sharding.Payload), func(t *testing.T) {
+			m, want := embeddedModel(t, krait.Options{Sharding: sharding}), strategies[sharding.Strategy]
+			const tokens = 7
+			residual := 0 // it is gathered once more in the end
+			if strings.Contains(want, "scatter") {
+				residual = 1
 			}
-		}
+			counts := countPrompt(t, m, tokens)
+			for i := range layers {
+				if got := perToken(counts, fmt.Sprint("layers.", i), tokens); got != want {
+					t.Errorf("block %d: %s, want %s per token", i, got, want)
+				}
+			}
+			if len(counts) != layers*(strings.Count(want, ",")+1)+2+residual {
+				t.Errorf("%d collectives", len(counts))
+			}
+			comparePlan(t, m, counts, graph.Sizes{Tokens: tokens, Seqs: 1, Rows: 1})
+			compareProof(t, m, sharding, counts, tokens)
+		})
 	}
 }
 
@@ -125,7 +120,7 @@ func TestCollectivesOfHybrids(t *testing.T) {
 		return strings.Join(list, ", ")
 	}
 	type blocks map[int]string
-	for _, c := range []struct {
+	for _, c := range covering.Drawn(t, []struct {
 		model    string
 		sharding krait.Sharding
 		want     blocks
@@ -157,7 +152,7 @@ func TestCollectivesOfHybrids(t *testing.T) {
 		{"qwen3-5", krait.Sharding{Ranks: 8, Strategy: "hoisted"}, blocks{0: reduces(48, 48), 3: reduces(48, 48)}},
 		{"qwen3-5-moe", krait.Sharding{Ranks: 4}, blocks{1: reduces(48, 48), 3: reduces(48, 48)}},
 		{"qwen3-next", krait.Sharding{Ranks: 3}, blocks{0: reduces(48, 48), 1: reduces(48, 48), 2: reduces(48, 48)}},
-	} {
+	}) {
 		m, err := krait.Open("../testdata/golden/"+c.model, krait.Options{Sharding: c.sharding})
 		if err != nil {
 			t.Fatal(err)
@@ -338,7 +333,7 @@ func TestAnyRanks(t *testing.T) {
 		dirs[i] = tiny(t, config)
 		alone[i] = logitsOf(t, dirs[i], krait.Options{})
 	}
-	for _, c := range covering.Each(t, []int{passes.MaxRanks}, len(configs), len(passes.Strategies)) {
+	for _, c := range covering.Each(t, []int{passes.MaxRanks, len(configs)}, len(passes.Strategies)) {
 		ranks, config, strategy, want := 1+c[0], configs[c[1]], passes.Strategies[c[2]].Name, alone[c[1]]
 		if strategy == "replicated-x" && !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba") {
 			continue // it is about the first generation's x_proj

@@ -33,7 +33,7 @@ func TestShardedActivations(t *testing.T) {
 	if goldens.All() {
 		counts = []int{1, 2, 3, 4, 8}
 	}
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders)}, len(counts), 2, len(inPieces))
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}, len(counts)) // each by both placements, in all pieces
@@ -59,7 +59,8 @@ func TestShardedActivationsCUDA(t *testing.T) {
 		ranks, gpus int
 		layers      int // with every kind
 	}{{"mamba-a", 2, 1, 1}, {"jamba", 3, 1, 3}, {"mamba2-g4", 2, 2, 1}, {"bamba", 3, 3, 2}}
-	cases := covering.Each(t, []int{len(list)}, 2, 2)
+	list = covering.Drawn(t, list)
+	cases := covering.Each(t, []int{len(list), 2, 2})
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(list)})
 	}
@@ -67,9 +68,9 @@ func TestShardedActivationsCUDA(t *testing.T) {
 		c := list[x[0]]
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {
 			t.Parallel()
-			shardings, pieces, steps := byTokens(c.ranks), inPieces[1:], fewTokens(shardedSteps[2:], 24)
+			shardings, pieces, steps := byTokens(c.ranks), inPieces[1:], fewTokens(shardedSteps[2:], 3)
 			if !goldens.All() {
-				steps = fewTokens(shardedSteps[2:6], 7)
+				steps = steps[:4]
 				shardings, pieces = []krait.Sharding{shardings[0], shardings[1+x[1]]}, pieces[x[2]:][:1]
 			}
 			compareSharded(t, shallow(t, c.model, c.layers), shardings, pieces, steps, simulatedGPUs(c.gpus))
@@ -77,7 +78,7 @@ func TestShardedActivationsCUDA(t *testing.T) {
 	}
 }
 
-// fewTokens shortens sequences to at most that many tokens; by 24 a batch has no more than 32: on
+// fewTokens shortens sequences to at most that many tokens; by 3 a batch has no more than 8: on
 // CUDA products of more rows have a kernel of their own, whose bits are others.
 func fewTokens(steps [][]int, most int) [][]int {
 	var out [][]int
@@ -177,7 +178,7 @@ func TestStatisticsBesideSums(t *testing.T) {
 				compareSharded(t, shallow(t, c.model, 1), shardings[:2], inPieces[1:2], [][]int{{1, 4, 0, 0, 0}, {0, 1, 0, 0, 0}, {5, 1, 1, 0, 0}}, simulatedGPUs(c.gpus))
 				return
 			}
-			compareSharded(t, dir, shardings, inPieces, shardedSteps, nil)
+			compareSharded(t, dir, shardings, covering.Drawn(t, inPieces), shardedSteps, nil)
 			for _, quantize := range []string{"", "out_proj_raw.rs=bf16"} {
 				sharding := shardings[1]
 				sharding.Payload = quantize
@@ -248,7 +249,7 @@ func TestContextParallel(t *testing.T) {
 				}
 				return
 			}
-			compareSharded(t, dir, shardings, inPieces, shardedSteps, nil)
+			compareSharded(t, dir, shardings, covering.Drawn(t, inPieces), shardedSteps, nil)
 			m := openModel(t, dir, krait.Options{Sharding: shardings[1]})
 			counts := countPrompt(t, m, tokens)
 			if got := perToken(counts, "layers.1", tokens); c.block != "" && got != c.block {
@@ -335,7 +336,7 @@ func TestShardedCollectives(t *testing.T) {
 		}
 		return strings.Join(list, ", ")
 	}
-	for _, c := range []struct {
+	for _, c := range covering.Drawn(t, []struct {
 		model  string
 		ranks  int
 		blocks map[int]string
@@ -353,7 +354,7 @@ func TestShardedCollectives(t *testing.T) {
 		// Blocks with attention take the embedding beside the residual stream.
 		{"zamba", 2, map[int]string{0: exchanged(64)}, 2 * 64},
 		{"zamba2", 2, map[int]string{0: exchanged(64)}, 3 * 64},
-	} {
+	}) {
 		t.Run(c.model, func(t *testing.T) {
 			dir := "../testdata/golden/" + c.model
 			least := sentPerToken(t, openModel(t, dir, krait.Options{Sharding: krait.Sharding{Ranks: c.ranks}}))
@@ -380,7 +381,7 @@ func TestShardedCollectives(t *testing.T) {
 // and byte by byte, and is the least.
 func TestShardedCounts(t *testing.T) {
 	const tokens = 11
-	folders, counts, strategies := goldens.Folders(t, ".."), []int{2, 3, 4, 8}, []string{"sequence", "batch"}
+	folders, counts, strategies := covering.Drawn(t, goldens.Folders(t, "..")), []int{2, 3, 4, 8}, []string{"sequence", "batch"}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(strategies)) {
 		dir, ranks, strategy := folders[c[0]], counts[c[1]], strategies[c[2]]
 		t.Run(fmt.Sprintf("%s/%s/tp=%d", filepath.Base(dir), strategy, ranks), func(t *testing.T) {

@@ -43,11 +43,11 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"request":1,"ticket":[1,2],"regions":[[1]],"lease_ms":3}`))
 	f.Add([]byte(`{"by":"ucx","address":"AAAA"}`))
 	f.Add([]byte(`{"protocol":4,"token":"00ff","session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`))
-	mine := Meta{Protocol: Protocol, Model: "a", Keeps: "ranks 1\nlayers.0.mixer.ssm : f32[s 8/1 4]\n", PageTokens: 3}
+	mine := Meta{Protocol: Protocol, Model: "a", Layout: "ranks 1\nlayers.0.mixer.ssm : f32[s 8/1 4]\n", PageTokens: 3}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if h, err := parse[hello](text); err == nil {
 			if x, err := moves(&mine, &h.Meta); err == nil {
-				for rank := range x.To.Keeps.Ranks {
+				for rank := range x.To.States.Ranks {
 					if _, err := x.Reads(rank, 5, 2); err != nil {
 						t.Fatal(err)
 					}

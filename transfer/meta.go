@@ -25,7 +25,7 @@ type Meta struct {
 	Name       string `json:"name"`   // of the model, for messages
 	Ranks      string `json:"ranks"`  // number and strategy, for messages
 	States     string `json:"states"` // formats, for messages
-	Keeps      string `json:"keeps"`  // states of the ranks and their placement: [lowering.Keeps]
+	Layout     string `json:"keeps"`  // states of the ranks and their placement: [lowering.StateLayout]
 	PageTokens int    `json:"page_tokens"`
 	// Codecs encode states and KV pages in transit, as [state.Codecs] names them; empty: none. The
 	// decode side requests them, and the prefill side confirms.
@@ -34,14 +34,14 @@ type Meta struct {
 
 // end parses the states of a side. The input is not trusted.
 func (m *Meta) end() (lowering.End, error) {
-	k, err := lowering.ParseKeeps(m.Keeps)
+	k, err := lowering.ParseStateLayout(m.Layout)
 	if err != nil {
 		return lowering.End{}, fmt.Errorf("its states: %w", err)
 	}
 	if m.PageTokens < 1 || m.PageTokens > state.MaxPageTokens {
 		return lowering.End{}, fmt.Errorf("pages of %d tokens; the size must be from 1 to %d", m.PageTokens, state.MaxPageTokens)
 	}
-	return lowering.End{Keeps: k, PageTokens: m.PageTokens}, nil
+	return lowering.End{States: k, PageTokens: m.PageTokens}, nil
 }
 
 // ErrDiffers is the error of sides that do not fit each other. A retry is useless.

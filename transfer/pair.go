@@ -355,7 +355,7 @@ func (p *pair) bring(ctx context.Context, r ready, tokens, have int) (*Fetched, 
 func (p *pair) pieces(r ready, v *state.View, tokens, have int) (list []transport.Piece, n int, packed *packedReads, err error) {
 	packed = newPackedReads(p.client.o.Packing, p.moves.From)
 	first := have / p.moves.From.PageTokens
-	for rank := range p.moves.To.Keeps.Ranks {
+	for rank := range p.moves.To.States.Ranks {
 		reads, err := p.moves.Reads(rank, tokens, have)
 		if err != nil {
 			return nil, 0, nil, err

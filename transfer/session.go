@@ -176,8 +176,8 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 func (s *session) regions(v *state.View, tokens, have int) (numbers [][]uint64, _ map[transport.Region]transport.Memory, err error) {
 	regions := map[transport.Region]transport.Memory{}
 	end := &s.end
-	caches := slices.ContainsFunc(end.Keeps.Buffers, func(b lowering.Kept) bool { return b.Cache() })
-	for rank := range end.Keeps.Ranks {
+	caches := slices.ContainsFunc(end.States.Buffers, func(b lowering.StateBuffer) bool { return b.Cache() })
+	for rank := range end.States.Ranks {
 		list := make([]uint64, 1)
 		add := func(i, region int) {
 			r, none := v.Region(rank, region)

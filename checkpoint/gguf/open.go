@@ -37,13 +37,8 @@ func openPart(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var f *File
-	err = files.Guard(func() error {
-		f, err = Parse(path, m.Data)
-		return err
-	})
+	f, err := files.ParseMap(m, path, Parse)
 	if err != nil {
-		m.Close()
 		return nil, err
 	}
 	f.maps = []*files.Map{m}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
+	"github.com/krait-ml/krait/internal/bail"
 	"github.com/krait-ml/krait/internal/files"
 )
 
@@ -44,7 +45,7 @@ func Parse(name string, data []byte) (*File, error) {
 	return f, nil
 }
 
-// reader reads what is before the tensors' data.
+// reader reads what is before the tensors' data. Its methods but pair and place panic with errors.
 type reader struct {
 	data []byte
 	at   int
@@ -168,199 +169,130 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 
 // place reads the description of a tensor.
 func (r *reader) place() (p place, err error) {
-	if p.Name, err = r.text(maxName); err != nil {
-		return p, err
-	}
-	axes, err := number[uint32](r)
-	if err == nil && axes > maxAxes {
-		err = fmt.Errorf("%d axes; ggml has %d", axes, maxAxes)
+	defer bail.Catch(&err)
+	p.Name = r.text(maxName)
+	defer bail.In(func() string { return files.Quote(p.Name) })
+	axes := number[uint32](r)
+	if axes > maxAxes {
+		panic(fmt.Errorf("%d axes; ggml has %d", axes, maxAxes))
 	}
 	for range axes {
-		if err != nil {
-			break
-		}
-		var n uint64
-		if n, err = number[uint64](r); err == nil && n > math.MaxInt32 {
-			err = fmt.Errorf("an axis of %d elements", n)
+		n := number[uint64](r)
+		if n > math.MaxInt32 {
+			panic(fmt.Errorf("an axis of %d elements", n))
 		}
 		p.Shape = append(p.Shape, int(n))
 	}
 	slices.Reverse(p.Shape)
-	if err == nil {
-		var t uint32
-		t, err = number[uint32](r)
-		p.Type = Type(t)
-	}
-	if err == nil {
-		p.begin, err = number[uint64](r)
-	}
-	if err == nil {
-		p.size, err = p.Type.Size(p.Shape)
-	}
-	if err != nil {
-		return p, fmt.Errorf("%s: %w", files.Quote(p.Name), err)
-	}
+	p.Type = Type(number[uint32](r))
+	p.begin = number[uint64](r)
+	p.size = bail.Of(p.Type.Size(p.Shape))
 	return p, nil
 }
 
 // pair reads a key and its value.
 func (r *reader) pair() (key string, v any, err error) {
-	if key, err = r.text(maxName); err != nil {
-		return "", nil, err
+	defer bail.Catch(&err)
+	key = r.text(maxName)
+	defer bail.In(func() string { return files.Quote(key) })
+	switch kind := number[uint32](r); kind {
+	case kindText:
+		return key, r.text(maxMetadata), nil
+	case kindList:
+		return key, r.list(0), nil
+	default:
+		k, ok := numeric[kind]
+		if !ok {
+			panic(fmt.Errorf("unknown kind of value %d; GGUF has 0 to 12", kind))
+		}
+		return key, k.one(r), nil
 	}
-	kind, err := number[uint32](r)
-	if err == nil {
-		v, err = r.value(kind, 0)
-	}
-	if err != nil {
-		return key, nil, fmt.Errorf("%s: %w", files.Quote(key), err)
-	}
-	return key, v, nil
 }
 
-// The kinds of values in the metadata.
+// The kinds of values in the metadata: texts, lists, and those of numeric.
 const (
 	kindText = 8
 	kindList = 9
 )
 
-func (r *reader) value(kind uint32, depth int) (any, error) {
-	switch kind {
-	case 0:
-		return number[uint8](r)
-	case 1:
-		return number[int8](r)
-	case 2:
-		return number[uint16](r)
-	case 3:
-		return number[int16](r)
-	case 4:
-		return number[uint32](r)
-	case 5:
-		return number[int32](r)
-	case 6:
-		return number[float32](r)
-	case 7:
-		return number[bool](r)
-	case kindText:
-		return r.text(maxMetadata)
-	case kindList:
-		return r.list(depth)
-	case 10:
-		return number[uint64](r)
-	case 11:
-		return number[int64](r)
-	case 12:
-		return number[float64](r)
-	}
-	return nil, fmt.Errorf("unknown kind of value %d; GGUF has 0 to 12", kind)
+// A numberKind reads a number, or a list of n.
+type numberKind struct {
+	one  func(r *reader) any
+	list func(r *reader, n uint64) any
 }
 
-func (r *reader) list(depth int) (any, error) {
-	kind, err := number[uint32](r)
-	if err != nil {
-		return nil, err
-	}
-	n, err := number[uint64](r)
-	if err != nil {
-		return nil, err
-	}
+func kindOfNumber[T any]() numberKind {
+	return numberKind{func(r *reader) any { return number[T](r) }, func(r *reader, n uint64) any { return numbers[T](r, n) }}
+}
+
+var numeric = map[uint32]numberKind{
+	0: kindOfNumber[uint8](), 1: kindOfNumber[int8](), 2: kindOfNumber[uint16](), 3: kindOfNumber[int16](), 4: kindOfNumber[uint32](), 5: kindOfNumber[int32](),
+	6: kindOfNumber[float32](), 7: kindOfNumber[bool](), 10: kindOfNumber[uint64](), 11: kindOfNumber[int64](), 12: kindOfNumber[float64](),
+}
+
+func (r *reader) list(depth int) any {
+	kind, n := number[uint32](r), number[uint64](r)
 	switch kind {
-	case 0:
-		return numbers[uint8](r, n)
-	case 1:
-		return numbers[int8](r, n)
-	case 2:
-		return numbers[uint16](r, n)
-	case 3:
-		return numbers[int16](r, n)
-	case 4:
-		return numbers[uint32](r, n)
-	case 5:
-		return numbers[int32](r, n)
-	case 6:
-		return numbers[float32](r, n)
-	case 7:
-		return numbers[bool](r, n)
 	case kindText:
-		return elements(r, n, 8, func() (string, error) { return r.text(maxMetadata) })
+		return elements(r, n, 8, func() string { return r.text(maxMetadata) })
 	case kindList:
 		if depth++; depth >= maxNested {
-			return nil, fmt.Errorf("lists in lists, more than %d deep", maxNested)
+			panic(fmt.Errorf("lists in lists, more than %d deep", maxNested))
 		}
-		return elements(r, n, 12, func() (any, error) { return r.list(depth) })
-	case 10:
-		return numbers[uint64](r, n)
-	case 11:
-		return numbers[int64](r, n)
-	case 12:
-		return numbers[float64](r, n)
+		return elements(r, n, 12, func() any { return r.list(depth) })
 	}
-	return nil, fmt.Errorf("a list of the unknown kind %d; GGUF has 0 to 12", kind)
+	k, ok := numeric[kind]
+	if !ok {
+		panic(fmt.Errorf("a list of the unknown kind %d; GGUF has 0 to 12", kind))
+	}
+	return k.list(r, n)
 }
 
 // elements reads n elements of at least least bytes each.
-func elements[T any](r *reader, n uint64, least int, read func() (T, error)) ([]T, error) {
-	if err := r.room(n, least); err != nil {
-		return nil, err
-	}
+func elements[T any](r *reader, n uint64, least int, read func() T) []T {
+	r.room(n, least)
 	out := make([]T, 0, n)
-	for i := range n {
-		v, err := read()
-		if err != nil {
-			return nil, fmt.Errorf("element %d: %w", i, err)
-		}
-		out = append(out, v)
+	defer bail.In(func() string { return fmt.Sprintf("element %d", len(out)) })
+	for range n {
+		out = append(out, read())
 	}
-	return out, nil
+	return out
 }
 
 // room fails where n elements of a size are more than what is left to read.
-func (r *reader) room(n uint64, size int) error {
+func (r *reader) room(n uint64, size int) {
 	if left := len(r.data) - r.at; n > uint64(left/size) {
-		return fmt.Errorf("%d elements of at least %d bytes at byte %d, and %d bytes are left: the file is truncated or damaged (Krait reads at most %d MiB of metadata)",
-			n, size, r.at, left, maxMetadata>>20)
+		panic(fmt.Errorf("%d elements of at least %d bytes at byte %d, and %d bytes are left: the file is truncated or damaged (Krait reads at most %d MiB of metadata)",
+			n, size, r.at, left, maxMetadata>>20))
 	}
-	return nil
 }
 
-func numbers[T any](r *reader, n uint64) ([]T, error) {
+func numbers[T any](r *reader, n uint64) []T {
 	var one T
 	size := binary.Size(one)
-	if err := r.room(n, size); err != nil {
-		return nil, err
-	}
+	r.room(n, size)
 	out := make([]T, n)
-	used, err := binary.Decode(r.data[r.at:r.at+int(n)*size], binary.LittleEndian, out)
-	r.at += used
-	return out, err
+	r.at += bail.Of(binary.Decode(r.data[r.at:r.at+int(n)*size], binary.LittleEndian, out))
+	return out
 }
 
-func number[T any](r *reader) (v T, err error) {
-	if err := r.room(1, binary.Size(v)); err != nil {
-		return v, err
-	}
-	used, err := binary.Decode(r.data[r.at:], binary.LittleEndian, &v)
-	r.at += used
-	return v, err
+func number[T any](r *reader) (v T) {
+	r.room(1, binary.Size(v))
+	r.at += bail.Of(binary.Decode(r.data[r.at:], binary.LittleEndian, &v))
+	return v
 }
 
 // text reads a length and as many bytes.
-func (r *reader) text(most int) (string, error) {
-	n, err := number[uint64](r)
-	if err != nil {
-		return "", err
-	}
-	if err := r.room(n, 1); err != nil {
-		return "", err
-	}
+func (r *reader) text(most int) string {
+	n := number[uint64](r)
+	r.room(n, 1)
 	if n > uint64(most) {
-		return "", fmt.Errorf("a name of %d bytes at byte %d", n, r.at)
+		panic(fmt.Errorf("a name of %d bytes at byte %d", n, r.at))
 	}
 	s := string(r.data[r.at : r.at+int(n)])
 	r.at += int(n)
 	if most == maxName && !utf8.ValidString(s) {
-		return "", fmt.Errorf("a name that is not valid UTF-8 at byte %d", r.at)
+		panic(fmt.Errorf("a name that is not valid UTF-8 at byte %d", r.at))
 	}
-	return s, nil
+	return s
 }

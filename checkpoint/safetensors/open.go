@@ -19,13 +19,9 @@ func Open(path string) (*File, error) {
 }
 
 // parseMapped is the file that a map has.
-func parseMapped(name string, m *files.Map) (f *File, err error) {
-	err = files.Guard(func() error {
-		f, err = Parse(name, m.Data)
-		return err
-	})
+func parseMapped(name string, m *files.Map) (*File, error) {
+	f, err := files.ParseMap(m, name, Parse)
 	if err != nil {
-		m.Close()
 		return nil, err
 	}
 	f.mapping = m

@@ -64,17 +64,9 @@ func (f *File) Close() error {
 	f.tensors, f.names, f.metadata = nil, nil, nil
 	m := f.mapping
 	f.mapping = nil
-	if m == nil {
-		return nil
-	}
 	return m.Close()
 }
 
 // Intact is an error when a file from Open is not what it was then, as far as its
 // size and the time of its last write tell. It is cheap.
-func (f *File) Intact() error {
-	if f.mapping == nil {
-		return nil
-	}
-	return f.mapping.Intact()
-}
+func (f *File) Intact() error { return f.mapping.Intact() }

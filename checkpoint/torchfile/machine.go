@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait/internal/bail"
 	"github.com/krait-ml/krait/internal/files"
 )
 
@@ -80,70 +81,62 @@ const (
 // maxStack bounds the values on the stack.
 const maxStack = 1 << 20
 
-func (m *machine) run() (any, error) {
+// run runs the program; the other methods panic with its first error.
+func (m *machine) run() (_ any, err error) {
+	defer bail.Catch(&err)
 	for {
-		op, err := m.take(1)
-		if err != nil {
-			return nil, err
-		}
+		op := m.take(1)
 		if op[0] == '.' {
 			if len(m.stack) != 1 || len(m.marks) != 0 {
-				return nil, fmt.Errorf("the program ends with %d values", len(m.stack))
+				panic(fmt.Errorf("the program ends with %d values", len(m.stack)))
 			}
 			return m.stack[0], nil
 		}
-		if err := m.step(op[0]); err != nil {
-			return nil, err
-		}
+		m.step(op[0])
 		if len(m.stack) > maxStack || len(m.memo) > maxStack || len(m.marks) > maxStack {
-			return nil, fmt.Errorf("the program has more than %d values", maxStack)
+			panic(fmt.Errorf("the program has more than %d values", maxStack))
 		}
 	}
 }
 
 // step does one operation.
-func (m *machine) step(op byte) error {
+func (m *machine) step(op byte) {
 	switch op {
 	case 0x80: // PROTO
-		b, err := m.take(1)
-		if err == nil && (b[0] < 2 || b[0] > 5) {
-			err = fmt.Errorf("protocol %d of pickle; Krait reads 2 to 5", b[0])
+		if b := m.take(1); b[0] < 2 || b[0] > 5 {
+			panic(fmt.Errorf("protocol %d of pickle; Krait reads 2 to 5", b[0]))
 		}
-		return err
 	case 0x95: // FRAME
-		_, err := m.take(8)
-		return err
+		m.take(8)
 	case '(':
 		m.marks = append(m.marks, len(m.stack))
-		return nil
 	case 'N':
-		return m.push(nil, nil)
+		m.push(nil)
 	case 0x88, 0x89:
-		return m.push(op == 0x88, nil)
+		m.push(op == 0x88)
 	case '}':
-		return m.push(&dict{}, nil)
+		m.push(&dict{})
 	case ']':
-		return m.push(&list{}, nil)
+		m.push(&list{})
 	case ')':
-		return m.push(tuple{}, nil)
+		m.push(tuple{})
 	case 'K', 'M', 'J', 0x8a, 'G':
-		return m.push(m.number(op))
+		m.push(m.number(op))
 	case 'X', 0x8c, 0x8d:
-		return m.push(m.text(op))
+		m.push(m.text(op))
 	case 'q', 'r', 'h', 'j', 0x94:
-		return m.remember(op)
+		m.remember(op)
 	case 0x85, 0x86, 0x87:
-		v, err := m.pop(int(op - 0x84))
-		return m.push(tuple(v), err)
+		m.push(tuple(m.pop(int(op - 0x84))))
 	case 't':
-		v, err := m.marked()
-		return m.push(tuple(v), err)
+		m.push(tuple(m.marked()))
 	case 's', 'u', 'a', 'e':
-		return m.fill(op)
+		m.fill(op)
 	case 'c', 0x93, 'Q', 'R', 'b':
-		return m.call(op)
+		m.push(m.call(op))
+	default:
+		panic(fmt.Errorf("operation 0x%02x (%s) of pickle, which the state dict of a model does not take: refused", op, opNames[op]))
 	}
-	return fmt.Errorf("operation 0x%02x (%s) of pickle, which the state dict of a model does not take: refused", op, opNames[op])
 }
 
 // opNames are some operations that are refused.
@@ -153,63 +146,55 @@ var opNames = map[byte]string{
 	0x91: "FROZENSET", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x96: "BYTEARRAY8", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER", '0': "POP", '1': "POP_MARK", '2': "DUP", 'l': "LIST", 'd': "DICT",
 }
 
-func (m *machine) take(n int) ([]byte, error) {
+func (m *machine) take(n int) []byte {
 	if n < 0 || n > len(m.program)-m.at {
-		return nil, errShort
+		panic(errShort)
 	}
 	m.at += n
-	return m.program[m.at-n : m.at], nil
+	return m.program[m.at-n : m.at]
 }
 
-func (m *machine) push(v any, err error) error {
-	if err == nil {
-		m.stack = append(m.stack, v)
-	}
-	return err
-}
+func (m *machine) push(v any) { m.stack = append(m.stack, v) }
 
 // pop takes n values that no mark is among.
-func (m *machine) pop(n int) ([]any, error) {
+func (m *machine) pop(n int) []any {
 	low := 0
 	if len(m.marks) > 0 {
 		low = m.marks[len(m.marks)-1]
 	}
 	if len(m.stack)-n < low {
-		return nil, fmt.Errorf("the program takes %d values, and there are %d", n, len(m.stack)-low)
+		panic(fmt.Errorf("the program takes %d values, and there are %d", n, len(m.stack)-low))
 	}
 	v := slices.Clone(m.stack[len(m.stack)-n:])
 	m.stack = m.stack[:len(m.stack)-n]
-	return v, nil
+	return v
 }
 
 // marked takes the values after the last mark, and the mark.
-func (m *machine) marked() ([]any, error) {
+func (m *machine) marked() []any {
 	if len(m.marks) == 0 {
-		return nil, fmt.Errorf("the program takes values after a mark, and there is none")
+		panic(fmt.Errorf("the program takes values after a mark, and there is none"))
 	}
-	v, err := m.pop(len(m.stack) - m.marks[len(m.marks)-1])
+	v := m.pop(len(m.stack) - m.marks[len(m.marks)-1])
 	m.marks = m.marks[:len(m.marks)-1]
-	return v, err
+	return v
 }
 
-func (m *machine) number(op byte) (any, error) {
+func (m *machine) number(op byte) any {
 	sizes := map[byte]int{'K': 1, 'M': 2, 'J': 4, 'G': 8, 0x8a: 1}
-	b, err := m.take(sizes[op])
-	if err != nil {
-		return nil, err
-	}
+	b := m.take(sizes[op])
 	switch op {
 	case 'K':
-		return int64(b[0]), nil
+		return int64(b[0])
 	case 'M':
-		return int64(binary.LittleEndian.Uint16(b)), nil
+		return int64(binary.LittleEndian.Uint16(b))
 	case 'J':
-		return int64(int32(binary.LittleEndian.Uint32(b))), nil
+		return int64(int32(binary.LittleEndian.Uint32(b)))
 	case 'G':
-		return math.Float64frombits(binary.BigEndian.Uint64(b)), nil
+		return math.Float64frombits(binary.BigEndian.Uint64(b))
 	}
-	if b, err = m.take(int(b[0])); err != nil || len(b) > 8 { // LONG1
-		return nil, fmt.Errorf("a number of %d bytes", len(b))
+	if b = m.take(int(b[0])); len(b) > 8 { // LONG1
+		panic(fmt.Errorf("a number of %d bytes", len(b)))
 	}
 	var n int64
 	for i, x := range b {
@@ -218,201 +203,166 @@ func (m *machine) number(op byte) (any, error) {
 	if k := len(b); k > 0 && k < 8 && b[k-1]&0x80 != 0 {
 		n -= 1 << (8 * k)
 	}
-	return n, nil
+	return n
 }
 
-func (m *machine) text(op byte) (any, error) {
+func (m *machine) text(op byte) any {
 	size := map[byte]int{'X': 4, 0x8c: 1, 0x8d: 8}[op]
-	b, err := m.take(size)
-	if err != nil {
-		return nil, err
-	}
+	b := m.take(size)
 	var wide [8]byte
 	copy(wide[:], b)
 	n := binary.LittleEndian.Uint64(wide[:])
 	if n > uint64(len(m.program)) {
-		return nil, errShort
+		panic(errShort)
 	}
-	b, err = m.take(int(n))
-	return string(b), err
+	return string(m.take(int(n)))
 }
 
 // remember keeps the last value under a number, or brings one back.
-func (m *machine) remember(op byte) error {
+func (m *machine) remember(op byte) {
 	size := map[byte]int{'q': 1, 'h': 1, 'r': 4, 'j': 4, 0x94: 0}[op]
-	b, err := m.take(size)
-	if err != nil {
-		return err
-	}
+	b := m.take(size)
 	var wide [4]byte
 	copy(wide[:], b)
 	key := binary.LittleEndian.Uint32(wide[:])
 	if op == 'h' || op == 'j' {
 		v, ok := m.memo[key]
 		if !ok {
-			return fmt.Errorf("the program asks for value %d, which it did not keep", key)
+			panic(fmt.Errorf("the program asks for value %d, which it did not keep", key))
 		}
-		return m.push(v, nil)
+		m.push(v)
+		return
 	}
 	if op == 0x94 {
 		key = uint32(len(m.memo))
 	}
-	v, err := m.pop(1)
-	if err != nil {
-		return err
-	}
-	m.memo[key] = v[0]
-	return m.push(v[0], nil)
+	m.memo[key] = m.pop(1)[0]
+	m.push(m.memo[key])
 }
 
 // fill puts values into the dict or the list below them.
-func (m *machine) fill(op byte) error {
+func (m *machine) fill(op byte) {
 	var v []any
-	var err error
 	switch op {
 	case 's':
-		v, err = m.pop(2)
+		v = m.pop(2)
 	case 'a':
-		v, err = m.pop(1)
+		v = m.pop(1)
 	default:
-		v, err = m.marked()
+		v = m.marked()
 	}
-	if err != nil {
-		return err
-	}
-	into, err := m.pop(1)
-	if err != nil {
-		return err
-	}
-	m.stack = append(m.stack, into[0])
-	switch to := into[0].(type) {
+	into := m.pop(1)[0]
+	m.push(into)
+	switch to := into.(type) {
 	case *dict:
 		if op == 'a' || op == 'e' || len(v)%2 != 0 {
-			return fmt.Errorf("a dict is given %d values that are no pairs", len(v))
+			panic(fmt.Errorf("a dict is given %d values that are no pairs", len(v)))
 		}
 		for i := 0; i < len(v); i += 2 {
 			to.pairs = append(to.pairs, pair{v[i], v[i+1]})
 		}
-		return nil
+		return
 	case *list:
 		if op == 'a' || op == 'e' {
 			to.items = append(to.items, v...)
-			return nil
+			return
 		}
 	}
-	return fmt.Errorf("values are put into %s", kind(into[0]))
+	panic(fmt.Errorf("values are put into %s", kind(into)))
 }
 
-// call does what names and calls stand for.
-func (m *machine) call(op byte) error {
+// call is what a name, or a call, stands for.
+func (m *machine) call(op byte) any {
 	switch op {
 	case 'c':
 		var parts [2]string
 		for i := range parts {
 			n := bytes.IndexByte(m.program[m.at:], '\n')
 			if n < 0 {
-				return errShort
+				panic(errShort)
 			}
 			parts[i] = string(m.program[m.at : m.at+n])
 			m.at += n + 1
 		}
-		return m.name(parts[0], parts[1])
+		return named(parts[0], parts[1])
 	case 0x93: // STACK_GLOBAL
-		v, err := m.pop(2)
-		if err != nil {
-			return err
-		}
+		v := m.pop(2)
 		a, ok1 := v[0].(string)
 		b, ok2 := v[1].(string)
 		if !ok1 || !ok2 {
-			return fmt.Errorf("a name that is %s and %s", kind(v[0]), kind(v[1]))
+			panic(fmt.Errorf("a name that is %s and %s", kind(v[0]), kind(v[1])))
 		}
-		return m.name(a, b)
+		return named(a, b)
 	case 'Q':
-		v, err := m.pop(1)
-		if err != nil {
-			return err
-		}
-		return m.push(m.load(v[0]))
+		return m.load(m.pop(1)[0])
 	case 'b': // BUILD, which gives an object attributes: a state dict has _metadata
-		v, err := m.pop(2)
-		if _, ok := last(v, 2).(*dict); err == nil && !ok {
-			err = fmt.Errorf("%s is given attributes", kind(last(v, 2)))
+		v := m.pop(2)
+		if _, ok := v[0].(*dict); !ok {
+			panic(fmt.Errorf("%s is given attributes", kind(v[0])))
 		}
-		return m.push(last(v, 2), err)
+		return v[0]
 	}
-	v, err := m.pop(2)
-	if err != nil {
-		return err
-	}
+	v := m.pop(2)
 	args, ok := v[1].(tuple)
 	if !ok {
-		return fmt.Errorf("%s is called with %s", kind(v[0]), kind(v[1]))
+		panic(fmt.Errorf("%s is called with %s", kind(v[0]), kind(v[1])))
 	}
-	return m.push(m.make(v[0], args))
+	return m.make(v[0], args)
 }
 
-// last is the nth value from the end.
-func last(v []any, n int) any {
-	if len(v) < n {
-		return nil
-	}
-	return v[len(v)-n]
-}
-
-// name is a global, if the state dict of a model takes it.
-func (m *machine) name(module, name string) error {
+// named is a global, if the state dict of a model takes it.
+func named(module, name string) global {
 	g := global(module + "." + name)
 	if _, ok := dtypes[g]; !ok && g != ordered && g != rebuild && g != parameter {
-		return fmt.Errorf("the program names %s, which the state dict of a model does not take: refused", files.Quote(string(g)))
+		panic(fmt.Errorf("the program names %s, which the state dict of a model does not take: refused", files.Quote(string(g))))
 	}
-	return m.push(g, nil)
+	return g
 }
 
 // load is a storage, as ("storage", class, key, device, elements) names it.
-func (m *machine) load(id any) (any, error) {
+func (m *machine) load(id any) any {
 	t, _ := id.(tuple)
 	if len(t) != 5 || t[0] != "storage" {
-		return nil, fmt.Errorf("a storage is named by %s", kind(id))
+		panic(fmt.Errorf("a storage is named by %s", kind(id)))
 	}
 	class, _ := t[1].(global)
 	d, ok := dtypes[class]
 	key, ok2 := t[2].(string)
 	n, ok3 := t[4].(int64)
 	if !ok || !ok2 || !ok3 || n < 0 || n > math.MaxInt64/8 || strings.ContainsAny(key, "/\\") {
-		return nil, fmt.Errorf("a storage is named by %s, %s and %s", kind(t[1]), kind(t[2]), kind(t[4]))
+		panic(fmt.Errorf("a storage is named by %s, %s and %s", kind(t[1]), kind(t[2]), kind(t[4])))
 	}
-	data, err := m.storage(key)
-	if err == nil && int64(len(data)) != n*d.size {
-		err = fmt.Errorf("storage %s has %d bytes; %d elements of %s have %d", files.Quote(key), len(data), n, d.name, n*d.size)
+	data := bail.Of(m.storage(key))
+	if int64(len(data)) != n*d.size {
+		panic(fmt.Errorf("storage %s has %d bytes; %d elements of %s have %d", files.Quote(key), len(data), n, d.name, n*d.size))
 	}
-	return &stored{d.name, n, data}, err
+	return &stored{d.name, n, data}
 }
 
 // make is what a call makes.
-func (m *machine) make(f any, args tuple) (any, error) {
+func (m *machine) make(f any, args tuple) any {
 	switch {
 	case f == ordered && len(args) == 0:
-		return &dict{}, nil
+		return &dict{}
 	case f == parameter && len(args) == 3:
 		if t, ok := args[0].(*Tensor); ok {
-			return t, nil
+			return t
 		}
 	case f == rebuild && (len(args) == 6 || len(args) == 7):
 		return tensorOf(args)
 	}
-	return nil, fmt.Errorf("%s is called with %d values", kind(f), len(args))
+	panic(fmt.Errorf("%s is called with %d values", kind(f), len(args)))
 }
 
 // tensorOf is a tensor of a storage: args are it, where it begins, shape, strides, and
 // what is of no use here.
-func tensorOf(args tuple) (any, error) {
+func tensorOf(args tuple) any {
 	s, ok1 := args[0].(*stored)
 	begin, ok2 := args[1].(int64)
 	shape, ok3 := numbers(args[2])
 	strides, ok4 := numbers(args[3])
 	if !ok1 || !ok2 || !ok3 || !ok4 || len(shape) != len(strides) || len(shape) > 16 || begin < 0 {
-		return nil, fmt.Errorf("a tensor is made of %s, %s, %s and %s", kind(args[0]), kind(args[1]), kind(args[2]), kind(args[3]))
+		panic(fmt.Errorf("a tensor is made of %s, %s, %s and %s", kind(args[0]), kind(args[1]), kind(args[2]), kind(args[3])))
 	}
 	t := &Tensor{DType: s.dtype, Shape: make([]int, len(shape))}
 	for i, d := range shape {
@@ -421,7 +371,7 @@ func tensorOf(args tuple) (any, error) {
 	n := int64(1)
 	for i := len(shape) - 1; i >= 0; i-- {
 		if shape[i] > 1 && strides[i] != n {
-			return nil, fmt.Errorf("a tensor of shape %v has strides %v; Krait reads those that are contiguous: save the model after .contiguous()", shape, strides)
+			panic(fmt.Errorf("a tensor of shape %v has strides %v; Krait reads those that are contiguous: save the model after .contiguous()", shape, strides))
 		}
 		if n *= max(shape[i], 1); n > s.elems {
 			break
@@ -433,14 +383,14 @@ func tensorOf(args tuple) (any, error) {
 		}
 	}
 	if begin > s.elems || n > s.elems-begin {
-		return nil, fmt.Errorf("a tensor of shape %v from element %d on is in a storage of %d elements", shape, begin, s.elems)
+		panic(fmt.Errorf("a tensor of shape %v from element %d on is in a storage of %d elements", shape, begin, s.elems))
 	}
 	size := int64(1)
 	if s.elems > 0 {
 		size = int64(len(s.data)) / s.elems
 	}
 	t.Data = s.data[begin*size : (begin+n)*size : (begin+n)*size]
-	return t, nil
+	return t
 }
 
 func numbers(v any) ([]int64, bool) {

@@ -46,13 +46,8 @@ func Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	var f *File
-	err = files.Guard(func() error {
-		f, err = Parse(path, m.Data)
-		return err
-	})
+	f, err := files.ParseMap(m, path, Parse)
 	if err != nil {
-		m.Close()
 		return nil, err
 	}
 	f.mapping = m
@@ -93,21 +88,14 @@ func (f *File) Names() []string { return slices.Clone(f.names) }
 
 // Intact is an error when a file from Open is not what it was then, as far as its size
 // and the time of its last write tell. It is cheap.
-func (f *File) Intact() error {
-	if f.mapping == nil {
-		return nil
-	}
-	return f.mapping.Intact()
-}
+func (f *File) Intact() error { return f.mapping.Intact() }
 
 // Close releases the memory of a file from Open. Data of its tensors must not be touched
 // afterwards.
 func (f *File) Close() error {
 	f.tensors, f.names = nil, nil
 	m := f.mapping
-	if f.mapping = nil; m == nil {
-		return nil
-	}
+	f.mapping = nil
 	return m.Close()
 }
 

@@ -59,7 +59,7 @@ const (
 const (
 	hintMemory  = "Use a smaller batch, fewer state slots or more ranks, or end what else uses the device (nvidia-smi lists it)."
 	hintDriver  = "Install NVIDIA's driver for Linux, version 525 or newer; nvidia-smi shows whether it runs. The CUDA toolkit is not needed."
-	hintFault   = "A kernel did what it must not. Everything on this device must be closed and opened again. NVIDIA's compute-sanitizer finds the place; please report it."
+	hintFault   = "A kernel did what it must not. Restart the process: CUDA gives it no GPU any more. NVIDIA's compute-sanitizer finds the place; please report it."
 	hintLost    = "The device does not answer. nvidia-smi and the kernel's log (dmesg, lines with Xid) say more; it may need a reset or a reboot."
 	hintBind    = "Lock the thread (runtime.LockOSThread) and call Bind on it first."
 	hintCapture = "While a stream is captured, its thread may not allocate, free or wait, and must copy with pinned memory only."

@@ -14,7 +14,7 @@ var (
 	ErrNoDriver = errors.New("no usable CUDA driver")
 	// ErrMissingLibrary: cuBLAS or NCCL is not installed, or too old.
 	ErrMissingLibrary = errors.New("a library is missing")
-	// ErrKernelFault: a kernel did what it must not; the context is lost.
+	// ErrKernelFault: a kernel did what it must not; the process can use no GPU any more.
 	ErrKernelFault = errors.New("a kernel failed; the context is lost")
 	// ErrDeviceLost: the device does not answer any more.
 	ErrDeviceLost = errors.New("the device is lost")

@@ -36,8 +36,12 @@ func (d *cuda) openBLAS() (lib library, version string, err error) {
 	if d.version >= 13000 {
 		names = []string{"libcublas.so.13", "libcublas.so.12"}
 	}
-	hint := fmt.Sprintf("Install cuBLAS %d: with the CUDA toolkit, as a package (libcublas-%d-0), or by pip install nvidia-cublas-cu%[1]d; "+
-		"set KRAIT_CUDA_PATH to its folder if it is not found.", d.version/1000, d.version/1000)
+	wheel := "nvidia-cublas" // of CUDA 13 and later
+	if d.version < 13000 {
+		wheel += "-cu12"
+	}
+	hint := fmt.Sprintf("Install cuBLAS %d: with the CUDA toolkit, as a package (libcublas-%[1]d-0), or by pip install %s; "+
+		"set KRAIT_CUDA_PATH to its folder if it is not found.", d.version/1000, wheel)
 	handle, err := d.search.open(names...)
 	if err != nil {
 		return lib, "", missing("cuBLAS", hint, "%v", err)

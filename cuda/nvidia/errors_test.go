@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -187,7 +188,7 @@ func TestSearch(t *testing.T) {
 	t.Setenv("KRAIT_CUDA_PATH", root+"/b"+string(filepath.ListSeparator)+root+"/a::"+root+"/site-packages/nvidia")
 	t.Setenv("VIRTUAL_ENV", "")
 	t.Setenv("CONDA_PREFIX", "")
-	for _, env := range []string{"LD_LIBRARY_PATH", "PYTHONPATH", "HOME"} {
+	for _, env := range []string{"LD_LIBRARY_PATH", "PYTHONPATH", "PATH", "HOME"} {
 		t.Setenv(env, "")
 	}
 	want := root + "/b/libx.so.2 " + root + "/b/libx.so.1 " + root + "/a/lib64/libx.so.2 " + root + "/site-packages/nvidia/x/lib/libx.so.1 libx.so.2 libx.so.1"
@@ -211,7 +212,7 @@ func TestSearchPython(t *testing.T) {
 			path := filepath.Join(root, file)
 			must(0, os.MkdirAll(filepath.Dir(path), 0o777))
 			must(0, os.WriteFile(path, nil, 0o666))
-			for _, other := range []string{"KRAIT_CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"} {
+			for _, other := range []string{"KRAIT_CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PATH", "HOME"} {
 				t.Setenv(other, "")
 			}
 			t.Setenv(env, root)
@@ -225,9 +226,33 @@ func TestSearchPython(t *testing.T) {
 		})
 	}
 	all := strings.Join(usual().then, " ")
-	for _, want := range []string{"/usr/local/lib/python3*/dist-packages/nvidia/*/lib", "/usr/lib/python3*/dist-packages/nvidia/*/lib", "/opt/conda/lib/python3*/site-packages/nvidia/*/lib"} {
+	for _, want := range []string{"/usr/local/lib/python3*/dist-packages/nvidia/*/lib", "/usr/lib/python3*/dist-packages/nvidia/*/lib", "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%s is not looked in", want)
 		}
+	}
+}
+
+// TestSearchInterpreter: libraries are found beside the interpreters on PATH, also where PATH has
+// only a link to the interpreter of an environment, which is a link, too.
+func TestSearchInterpreter(t *testing.T) {
+	root := t.TempDir()
+	var want []string
+	for _, prefix := range []string{"tools", "env", "system"} {
+		for _, dir := range []string{"bin", "lib/python3.12/site-packages/nvidia/cu13/lib"} {
+			must(0, os.MkdirAll(filepath.Join(root, prefix, dir), 0o777))
+		}
+		want = append(want, filepath.Join(root, prefix, "lib/python3.12/site-packages/nvidia/cu13/lib/libx.so.1"))
+		must(0, os.WriteFile(want[len(want)-1], nil, 0o666))
+	}
+	must(0, os.WriteFile(root+"/system/bin/python3.12", nil, 0o777))
+	must(0, os.Symlink("../../system/bin/python3.12", root+"/env/bin/python3"))
+	must(0, os.Symlink(root+"/env/bin/python3", root+"/tools/bin/python3"))
+	for _, other := range []string{"KRAIT_CUDA_PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX", "HOME"} {
+		t.Setenv(other, "")
+	}
+	t.Setenv("PATH", root+"/none:"+root+"/tools/bin")
+	if got := usual().places([]string{"libx.so.1"}); !slices.Equal(got[1:], want) {
+		t.Errorf("places %q\nwant the loader, and %q", got, want)
 	}
 }

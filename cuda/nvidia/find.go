@@ -46,8 +46,8 @@ func folders(env string) (list []string) {
 	return list
 }
 
-// pythons are the folders in which pip and conda put NVIDIA's libraries: of the
-// environments that are active, of the user, of the system.
+// pythons are the folders in which pip and conda put NVIDIA's libraries: of the environments that
+// are active, of the interpreters on PATH, of the user, of the system.
 func pythons() (list []string) {
 	const wheels = "/nvidia/*/lib"
 	for _, dir := range folders("PYTHONPATH") {
@@ -57,16 +57,42 @@ func pythons() (list []string) {
 	for _, env := range folders("CONDA_PREFIX") {
 		list, prefixes = append(list, env+"/lib"), append(prefixes, env)
 	}
+	prefixes = append(prefixes, interpreters()...)
 	for _, home := range folders("HOME") {
-		prefixes = append(prefixes, home+"/.local", home+"/miniconda3", home+"/miniforge3", home+"/anaconda3")
+		prefixes = append(prefixes, home+"/.local", home+"/.venv", home+"/miniconda3", home+"/miniforge3", home+"/anaconda3", home+"/.pyenv/versions/*")
 	}
-	prefixes = append(prefixes, "/usr/local", "/usr", "/opt/conda", "/opt/venv", "/opt/python")
+	prefixes = append(prefixes, "/usr/local", "/usr", "/opt/*", "/opt/*/.venv", "/opt/*/venv")
 	for _, prefix := range prefixes {
 		for _, lib := range []string{"/lib", "/lib64"} {
 			list = append(list, prefix+lib+"/python3*/site-packages"+wheels, prefix+lib+"/python3*/dist-packages"+wheels)
 		}
 	}
 	return list
+}
+
+// interpreters are the prefixes of the Python interpreters on PATH. Links are followed one by one,
+// since the interpreter of an environment is itself a link to the system's.
+func interpreters() (prefixes []string) {
+	for _, dir := range folders("PATH") {
+		for _, name := range []string{"python3", "python"} {
+			file := filepath.Join(dir, name)
+			for range 8 { // links at most
+				if _, err := os.Lstat(file); err != nil {
+					break
+				}
+				prefixes = append(prefixes, filepath.Dir(filepath.Dir(file)))
+				to, err := os.Readlink(file)
+				if err != nil {
+					break
+				}
+				if !filepath.IsAbs(to) {
+					to = filepath.Join(filepath.Dir(file), to)
+				}
+				file = to
+			}
+		}
+	}
+	return prefixes
 }
 
 // open opens the first of the names that is found; in each place the first name

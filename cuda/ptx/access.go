@@ -1,7 +1,6 @@
 package ptx
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math/bits"
@@ -14,7 +13,6 @@ type memOp struct {
 	size    uint64 // of an element
 	total   uint64 // of all elements of a vector
 	signed  bool   // loads extend the sign
-	word    bool   // loads of four bytes into one register, and no sign
 	regBits []int  // widths of the registers
 	narrow  bool   // the address is 32 bits wide
 	fixed   bool   // loads of data that the launch does not write: .nc, ldu
@@ -36,18 +34,6 @@ func (op *memOp) addr(base, offset uint64) uint64 {
 
 // thread is a lane's number in the block.
 func (w *warp) thread(l int) int { return w.index*32 + l }
-
-// find is locate for where the instruction was last time.
-func (w *warp) find(op *memOp, addr, n uint64) (*region, uint64) {
-	r := w.x.recent[op.number]
-	if r == nil {
-		return nil, 0
-	}
-	if off := addr - r.base; off < r.size && n <= r.size-off && off&(n-1) == 0 {
-		return r, off
-	}
-	return nil, 0
-}
 
 // locate finds the bytes of an access and checks its bounds and alignment. It
 // returns nil after a fault.
@@ -141,162 +127,12 @@ func (w *warp) writable(in *instr, l int, r *region, off, n uint64) bool {
 
 // mark marks n aligned bytes written.
 func (r *region) mark(off, n uint64) {
-	if r.written == nil || r.written.has(off, n) {
+	if r.written == nil {
 		return
 	}
-	r.markRange(off, n)
-}
-
-// raceOn reports a race of a lane's access with another.
-func (w *warp) raceOn(in *instr, l int, r *region, off, n uint64, verb string, other stamp, how touch) bool {
-	x := w.x
-	kind, place := GlobalRace, fmt.Sprintf("%#x", r.base+off)
-	if r == x.shared {
-		kind, place = SharedRace, placeName(spaceShared, off)
+	if r.missing -= r.written.set(off, n); r.missing == 0 {
+		r.written = nil
 	}
-	done := [...]string{touchRead: "read", touchWrite: "written", touchSync: "updated atomically", touchFixed: "read by ld.nc"}[how]
-	who := "another block has " + done + " in this launch"
-	switch {
-	case other >= x.block:
-		who = fmt.Sprintf("thread %s has %s with no barrier since", triple(x.threadID(threadOf(other))), done)
-	case other >= x.launch:
-		b := x.blocks[x.blockOf(other)]
-		who = fmt.Sprintf("thread %s of block %s has %s in this launch", triple(x.threadID(threadOf(other))), triple(b.id), done)
-	}
-	w.fail(in, l, kind, "%s %d bytes at %s, which %s", verb, n, place, who)
-	return false
-}
-
-func triple(v [3]int) string { return fmt.Sprintf("(%d,%d,%d)", v[0], v[1], v[2]) }
-
-// since is when what the race detector has on a region begins to count.
-func (x *execution) since(r *region) stamp {
-	if r == x.shared {
-		return x.block
-	}
-	return x.launch
-}
-
-// noteRead enters a read in the race detector.
-func (w *warp) noteRead(in *instr, l int, r *region, off, n uint64, strong bool) bool {
-	if r.chunks == nil {
-		return true
-	}
-	thread := w.thread(l)
-	since := w.x.since(r)
-	if c := r.chunks[off/chunkBytes]; !strong && c != nil && c.since == since && n == 1<<c.shift { // as most often
-		other, how := w.x.order.read(&c.cells[off%chunkBytes>>c.shift], thread, since)
-		return how == noTouch || w.raceOn(in, l, r, off, n, "reads", other, how)
-	}
-	cells := r.cells(off, n, since)
-	for i := range cells {
-		var other stamp
-		var how touch
-		if strong {
-			other, how = w.x.order.syncRead(&cells[i], thread, since)
-		} else {
-			other, how = w.x.order.read(&cells[i], thread, since)
-		}
-		if how != noTouch {
-			return w.raceOn(in, l, r, off, n, "reads", other, how)
-		}
-	}
-	if strong && r != w.x.shared {
-		w.x.acquire(r.base+off, thread)
-	}
-	return true
-}
-
-// noteFixed enters a read of bytes that are said to stay the same, which no thread may
-// write in the launch, before or after.
-func (w *warp) noteFixed(in *instr, l int, r *region, off, n uint64) bool {
-	if r.chunks == nil {
-		return true
-	}
-	since := w.x.since(r)
-	if c := r.chunks[off/chunkBytes]; c != nil && c.since == since && n == 1<<c.shift { // as most often
-		if at := &c.cells[off%chunkBytes>>c.shift]; at.write < since && at.sync < since {
-			at.fixed = w.x.now | stamp(w.thread(l))<<1
-			return true
-		}
-	}
-	cells := r.cells(off, n, since)
-	for i := range cells {
-		c := &cells[i]
-		if c.write < since && c.sync < since {
-			c.fixed = w.x.now | stamp(w.thread(l))<<1
-			continue
-		}
-		if other, how := w.x.order.read(c, w.thread(l), since); how != noTouch {
-			return w.raceOn(in, l, r, off, n, "reads", other, how)
-		}
-		w.fail(in, l, ReadOnly, "reads %d bytes at %#x as data that stays the same (.nc), of which this launch has written some", n, r.base+off)
-		return false
-	}
-	return true
-}
-
-// noteWrite enters a plain write of data in the race detector. m has the lanes
-// of the instruction.
-func (w *warp) noteWrite(in *instr, m uint32, l int, r *region, off uint64, data []byte) bool {
-	if r.chunks == nil {
-		return true
-	}
-	n := uint64(len(data))
-	thread := w.thread(l)
-	since := w.x.since(r)
-	cells := r.cells(off, n, since)
-	for i := range cells {
-		other, how := w.x.order.write(&cells[i], thread, since)
-		if how == touchWrite && w.sameValue(in, m, l, r, off, data, other) {
-			other, how = w.x.order.overwrite(&cells[i], thread, since)
-		}
-		if how != noTouch {
-			return w.raceOn(in, l, r, off, n, "writes", other, how)
-		}
-	}
-	return true
-}
-
-// sameValue reports whether the write other was made by another lane in this
-// very instruction, and with the same value.
-func (w *warp) sameValue(in *instr, m uint32, l int, r *region, off uint64, data []byte, other stamp) bool {
-	lane := threadOf(other) - w.index*32
-	if other>>stampShift != w.x.now>>stampShift || lane < 0 || lane >= l || m>>lane&1 == 0 {
-		return false
-	}
-	base := &w.regs[in.a]
-	mine, its := in.mem.addr(base[l], in.offset), in.mem.addr(base[lane], in.offset)
-	return mine == its && bytes.Equal(r.data[off:off+uint64(len(data))], data)
-}
-
-// noteSync enters an atomic or a strong write in the race detector.
-func (w *warp) noteSync(in *instr, l int, r *region, off, n uint64, reads, writes bool) bool {
-	if r.chunks == nil {
-		return true
-	}
-	thread := w.thread(l)
-	since := w.x.since(r)
-	cells := r.cells(off, n, since)
-	for i := range cells {
-		if other, how := w.x.syncWrite(&cells[i], thread, since); how != noTouch {
-			return w.raceOn(in, l, r, off, n, "updates", other, how)
-		}
-	}
-	if r == w.x.shared {
-		return true
-	}
-	if in.mem.release {
-		w.x.advance()
-		w.x.fence(thread)
-	}
-	if reads {
-		w.x.acquire(r.base+off, thread)
-	}
-	if writes {
-		w.x.release(r.base+off, thread)
-	}
-	return true
 }
 
 // get reads an element.
@@ -332,40 +168,89 @@ func load(w *warp, in *instr, m uint32) {
 	if w.x.l.Dependent && !w.awaited(in, m, op) {
 		return
 	}
-	base, to := &w.regs[in.a], &w.regs[in.rows[0]]
 	if op.system && !w.polls(in, m, op) {
 		return
 	}
 	if w.x.tally != nil && !op.system {
-		w.x.tally.access(w, op, base, in.offset, m, op.total, false)
+		w.x.tally.access(w, op, &w.regs[in.a], in.offset, m, op.total, false)
 	}
-	for ; m != 0; m &= m - 1 {
-		l := bits.TrailingZeros32(m) & 31
-		addr := op.addr(base[l], in.offset)
-		r, off := w.find(op, addr, op.total)
-		if r == nil {
-			if r, off = w.locate(in, l, op, op.space, addr, op.total, "reads"); r == nil {
-				return
-			}
-		}
-		if r.written != nil && !w.readable(in, l, r, off, op.total, op.space, addr) {
+	for m != 0 {
+		r, lanes := w.reach(in, m, op.strong, "reads")
+		if r == nil || !w.allReadable(in, r, lanes) || !w.noteLoad(in, r, lanes) {
 			return
 		}
-		if op.fixed && !w.noteFixed(in, l, r, off, op.total) || !op.fixed && !w.noteRead(in, l, r, off, op.total, op.strong) {
-			return
+		w.fetch(in, r, lanes)
+		m &^= lanes
+	}
+}
+
+// reach locates the accesses of the lanes in m, all if they lie in one region, or of the first
+// alone. It sets w.at to the offsets in the region that it returns, nil after a fault.
+func (w *warp) reach(in *instr, m uint32, alone bool, verb string) (r *region, lanes uint32) {
+	op, base := in.mem, &w.regs[in.a]
+	if !alone {
+		if r = w.together(op, base, in.offset, m); r != nil {
+			return r, m
 		}
-		p := r.data[off : off+op.total]
-		if op.word { // as most often
-			to[l] = uint64(binary.LittleEndian.Uint32(p))
+	}
+	l := lowest(m)
+	r, w.at[l] = w.locate(in, l, op, op.space, op.addr(base[l], in.offset), op.total, verb)
+	return r, 1 << l
+}
+
+// together finds the region that the instruction accessed last, if all lanes in m now access it,
+// aligned.
+func (w *warp) together(op *memOp, base *row, offset uint64, m uint32) *region {
+	r := w.x.recent[op.number]
+	if r == nil || r.size < op.total {
+		return nil
+	}
+	last, all := r.size-op.total, uint64(0)
+	for l := lowest(m); l < bits.Len32(m); l++ {
+		if m>>l&1 == 0 {
 			continue
 		}
-		for i, d := range in.rows {
-			v := get(p, op.size)
-			if op.signed {
-				v = signExtend(v, int(op.size)*8, op.regBits[i])
+		off := op.addr(base[l], offset) - r.base
+		if off > last {
+			return nil
+		}
+		w.at[l] = off
+		all |= off
+	}
+	if all&(op.total-1) != 0 {
+		return nil
+	}
+	return r
+}
+
+// allReadable checks that the bytes at w.at are written.
+func (w *warp) allReadable(in *instr, r *region, m uint32) bool {
+	op := in.mem
+	for l := lowest(m); l < bits.Len32(m) && r.written != nil; l++ {
+		if m>>l&1 != 0 && !w.readable(in, l, r, w.at[l], op.total, op.space, op.addr(w.regs[in.a][l], in.offset)) {
+			return false
+		}
+	}
+	return true
+}
+
+// fetch reads the registers of a load from w.at.
+func (w *warp) fetch(in *instr, r *region, m uint32) {
+	op := in.mem
+	for i, d := range in.rows {
+		to, data := &w.regs[d], r.data[uint64(i)*op.size:]
+		for l := lowest(m); l < bits.Len32(m); l++ {
+			if m>>l&1 == 0 {
+				continue
 			}
-			w.regs[d][l] = v
-			p = p[op.size:]
+			switch p := data[w.at[l]:]; {
+			case op.size == 4 && !op.signed: // as most often
+				to[l] = uint64(binary.LittleEndian.Uint32(p))
+			case op.signed:
+				to[l] = signExtend(get(p, op.size), int(op.size)*8, op.regBits[i])
+			default:
+				to[l] = get(p, op.size)
+			}
 		}
 	}
 }
@@ -399,39 +284,41 @@ func store(w *warp, in *instr, m uint32) {
 	if w.x.l.Dependent && !w.awaited(in, m, op) {
 		return
 	}
-	base := &w.regs[in.a]
-	buf := w.buf[:op.total]
 	if op.system {
 		w.signals(in, m, op)
 	}
 	if w.x.tally != nil && !op.system {
-		w.x.tally.access(w, op, base, in.offset, m, op.total, true)
+		w.x.tally.access(w, op, &w.regs[in.a], in.offset, m, op.total, true)
 	}
-	for n := m; n != 0; n &= n - 1 {
-		l := bits.TrailingZeros32(n) & 31
-		addr := op.addr(base[l], in.offset)
-		r, off := w.find(op, addr, op.total)
-		if r == nil {
-			if r, off = w.locate(in, l, op, op.space, addr, op.total, "writes"); r == nil || !w.writable(in, l, r, off, op.total) {
-				return
-			}
-		}
-		for i, s := range in.rows {
-			put(buf[uint64(i)*op.size:], op.size, w.regs[s][l])
-		}
-		switch {
-		case op.strong:
-			if !w.noteSync(in, l, r, off, op.total, false, true) {
-				return
-			}
-		case !w.noteWrite(in, m, l, r, off, buf):
+	for rest := m; rest != 0; {
+		r, lanes := w.reach(in, rest, op.strong || w.x.entry.polls, "writes")
+		l := lowest(lanes)
+		if r == nil || !w.writable(in, l, r, w.at[l], op.total) || !w.noteStore(in, r, lanes, m) {
 			return
 		}
-		w.x.remember(r, off, op.total)
-		r.mark(off, op.total)
+		w.x.remember(r, w.at[l], op.total)
 		if w.x.tally != nil && op.system && op.release { // another launch may wait for it: no block is left out
-			w.x.tally.keep(r, off, get(r.data[off:], op.size), op.size)
+			w.x.tally.keep(r, w.at[l], get(r.data[w.at[l]:], op.size), op.size)
 		}
-		copy(r.data[off:off+op.total], buf)
+		w.put(in, r, lanes)
+		rest &^= lanes
+	}
+}
+
+// put writes the registers of a store to w.at.
+func (w *warp) put(in *instr, r *region, m uint32) {
+	op := in.mem
+	for i, s := range in.rows {
+		from, data := &w.regs[s], r.data[uint64(i)*op.size:]
+		for l := lowest(m); l < bits.Len32(m); l++ {
+			if m>>l&1 != 0 {
+				put(data[w.at[l]:], op.size, from[l])
+			}
+		}
+	}
+	for l := lowest(m); l < bits.Len32(m) && r.written != nil; l++ {
+		if m>>l&1 != 0 {
+			r.mark(w.at[l], op.total)
+		}
 	}
 }

@@ -103,7 +103,10 @@ func startCopies(w *warp, in *instr, m uint32) {
 			return
 		}
 		r, off := w.locate(in, l, in.mem, spaceShared, in.mem.addr(to[l], in.offset), n, "writes")
-		if r == nil || !w.noteWrite(in, 0, l, r, off, c.data[:n]) {
+		if r == nil {
+			return
+		}
+		if w.at[l] = off; !w.noteWrites(in, r, 1<<l, 0, n) {
 			return
 		}
 		r.written.clear(off, n)
@@ -124,7 +127,10 @@ func (w *warp) readSource(in *instr, l int, addr, n uint64, data []byte) bool {
 	for n > 0 {
 		part := uint64(1) << (bits.Len64(n) - 1)
 		r, off := w.locate(in, l, in.mem.from, spaceGlobal, addr, part, "reads")
-		if r == nil || !w.readable(in, l, r, off, part, spaceGlobal, addr) || !w.noteRead(in, l, r, off, part, false) {
+		if r == nil || !w.readable(in, l, r, off, part, spaceGlobal, addr) {
+			return false
+		}
+		if w.at[l] = off; !w.noteReads(in, r, 1<<l, part) {
 			return false
 		}
 		copy(data, r.data[off:off+part])
@@ -149,7 +155,7 @@ func waitCopies(w *warp, in *instr, m uint32) {
 		for done < len(s.copies) && s.copies[done].group+int(in.imm) < s.groups {
 			c := &s.copies[done]
 			data := c.data[:c.size]
-			if !w.noteWrite(in, 0, l, r, c.to, data) {
+			if w.at[l] = c.to; !w.noteWrites(in, r, 1<<l, 0, uint64(c.size)) {
 				return
 			}
 			copy(r.data[c.to:], data)

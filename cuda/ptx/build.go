@@ -93,10 +93,6 @@ func build(m *Module, f *function) *Entry {
 	}
 	e := b.entry
 	e.code, e.preds, e.rows, e.memOps, e.polls = b.code, int(b.preds), int(b.rows), int(b.memOps), b.polls
-	e.fixedRow = make([]bool, e.rows)
-	for _, f := range e.fixed {
-		e.fixedRow[f.row] = true
-	}
 	return e
 }
 

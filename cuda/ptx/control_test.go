@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 )
@@ -190,6 +191,31 @@ ld.shared.v4.u32 {%r2, %r3, %r4, %r5}, [s+32]; st.global.v4.u32 [%d2+32], {%r2, 
 		}
 		if v != want {
 			t.Errorf("byte %d is %d, want %d", i, v, want)
+		}
+	}
+}
+
+// TestUnwrittenRegisters: a register that is not written holds all ones in every block, and a
+// predicate is false, whatever the block before left in it.
+func TestUnwrittenRegisters(t *testing.T) {
+	r, e := newRig(t), entry(t, parse(t, kernel(".param .u64 y", `mov.u32 %r0, %ctaid.x;
+ld.param.u64 %d0, [y];
+mad.wide.u32 %d0, %r0, 16, %d0;
+st.global.u32 [%d0], %r1;
+mov.u32 %r1, 77;
+selp.b32 %r2, 78, 79, %p1;
+st.global.u32 [%d0+4], %r2;
+setp.eq.u32 %p1, %r1, 77;
+st.global.u64 [%d0+8], %d1;
+mov.u64 %d1, %d0;`)), "k")
+	const blocks = 3
+	y := r.alloc(16 * blocks)
+	r.mustRun(e, blocks, 1, y)
+	got := make([]uint32, 4*blocks)
+	r.get(y, got)
+	for i, g := range got {
+		if want := [...]uint32{math.MaxUint32, 79, math.MaxUint32, math.MaxUint32}[i%4]; g != want {
+			t.Errorf("block %d: word %d is %#x, want %#x", i/4, i%4, g, want)
 		}
 	}
 }

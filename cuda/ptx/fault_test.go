@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"strings"
 	"testing"
@@ -364,5 +365,37 @@ func TestThreadIDs(t *testing.T) {
 	var f *Fault
 	if !errors.As(err, &f) || f.Thread != [3]int{0, 1, 3} || f.Block != [3]int{0, 0, 0} {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestCoResidency: no block may wait for another one of its launch, since a device need not run
+// them at once: one that begins first waits in vain.
+func TestCoResidency(t *testing.T) {
+	e := entry(t, parse(t, kernel(".param .u64 at", `ld.param.u64 %d1, [at]; mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0;
+@%p1 bra WAIT;
+st.release.gpu.global.u32 [%d1], 1;
+ret;
+WAIT: ld.acquire.gpu.global.u32 %r2, [%d1]; setp.eq.u32 %p2, %r2, 0;
+@%p2 bra WAIT;`)), "k")
+	found := 0
+	for seed := range uint64(16) {
+		m := NewMemory(1 << 10)
+		at, err := m.Alloc(4)
+		if err == nil {
+			err = m.Fill(at, 0, 4)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := Launch{Grid: [3]int{2, 1, 1}, Block: [3]int{1, 1, 1}, Params: binary.LittleEndian.AppendUint64(nil, at), Steps: 1000, Seed: seed + 1}
+		var f *Fault
+		if err := e.Run(context.Background(), m, l); errors.As(err, &f) && f.Kind == TooLong {
+			found++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if found == 0 {
+		t.Error("16 orders did not show that a block waits for another")
 	}
 }

@@ -48,7 +48,6 @@ func (b *builder) decodeAccess(o *opcode) (t typ, op *memOp, vector int, policy 
 	op.size = uint64(t.bytes())
 	op.total = op.size * uint64(vector)
 	op.signed = t.signed()
-	op.word = op.size == 4 && vector == 1 && !op.signed
 	return t, op, vector, policy
 }
 

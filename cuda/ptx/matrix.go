@@ -66,35 +66,45 @@ func loadMatrix(w *warp, in *instr, m uint32) {
 		from[l] = off
 	}
 	for i, d := range in.rows {
-		for l := range 32 {
-			v, ok := w.matrixPair(in, l, from[8*i:8*i+8], in.imm != 0)
-			if !ok {
-				return
-			}
-			w.regs[d][l] = v
+		if rows := from[8*i:]; in.imm != 0 {
+			w.loadColumns(in, rows, d)
+		} else {
+			w.loadRows(in, rows, d)
+		}
+		if w.x.fault != nil {
+			return
 		}
 	}
 }
 
-// matrixPair reads what lane l receives of the matrix with these rows.
-func (w *warp) matrixPair(in *instr, l int, rows []uint64, transposed bool) (uint64, bool) {
+// loadRows gives each lane two neighbours of row l/4 of the matrix with these rows.
+func (w *warp) loadRows(in *instr, rows []uint64, d int32) {
 	r := w.x.shared
-	if !transposed {
-		off := rows[l/4] + uint64(l%4)*4
-		if !w.noteRead(in, l, r, off, 4, false) {
-			return 0, false
-		}
-		return get(r.data[off:], 4), true
+	for l := range w.at {
+		w.at[l] = rows[l/4] + uint64(l%4)*4
 	}
-	var v uint64
+	if w.noteReads(in, r, fullMask, 4) {
+		for l, off := range w.at {
+			w.regs[d][l] = get(r.data[off:], 4)
+		}
+	}
+}
+
+// loadColumns gives each lane two neighbours of column l/4 of the matrix with these rows.
+func (w *warp) loadColumns(in *instr, rows []uint64, d int32) {
+	r := w.x.shared
+	w.regs[d] = row{}
 	for j := range 2 {
-		off := rows[l%4*2+j] + uint64(l/4)*2
-		if !w.noteRead(in, l, r, off, 2, false) {
-			return 0, false
+		for l := range w.at {
+			w.at[l] = rows[l%4*2+j] + uint64(l/4)*2
 		}
-		v |= get(r.data[off:], 2) << (16 * j)
+		if !w.noteReads(in, r, fullMask, 2) {
+			return
+		}
+		for l, off := range w.at {
+			w.regs[d][l] |= get(r.data[off:], 2) << (16 * j)
+		}
 	}
-	return v, true
 }
 
 // decodeMoveMatrix decodes movmatrix.sync.aligned.m8n8.trans.b16 d, a.

@@ -41,7 +41,7 @@ type region struct {
 	data    []byte
 	written written // nil when every byte has been
 	missing int64   // bytes that are not written; kept where written may become nil
-	chunks  []*chunk
+	chunks  []chunk
 	name    string // of a variable
 	freed   bool
 }
@@ -84,7 +84,7 @@ func (m *Memory) put(bytes int64, name string) *region {
 		data: make([]byte, bytes),
 	}
 	if !m.Unchecked {
-		r.chunks = make([]*chunk, (bytes+chunkBytes-1)/chunkBytes)
+		r.chunks = make([]chunk, (bytes+chunkBytes-1)/chunkBytes)
 	}
 	for range max(1, (bytes+pageBytes-1)/pageBytes) {
 		m.pages = append(m.pages, r)

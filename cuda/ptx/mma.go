@@ -80,41 +80,47 @@ func tensorCoreOf(capability [2]int) tensorCore {
 	return tensorCore{terms: 8, extra: 1}
 }
 
-// factor is an operand of a product, with its binary exponent.
+// factor is an operand of a product. Its binary exponent counts from -bias, so that 0, which has
+// none, is the zero factor, and every product with it is below all others.
 type factor struct {
 	v   float64
 	exp int
 }
 
-// noExponent is the exponent of 0, below that of every product.
-const noExponent = -1 << 12
+const bias = 1 << 12
+
+// quad is four factors that lie side by side along k.
+type quad [4]factor
 
 func factorOf(v float64) factor {
 	if v == 0 {
-		return factor{v, noExponent}
+		return factor{}
 	}
-	return factor{v, int(math.Float64bits(v)>>52&0x7ff) - 1023}
+	return factor{v, int(math.Float64bits(v)>>52&0x7ff) - 1023 + bias}
 }
 
 // sum returns c plus the products of a and b, as one step of the tensor core gives it. All factors
 // are finite.
-func (t tensorCore) sum(c float64, a, b []factor) float64 {
+func (t tensorCore) sum(c float64, a, b []quad) float64 {
 	if c-c != 0 { // the products before have overflowed
 		return c
 	}
-	top := factorOf(c).exp
+	top := factorOf(c).exp + bias
 	b = b[:len(a)]
 	for i := range a {
-		top = max(top, a[i].exp+b[i].exp)
+		x, y := &a[i], &b[i]
+		top = max(top, max(x[0].exp+y[0].exp, x[1].exp+y[1].exp), max(x[2].exp+y[2].exp, x[3].exp+y[3].exp))
 	}
-	if top <= noExponent/2 {
+	if top -= 2 * bias; top < -bias/2 { // of zeros alone
 		return c
 	}
 	last := top - 23 - t.extra // the exponent of the last bit that is kept
 	scale := math.Float64frombits(uint64(1023-last) << 52)
 	sum := int64(c * scale)
 	for i := range a {
-		sum += int64(a[i].v * b[i].v * scale)
+		x, y := &a[i], &b[i]
+		sum += int64(x[0].v*y[0].v*scale) + int64(x[1].v*y[1].v*scale)
+		sum += int64(x[2].v*y[2].v*scale) + int64(x[3].v*y[3].v*scale)
 	}
 	return truncated32(float64(sum) * math.Float64frombits(uint64(1023+last)<<52))
 }
@@ -125,43 +131,71 @@ func truncated32(v float64) float64 {
 	if exp := b >> 52 & 0x7ff; exp-(1023-126) < 254 { // of a normal f32
 		return math.Float64frombits(b &^ (1<<29 - 1))
 	}
+	return truncatedOutside(v)
+}
+
+// truncatedOutside is truncated32 for what is not a normal f32.
+func truncatedOutside(v float64) float64 {
 	if math.Abs(v) > math.MaxFloat32 {
-		return math.Inf(int(b>>63)*-2 + 1)
+		return math.Copysign(math.Inf(1), v)
 	}
 	return float64(math.Float32frombits(uint32(formats[tF32].round(v, roundZero))))
 }
 
 // matrices are mma's operands; b's columns lie together.
 type matrices struct {
-	a       [16][16]factor
-	b       [8][16]factor
-	c       [16][8]float64
-	special bool // an element of a or b is infinite or NaN
+	a        [16][4]quad
+	b        [8][4]quad
+	c        [16][8]float64
+	aUse     uint32 // rows of a with an element that is not 0
+	bUse     uint32 // and columns of b
+	infinite bool   // an element of a or b is infinite or NaN
 }
 
 // run multiplies as the tensor cores of the launch's GPU do.
 func (op *mmaOp) run(w *warp) {
 	var x matrices
 	op.gather(w, &x)
+	if x.infinite {
+		x.spread()
+	}
 	t := tensorCoreOf(w.x.l.Capability)
-	terms := min(op.depth, t.terms*op.packed/2)
+	depth := op.depth / 4
+	step := min(depth, t.terms*op.packed/8)
 	for i := range x.c {
-		for j, c := range x.c[i] {
-			if plain := c; x.special || c-c != 0 {
-				for k, f := range x.a[i][:op.depth] {
-					plain += f.v * x.b[j][k].v
-				}
-				if plain-plain != 0 {
-					x.c[i][j] = plain
-					continue
+		if x.aUse>>i&1 == 0 {
+			continue // only zeros are added
+		}
+		c := &x.c[i]
+		for k := 0; k < depth; k += step {
+			a := x.a[i][k : k+step]
+			for j := range c {
+				if x.bUse>>j&1 != 0 {
+					c[j] = t.sum(c[j], a, x.b[j][k:k+step])
 				}
 			}
-			for k := 0; k < op.depth; k += terms {
-				c = t.sum(c, x.a[i][k:k+terms], x.b[j][k:k+terms])
-			}
-			x.c[i][j] = c
 		}
 	}
+	op.scatter(w, &x)
+}
+
+// spread makes those elements of c infinite or NaN that become so.
+func (x *matrices) spread() {
+	for i := range x.c {
+		for j := range x.c[i] {
+			c := x.c[i][j]
+			for k := range 16 {
+				c += x.a[i][k/4][k%4].v * x.b[j][k/4][k%4].v
+			}
+			if c-c != 0 {
+				x.c[i][j] = c
+			}
+		}
+	}
+}
+
+// scatter writes the result's fragments.
+func (op *mmaOp) scatter(w *warp, x *matrices) {
 	for l := range 32 {
 		row, column := l/4, l%4*2
 		for half := range 2 {
@@ -181,17 +215,16 @@ func (op *mmaOp) run(w *warp) {
 // odd; each register holds op.packed neighbours of l%4, and every second
 // register of a, every one of b, the next four lanes' worth in depth.
 func (op *mmaOp) gather(w *warp, x *matrices) {
+	for i, r := range op.a {
+		half := i % 2 * 8
+		x.aUse |= op.unpack(x, &w.regs[r], x.a[half:], i/2*4*op.packed) << half
+	}
+	for i, r := range op.b {
+		x.bUse |= op.unpack(x, &w.regs[r], x.b[:], i*4*op.packed)
+	}
 	for l := range 32 {
-		group, column := l/4, l%4*op.packed
-		for i, r := range op.a {
-			at := column + i/2*4*op.packed
-			op.unpack(w.regs[r][l], x.a[group+i%2*8][at:], x)
-		}
-		for i, r := range op.b {
-			op.unpack(w.regs[r][l], x.b[group][column+i*4*op.packed:], x)
-		}
 		for half := range 2 {
-			to := x.c[group+8*half][l%4*2:]
+			to := x.c[l/4+8*half][l%4*2:]
 			if op.acc == tF16 {
 				v := w.regs[op.c[half]][l]
 				to[0], to[1] = float64(half16(v)), float64(half16(v>>16))
@@ -203,19 +236,35 @@ func (op *mmaOp) gather(w *warp, x *matrices) {
 	}
 }
 
-// unpack reads a register's elements into a row of x. A tf32's lower bits are ignored.
-func (op *mmaOp) unpack(v uint64, to []factor, x *matrices) {
-	elements := [2]float32{}
+// unpack reads the lanes' elements of a register into eight rows, from a column on, and returns a
+// bit for each row to which it gave one that is not 0.
+func (op *mmaOp) unpack(x *matrices, from *row, to [][4]quad, column int) (use uint32) {
+	for l, v := range from {
+		if v == 0 {
+			continue
+		}
+		low, high := op.elements(v)
+		k := column + l%4*op.packed
+		q := &to[l/4][k/4&3]
+		q[k&3] = factorOf(low)
+		if op.packed == 2 {
+			q[k&3|1] = factorOf(high)
+		}
+		if low != 0 || high != 0 {
+			use |= 1 << (l / 4)
+		}
+		x.infinite = x.infinite || low-low+(high-high) != 0
+	}
+	return use
+}
+
+// elements are those of a register. A tf32's lower bits are ignored.
+func (op *mmaOp) elements(v uint64) (low, high float64) {
 	switch op.in {
 	case tTF32:
-		elements[0] = math.Float32frombits(uint32(v) &^ 0x1fff)
+		return float64(math.Float32frombits(uint32(v) &^ 0x1fff)), 0
 	case tF16:
-		elements = [2]float32{half16(v), half16(v >> 16)}
-	default:
-		elements = [2]float32{bfloat(v & 0xffff), bfloat(v >> 16 & 0xffff)}
+		return float64(half16(v)), float64(half16(v >> 16))
 	}
-	for i, e := range elements[:op.packed] {
-		to[i] = factorOf(float64(e))
-		x.special = x.special || e-e != 0
-	}
+	return float64(bfloat(v & 0xffff)), float64(bfloat(v >> 16 & 0xffff))
 }

@@ -152,15 +152,14 @@ type Entry struct {
 	reqntid [3]int
 
 	paramBytes  int
-	shared      int    // static bytes
-	sharedAlign int    // of dynamic shared memory, which follows
-	local       int    // bytes for each thread
-	memOps      int    // instructions that access memory
-	polls       bool   // it has strong loads of scope .sys
-	preds       int    // predicate registers; 0 is always true
-	rows        int    // registers and constants; 0 swallows what is written to _
-	fixedRow    []bool // which rows the kernel never writes
-	fixed       []fixedRow
+	shared      int        // static bytes
+	sharedAlign int        // of dynamic shared memory, which follows
+	local       int        // bytes for each thread
+	memOps      int        // instructions that access memory
+	polls       bool       // it has strong loads of scope .sys
+	preds       int        // predicate registers; 0 is always true
+	rows        int        // registers and constants; 0 swallows what is written to _
+	fixed       []fixedRow // in the order of their rows
 }
 
 // Name returns the kernel's name.

@@ -42,37 +42,37 @@ const chunkBytes = 1024
 // cells returns the cells of n bytes at off, a multiple of n, which is a
 // power of two.
 func (r *region) cells(off, n uint64, since stamp) []cell {
-	c := r.chunks[off/chunkBytes]
-	if c == nil || c.since != since || n < 1<<c.shift {
-		c = r.prepare(off/chunkBytes, uint8(bits.TrailingZeros64(n)), since)
+	c := &r.chunks[off/chunkBytes]
+	if !c.fits(n, since) {
+		c.prepare(n, since)
 	}
+	return c.cellsOf(off, n)
+}
+
+// fits reports whether the chunk holds what happens since, in cells of at most n bytes.
+func (c *chunk) fits(n uint64, since stamp) bool { return c.since == since && n>>c.shift != 0 }
+
+func (c *chunk) cellsOf(off, n uint64) []cell {
 	first := off % chunkBytes >> c.shift
 	return c.cells[first : first+n>>c.shift]
 }
 
-func (r *region) prepare(i uint64, shift uint8, since stamp) *chunk {
-	old := r.chunks[i]
-	if old == nil {
-		old = &chunk{}
-		r.chunks[i] = old
-	}
+// prepare makes the chunk hold what happens since, in cells of n bytes.
+func (c *chunk) prepare(n uint64, since stamp) {
+	shift := uint8(bits.TrailingZeros64(n))
 	count := chunkBytes >> shift
-	if old.since != since { // what it holds is stale, in cells of any size
-		if cap(old.cells) < count {
-			old.cells = make([]cell, count)
-		}
-		old.cells, old.shift, old.since = old.cells[:count], shift, since
-		return old
+	coarse, finer := c.cells, c.shift-shift
+	if cap(c.cells) < count {
+		c.cells = make([]cell, count)
 	}
-	coarse, finer := old.cells, old.shift-shift
-	if cap(old.cells) < count {
-		old.cells = make([]cell, count)
+	c.cells, c.shift = c.cells[:count], shift
+	if c.since != since { // what it holds is stale, in cells of any size
+		c.since = since
+		return
 	}
-	old.cells, old.shift = old.cells[:count], shift
 	for i := count - 1; i >= 0; i-- { // from the end, as both may be one array
-		old.cells[i] = coarse[i>>finer]
+		c.cells[i] = coarse[i>>finer]
 	}
-	return old
 }
 
 // A touch is a way to touch memory, and what a race is with.
@@ -145,13 +145,15 @@ type acquisition struct {
 
 // ordered reports whether the access s is ordered before what thread does now.
 func (o *order) ordered(s stamp, thread int) bool {
+	return s >= o.block && s < o.barrier || o.orderedElse(s, thread) // most often by the barrier
+}
+
+func (o *order) orderedElse(s stamp, thread int) bool {
 	switch {
-	case s < o.launch:
+	case s < o.launch || s >= o.block && threadOf(s) == thread:
 		return true
 	case s < o.block:
 		return o.acquired(s, thread)
-	case s < o.barrier || threadOf(s) == thread:
-		return true
 	}
 	return o.metAfter(s, thread)
 }

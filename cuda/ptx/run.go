@@ -206,7 +206,7 @@ func (x *execution) advance() {
 func (s *scratch) sharedRegion(bytes int) *region {
 	r := &s.shared
 	if len(r.data) < maxShared {
-		*r = region{data: make([]byte, maxShared), chunks: make([]*chunk, (maxShared+chunkBytes-1)/chunkBytes)}
+		*r = region{data: make([]byte, maxShared), chunks: make([]chunk, (maxShared+chunkBytes-1)/chunkBytes)}
 		r.written = newWritten(maxShared)
 		r.missing = 1 << 62 // there is always something unwritten, so that written stays
 	}

@@ -23,7 +23,7 @@ type warp struct {
 	written written // local's, or more
 	stride  uint64  // of the lanes' local memory
 	async   [32]asyncState
-	buf     [32]byte
+	at      [32]uint64 // where in a region each lane accesses it
 	polled  [2]polled
 	scratch row
 }
@@ -64,11 +64,12 @@ func (w *warp) start() {
 	}
 	w.groups = append(w.groups[:0], group{mask: w.all})
 	w.steps, w.choices, w.carry = 0, 0, 0
-	for i, fixed := range w.x.entry.fixedRow {
-		if !fixed {
-			w.regs[i] = allOnes
-		}
+	from := int32(0)
+	for _, f := range w.x.entry.fixed {
+		fillOnes(w.regs[from:f.row])
+		from = f.row + 1
 	}
+	fillOnes(w.regs[from:])
 	w.fillFixed(true)
 	clear(w.preds[1:])
 	clear(w.local.written)
@@ -78,12 +79,21 @@ func (w *warp) start() {
 	}
 }
 
-var allOnes = func() (r row) {
-	for l := range r {
-		r[l] = ^uint64(0)
+// allOnes are rows as a kernel finds them.
+var allOnes = func() (rows [64]row) {
+	for i := range rows {
+		for l := range rows[i] {
+			rows[i][l] = ^uint64(0)
+		}
 	}
-	return r
+	return rows
 }()
+
+func fillOnes(rows []row) {
+	for len(rows) > 0 {
+		rows = rows[copy(rows, allOnes[:]):]
+	}
+}
 
 func (w *warp) runnable() bool {
 	for _, g := range w.groups {

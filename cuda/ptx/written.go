@@ -15,9 +15,14 @@ func (w written) has(off, n uint64) bool {
 	return w[off>>6]&m == m
 }
 
-// set marks such bytes written.
-func (w written) set(off, n uint64) {
-	w[off>>6] |= (uint64(1)<<(n&63) - 1) << (off & 63)
+// set marks such bytes written and says how many were not before.
+func (w written) set(off, n uint64) (fresh int64) {
+	word, mask := &w[off>>6], (uint64(1)<<(n&63)-1)<<(off&63)
+	if missing := mask &^ *word; missing != 0 {
+		*word |= mask
+		fresh = int64(bits.OnesCount64(missing))
+	}
+	return fresh
 }
 
 // clear marks such bytes unwritten.

@@ -186,19 +186,19 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestLostRank: when a rank's kernel faults, the others hear of it.
+// TestLostRank: when a rank's device is lost, the others hear of it.
 func TestLostRank(t *testing.T) {
-	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond}), 2, func(v *member, x driver.Collectives, rank int) error {
+	errs := each(t, New(Options{Devices: 2, Patience: 50 * time.Millisecond, LoseDevice: 1}), 2, func(v *member, x driver.Collectives, rank int) error {
 		s, p := v.NewStream(), v.Words(1)
 		v.Must(s.Fill(p, 0, 4))
 		if rank == 1 {
-			v.Must(v.Wild(s))
+			v.Must(v.Store(s, p, 0, 1))
 		}
 		v.Must(x.AllReduce(s, p, p, 1, driver.F32))
 		return s.Synchronize()
 	})
 	contains(t, errs[0], nil, "rank 1, which has lost its device")
-	contains(t, errs[1], driver.ErrKernelFault, "wild")
+	contains(t, errs[1], driver.ErrDeviceLost, "kernel store")
 }
 
 // TestCollectiveOrder: an operation that misses the wait for a collective on

@@ -57,7 +57,7 @@ func (p *primary) allow(call string) error {
 	case on != p:
 		return driver.CUDA(call, driver.InvalidContext).Because("device %d: the context of device %d is bound to this thread", p.info.Index, on.info.Index)
 	case p.lost != nil:
-		return p.again(call)
+		return again(p.lost, call)
 	}
 	return nil
 }
@@ -88,9 +88,9 @@ func (p *primary) enterToFree(call string) (locked bool, err error) {
 	return false, err
 }
 
-// again is the error for a call on a lost context.
-func (p *primary) again(call string) error {
-	e := *p.lost
+// again is the error of a call after the one that lost its context.
+func again(lost *driver.Error, call string) error {
+	e := *lost
 	e.Call = call
 	return &e
 }
@@ -144,6 +144,17 @@ func (p *primary) shut(call string, object any, closed *bool) error {
 	*closed = true
 	delete(p.live, object)
 	return err
+}
+
+// shutAlone is shut for what waits for the device, which CUDA forbids while the thread captures.
+func (p *primary) shutAlone(call string, object any, closed *bool) error {
+	p.mu.Lock()
+	c := p.captures[thread()]
+	p.mu.Unlock()
+	if c != nil && p.lost == nil {
+		return c.breaks(driver.CUDA(call, driver.CaptureUnsupported))
+	}
+	return p.shut(call, object, closed)
 }
 
 // closedError is the error for the use of something after Close.

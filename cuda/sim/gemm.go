@@ -26,6 +26,12 @@ type workspace struct {
 	own  []byte
 }
 
+// workspaceAlign is the alignment that cuBLAS requires of a workspace.
+const workspaceAlign = 256
+
+// cublasInvalidValue is CUBLAS_STATUS_INVALID_VALUE.
+const cublasInvalidValue = 7
+
 // workspaceTag is the size of what a simulated product keeps there.
 const workspaceTag = 8
 
@@ -75,6 +81,9 @@ func (g *gemm) SetWorkspace(p driver.Ptr, bytes int64) error {
 	if err := g.owns(call, p, bytes); err != nil {
 		return err
 	}
+	if p%workspaceAlign != 0 {
+		return driver.CUBLAS(call, cublasInvalidValue).Because("the workspace at %#x is not aligned to %d bytes", uint64(p), workspaceAlign)
+	}
 	g.work = workspace{lent: p}
 	if bytes < workspaceTag {
 		g.work = workspace{}
@@ -102,6 +111,9 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 	for _, x := range []matrix{a, b, out} {
 		if err := g.owns(call, x.at, x.bytes()); err != nil {
 			return err
+		}
+		if size := uint64(x.format.Bytes()); uint64(x.at)%size != 0 {
+			return driver.CUBLAS(call, cublasInvalidValue).Because("the matrix at %#x is not aligned to its elements of %d bytes", uint64(x.at), size)
 		}
 	}
 	if err := g.loadProduct(call, c); err != nil {
@@ -245,4 +257,4 @@ func dot(a, b []float32) (sum float32) {
 	return sum
 }
 
-func (g *gemm) Close() error { return g.shut("cublasDestroy_v2", g, &g.closed) }
+func (g *gemm) Close() error { return g.shutAlone("cublasDestroy_v2", g, &g.closed) }

@@ -35,6 +35,12 @@ func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) 
 		return nil, e
 	}
 	m := &module{primary: c.primary, name: name, parsed: parsed}
+	for _, kernel := range parsed.Entries() {
+		if e, _ := parsed.Entry(kernel); e.SharedBytes() > defaultShared {
+			return nil, driver.CUDA(call, driver.InvalidPTX).Because("%s: kernel %s has %d bytes of static shared memory; the assembler takes at most %d, and more must be dynamic",
+				name, kernel, e.SharedBytes(), defaultShared)
+		}
+	}
 	c.made(m, "module %s", name)
 	if meter := c.o.Meter; meter != nil {
 		for _, kernel := range parsed.Entries() {
@@ -81,7 +87,7 @@ func (m *module) Function(name string) (driver.Function, error) {
 	return &function{module: m, name: name, entry: entry, dynamic: max(0, defaultShared-entry.SharedBytes()), registers: m.registersOf(name)}, nil
 }
 
-func (m *module) Close() error { return m.shut("cuModuleUnload", m, &m.closed) }
+func (m *module) Close() error { return m.shutAlone("cuModuleUnload", m, &m.closed) }
 
 // defaultShared is how much shared memory a block may have without SetMaxShared.
 const defaultShared = 48 << 10

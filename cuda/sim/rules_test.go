@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -92,7 +93,7 @@ func TestDevices(t *testing.T) {
 	contains(t, s.Synchronize(), driver.ErrKernelFault, "the parameter at byte 0 is in the memory of device 0")
 }
 
-// TestFault: a fault loses one device, and what is left of it can be closed.
+// TestFault: a fault loses all devices for the process, and what is left can be closed.
 func TestFault(t *testing.T) {
 	d := New(Options{Devices: 2})
 	v := drivertest.Open(t, d, 0)
@@ -105,7 +106,7 @@ func TestFault(t *testing.T) {
 	contains(t, err, driver.ErrKernelFault, "cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)")
 	contains(t, err, nil, "st.global.u32")
 	var fault *ptx.Fault
-	if !errors.As(err, &fault) || fault.Kernel != "wild" || !strings.Contains(driver.Explain(err), "closed and opened again") {
+	if !errors.As(err, &fault) || fault.Kernel != "wild" || !strings.Contains(driver.Explain(err), "Restart the process") {
 		t.Errorf("fault %+v", fault)
 	}
 	_, err1 := v.Alloc(4)
@@ -113,18 +114,25 @@ func TestFault(t *testing.T) {
 	for _, err := range []error{err1, err2, s.Launch(wild, l), v.Synchronize(), s.Record(nil), v.Release(x), v.ReleaseHost(host), s.Close()} {
 		contains(t, err, driver.ErrKernelFault, "wild")
 	}
-	w := drivertest.Open(t, d, 1)
-	s = w.NewStream()
-	y := w.Words(1)
-	w.Must(w.Store(s, y, 1, 1))
-	w.Want(s, y, 1)
-
+	_, err = d.Open(1)
+	contains(t, err, driver.ErrKernelFault, "wild")
 	v.Close()
-	w = drivertest.Open(t, d, 0) // a new context is well again
-	s = w.NewStream()
-	z := w.Words(1)
-	w.Must(w.Store(s, z, 1, 1))
-	w.Want(s, z, 1)
+	_, err = d.Open(0)
+	contains(t, err, driver.ErrKernelFault, "cuDevicePrimaryCtxRetain: CUDA_ERROR_ILLEGAL_ADDRESS (700)")
+}
+
+// TestFaultElsewhere: a fault ends the work of the other devices as well.
+func TestFaultElsewhere(t *testing.T) {
+	d := New(Options{Devices: 2})
+	v := drivertest.Open(t, d, 0)
+	there, err := d.Open(1)
+	v.Must(err)
+	defer there.Close()
+	v.Must(v.Wild(v.NewStream()))
+	contains(t, v.Synchronize(), driver.ErrKernelFault, "wild")
+	v.Must(there.Bind())
+	_, err = there.Alloc(4)
+	contains(t, err, driver.ErrKernelFault, "wild")
 }
 
 // TestUnwritten: memory that was never written is not read.
@@ -282,6 +290,73 @@ func TestCaptureRules(t *testing.T) {
 			v.Refused(err, driver.CaptureInvalidated)
 			v.Must(s.Synchronize())
 		})
+	}
+}
+
+// TestCaptureFrees: a thread that captures gives nothing back that the device would have to be
+// waited for, and may do so afterwards.
+func TestCaptureFrees(t *testing.T) {
+	v := drivertest.Open(t, New(Options{}), 0)
+	s := v.NewStream()
+	m, err := v.Module(drivertest.Kernels, "m")
+	v.Must(err)
+	h, err := v.GEMM()
+	v.Must(err)
+	at, err := v.Alloc(4)
+	v.Must(err)
+	host, err := v.AllocHost(4)
+	v.Must(err)
+	for name, free := range map[string]func() error{
+		"module": m.Close, "handle": h.Close, "memory": func() error { return v.Release(at) }, "pinned memory": func() error { return v.ReleaseHost(host) },
+	} {
+		v.Must(s.BeginCapture())
+		v.Refused(free(), driver.CaptureUnsupported)
+		if _, err := s.EndCapture(); err == nil {
+			t.Errorf("%s: the capture goes on", name)
+		}
+		v.Must(free())
+	}
+}
+
+// TestStaticShared: a kernel with more static shared memory than the assembler takes is no module,
+// and what it has counts beside the dynamic one.
+func TestStaticShared(t *testing.T) {
+	v := drivertest.Open(t, New(Options{}), 0)
+	s := v.NewStream()
+	static := func(bytes int) (driver.Module, error) {
+		text := strings.Replace(string(drivertest.Kernels), ".visible .entry wild", fmt.Sprintf(".shared .align 4 .b8 room[%d];\n.visible .entry wild", bytes), 1)
+		text = strings.Replace(text, "ld.param.u64 \t%rd1, [wild_param_0];", "ld.param.u64 \t%rd1, [wild_param_0];\n\tst.shared.u32 [room], 1;", 1)
+		return v.Module([]byte(text), "static.ptx")
+	}
+	_, err := static(48<<10 + 4)
+	contains(t, err, nil, "49156 bytes of static shared memory")
+	m, err := static(40 << 10)
+	v.Must(err)
+	defer m.Close()
+	f, err := m.Function("wild")
+	v.Must(err)
+	l := &driver.LaunchConfig{Grid: [3]uint32{1, 1, 1}, Block: [3]uint32{1, 1, 1}, Shared: 8<<10 + 4, Params: drivertest.Params(v.Words(1))}
+	contains(t, s.Launch(f, l), nil, "8196 bytes of dynamic shared memory, where 8192 are allowed")
+	v.Must(f.SetMaxShared(8<<10 + 4))
+	v.Must(s.Launch(f, l))
+	contains(t, f.SetMaxShared(123<<10+4), nil, "besides 40960")
+}
+
+// TestAlignment: cuBLAS takes no workspace and no matrix that is not aligned.
+func TestAlignment(t *testing.T) {
+	v := drivertest.Open(t, New(Options{}), 0)
+	s, x := v.NewStream(), v.Words(256)
+	h, err := v.GEMM()
+	v.Must(err)
+	defer h.Close()
+	v.Must(h.SetStream(s))
+	v.Must(h.SetWorkspace(x+256, 64))
+	contains(t, h.SetWorkspace(x+128, 64), nil, "CUBLAS_STATUS_INVALID_VALUE (7): a parameter is wrong; the workspace at")
+	call := driver.GemmCall{M: 1, N: 1, K: 1, A: x, B: x, C: x, LDA: 1, LDB: 1, LDC: 1}
+	for _, at := range []*driver.Ptr{&call.A, &call.B, &call.C} {
+		*at = x + 2
+		contains(t, h.Gemm(&call), nil, "is not aligned to its elements of 4 bytes")
+		*at = x
 	}
 }
 

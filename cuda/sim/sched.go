@@ -302,7 +302,7 @@ func (p *primary) until(call string, o *op) error {
 	}
 	switch {
 	case p.lost != nil:
-		return p.again(call)
+		return again(p.lost, call)
 	case p.gone:
 		return driver.CUDA(call, driver.InvalidContext).Because("device %d was closed meanwhile", p.info.Index)
 	}

@@ -24,9 +24,9 @@
 // # Rules
 //
 // What CUDA leaves undefined or forgives is an error: a call on a thread without Bind, memory of
-// another device without peer access, objects that are closed. A fault in a kernel loses the
-// device's context, as with CUDA. A wait that nothing can end is an error after a while, and says
-// why.
+// another device without peer access, objects that are closed, misaligned workspaces and matrices
+// of cuBLAS. A fault in a kernel ends the use of all devices by the process, as cuda.h says. A wait
+// that nothing can end is an error after a while, and says why.
 package sim
 
 import (
@@ -93,7 +93,8 @@ type Driver struct {
 	threads  map[int]*primary // to which each thread is bound
 	captures map[int]*capture // of each thread
 	groups   map[driver.UniqueID]*group
-	leaked   []string // by contexts that are closed
+	leaked   []string      // by contexts that are closed
+	fault    *driver.Error // of a kernel: no call of the process succeeds any more
 	counts   struct{ allocs, kernels, ids, made, products int }
 
 	scheduler
@@ -200,6 +201,9 @@ func (d *Driver) Open(index int) (driver.Context, error) {
 	defer d.mu.Unlock()
 	if index < 0 || index >= len(d.devices) {
 		return nil, driver.CUDA("cuDeviceGet", driver.InvalidDevice).Because("device %d of %d", index, len(d.devices))
+	}
+	if d.fault != nil {
+		return nil, again(d.fault, "cuDevicePrimaryCtxRetain")
 	}
 	v := d.devices[index]
 	if v.primary == nil {

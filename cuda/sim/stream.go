@@ -199,7 +199,7 @@ func (s *stream) Query() (bool, error) {
 	defer s.mu.Unlock()
 	s.step()
 	if s.lost != nil {
-		return false, s.again(call)
+		return false, again(s.lost, call)
 	}
 	if len(s.lane.queue) > 0 {
 		return false, nil

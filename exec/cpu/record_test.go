@@ -51,7 +51,7 @@ func TestRecord(t *testing.T) {
 	}
 	at, bytes := 0, int64(0)
 	for _, s := range list {
-		end, wanted := 0.0, lowering.Wanted{false, true}
+		end, wanted := 0.0, lowering.OutputMask{false, true}
 		for i := range s.Steps {
 			st := &s.Steps[i]
 			if st.Kind == lowering.Record || st.Kind == lowering.Wait || st.For != nil && (s.Rank > 0 || !wanted.Needs(st.For)) {

@@ -102,7 +102,11 @@ func TestBF16(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/tp=%d/cuBLAS=%v", name, ranks, !o.NoBLAS), func(t *testing.T) {
 				t.Parallel()
 				m := openAt(t, asBF16(t, dir), ranks, "channel", &cuda.Device{Driver: sim.New(o), Math: kernels.BF16})
-				nearF32(t, m, o, 65, bf16Share(name))
+				tokens := 40
+				if name == "mamba2-g4" || name == "mamba-a-bf16" || goldens.All() {
+					tokens = 65 // more than a chunk of a scan by matrices
+				}
+				nearF32(t, m, o, tokens, bf16Share(name))
 				if name == "mamba-a-bf16" {
 					nearF32(t, m, o, 40, bf16Share(name))
 				}

@@ -125,7 +125,7 @@ func (b *builder) add(c *call) error {
 	if c.on.Results[0].Cols == 0 || !slices.ContainsFunc(c.on.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return nil
 	}
-	c.on.Scratch = uint64(b.r.scratch.ptr)
+	c.on.Scratch, c.on.Arrivals = uint64(b.r.scratch.ptr), uint64(b.r.arrivals)
 	for _, part := range c.kernel().Parts(&c.on) {
 		if err := b.part(c, &part); err != nil {
 			return err

@@ -38,11 +38,15 @@ func TestDependent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := feed(t, e, few)
+		n := few
+		if want != nil && !c.some {
+			n = 3 // until a graph is captured
+		}
+		got := feed(t, e, n)
 		if want == nil {
 			want = got
 		}
-		compare(t, c.name, got, want, 0)
+		compare(t, c.name, got, want[:len(got)], 0)
 		dependent, kernels := 0, 0
 		for _, d := range meter.Done {
 			if d.Kernel {

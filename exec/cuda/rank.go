@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -35,9 +36,10 @@ type rank struct {
 	pageBytes int64
 	layout    kernels.Pages // of the same size
 	arena     memory
-	scratch   memory // of kernels, one after another
-	staging   memory // of collectives through NCCL
-	inputs    memory // one after another
+	scratch   memory     // of kernels, one after another
+	arrivals  driver.Ptr // see kernels.Call
+	staging   memory     // of collectives through NCCL
+	inputs    memory     // one after another
 
 	inputsHost, outputsHost pinned
 
@@ -79,6 +81,9 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 	if err := r.gemm.open(r); err != nil {
 		return err
 	}
+	if err := r.makeArrivals(); err != nil {
+		return fmt.Errorf("counters of kernels: %w", err)
+	}
 	if err := r.makeStates(); err != nil {
 		return fmt.Errorf("states: %w", err)
 	}
@@ -95,6 +100,16 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 		}
 	}
 	return r.compute.Synchronize()
+}
+
+// makeArrivals allocates the counters of kernels; they are zero.
+func (r *rank) makeArrivals() error {
+	const bytes = 4 * cuda.MaxArrivals
+	var err error
+	if r.arrivals, err = r.alloc(bytes); err != nil {
+		return err
+	}
+	return r.compute.Fill(r.arrivals, 0, bytes)
 }
 
 // makeStates allocates the states of all slots; they are zero.
@@ -188,7 +203,7 @@ func (r *rank) close() []error {
 	}
 	failed(r.gemm.close(r.gpu))
 	errs = append(errs, r.closeBox()...)
-	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states}) {
+	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states, r.arrivals}) {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))
 		}

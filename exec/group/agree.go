@@ -206,8 +206,6 @@ type weights struct {
 	replicated map[string]uint32 // checksums of parameters that all ranks have whole
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // fingerprint is that of a rank's weights.
 func (w *weights) fingerprint(s *lowering.Schedule) (string, error) {
 	sum := sha256.New()
@@ -223,7 +221,7 @@ func (w *weights) fingerprint(s *lowering.Schedule) (string, error) {
 				if err != nil {
 					return fmt.Errorf("parameter %s: %w", b.Name, err)
 				}
-				check = crc32.Checksum(a.Data, castagnoli)
+				check = crc32.Checksum(a.Data, crc32.MakeTable(crc32.Castagnoli))
 			}
 			if b.Type.Layout.Kind == graph.Replicated {
 				w.replicated[b.Name] = check

@@ -13,7 +13,7 @@ import (
 
 // decodes is a batch of n decodes with 64 KV pages each.
 func decodes(n int) *exec.Work {
-	w := &exec.Work{Outputs: lowering.Wanted{true, false}}
+	w := &exec.Work{Outputs: lowering.OutputMask{true, false}}
 	w.Sizes = graph.Sizes{Tokens: int64(n), Seqs: int64(n), Rows: int64(n), Cached: 8000, Pairs: 1 << 40}
 	for i := range n {
 		w.Ends = append(w.Ends, i+1)
@@ -29,7 +29,7 @@ func decodes(n int) *exec.Work {
 
 // empty is a batch into which steps are decoded.
 func empty() *exec.Work {
-	return &exec.Work{Outputs: make(lowering.Wanted, 2), Inputs: []exec.Input{{Name: "ids"}, {Name: "rows", For: []int{0}}, {Name: "seg"}}}
+	return &exec.Work{Outputs: make(lowering.OutputMask, 2), Inputs: []exec.Input{{Name: "ids"}, {Name: "rows", For: []int{0}}, {Name: "seg"}}}
 }
 
 // TestStepMessage: a step is decoded as it was encoded, whatever was decoded before, and a

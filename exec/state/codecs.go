@@ -50,7 +50,7 @@ func (s *Store) Codecs(text string) (*Codecs, error) {
 			return nil, fmt.Errorf("state codec %q: the model has no state of kind %s; it has %s", text, kind, strings.Join(kinds, ", "))
 		}
 	}
-	k, err := lowering.KeepsOf(s.t.schedules)
+	k, err := lowering.StateLayoutOf(s.t.schedules)
 	if err != nil {
 		return nil, err
 	}
@@ -268,7 +268,7 @@ func (c *Codecs) segment(name string, d graph.DType, elems int) segment {
 
 // layout lists a rank's recurrent states, or its KV caches in a page of pageTokens tokens where
 // these are not 0.
-func (c *Codecs) layout(k *lowering.Keeps, rank, pageTokens int) layout {
+func (c *Codecs) layout(k *lowering.StateLayout, rank, pageTokens int) layout {
 	rows := max(1, pageTokens)
 	at, size := k.States(rank)
 	if pageTokens > 0 {

@@ -15,9 +15,9 @@ type RegionCodec struct{ layout }
 // engine of the same model: recurrent states, or a page.
 func (c *Codecs) Region(end lowering.End, rank int, states bool) *RegionCodec {
 	if states {
-		return &RegionCodec{c.layout(end.Keeps, rank, 0)}
+		return &RegionCodec{c.layout(end.States, rank, 0)}
 	}
-	return &RegionCodec{c.layout(end.Keeps, rank, end.PageTokens)}
+	return &RegionCodec{c.layout(end.States, rank, end.PageTokens)}
 }
 
 // Encode compresses a region: of a page the rows from first to end; others are zero.

@@ -28,8 +28,8 @@ type Region struct {
 
 // TransferEnd describes the layout of this engine's states for transfers.
 func (s *Store) TransferEnd() (lowering.End, error) {
-	k, err := lowering.KeepsOf(s.t.schedules)
-	return lowering.End{Keeps: k, PageTokens: s.t.pages.tokens}, err
+	k, err := lowering.StateLayoutOf(s.t.schedules)
+	return lowering.End{States: k, PageTokens: s.t.pages.tokens}, err
 }
 
 // Reserve allocates room for a sequence that comes from elsewhere: recurrent states,

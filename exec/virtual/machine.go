@@ -20,7 +20,7 @@ type Machine struct {
 	time   float64
 	last   Span
 	sizes  graph.Sizes // of the last step
-	wanted lowering.Wanted
+	wanted lowering.OutputMask
 	record exec.Recorder
 	events []exec.Event
 
@@ -85,7 +85,7 @@ func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tenso
 
 // Run takes the time of a step for a batch that is known by its sizes. One for which there
 // is not enough memory is an error.
-func (m *Machine) Run(z graph.Sizes, wanted lowering.Wanted) (Span, error) {
+func (m *Machine) Run(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
 	if err := m.fits(&z); err != nil {
 		return Span{}, err
 	}
@@ -103,7 +103,7 @@ func (m *Machine) Run(z graph.Sizes, wanted lowering.Wanted) (Span, error) {
 }
 
 // again repeats the last step if this one is the same, and is not recorded.
-func (m *Machine) again(z graph.Sizes, wanted lowering.Wanted) bool {
+func (m *Machine) again(z graph.Sizes, wanted lowering.OutputMask) bool {
 	if m.record != nil || m.last.Busy == nil || z != m.sizes || !slices.Equal(wanted, m.wanted) {
 		return false
 	}
@@ -114,7 +114,7 @@ func (m *Machine) again(z graph.Sizes, wanted lowering.Wanted) bool {
 }
 
 // run runs a step on the clock.
-func (m *Machine) run(z graph.Sizes, wanted lowering.Wanted) error {
+func (m *Machine) run(z graph.Sizes, wanted lowering.OutputMask) error {
 	m.sizes, m.wanted = z, append(m.wanted[:0], wanted...)
 	m.clock.batch(z, z.Tokens == z.Seqs && !m.d.NoGraphs)
 	m.clock.record = nil

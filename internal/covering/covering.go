@@ -18,13 +18,27 @@ func Cases(t testing.TB, levels ...int) (cases [][]int) {
 	return product(levels)
 }
 
-// Each is Cases where the levels of some factors, as models, come first and are each in some case,
-// and need not occur with every other option; every two options of the others do.
+// Each returns cases where the levels of some factors, as models, come first and are each in some
+// case, and need not occur with every other option; every two options of the others do. With
+// KRAIT_TEST_ALL every two options of all factors occur together.
 func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
 	if !goldens.All() {
 		return spread(t.Name(), each, levels...)
 	}
-	return product(slices.Concat(each, levels))
+	return Pairs(t.Name(), slices.Concat(each, levels)...)
+}
+
+// Drawn returns one of each three neighbours in a list, which are alike, as those of
+// [goldens.Names], chosen by the test's name; with KRAIT_TEST_ALL all.
+func Drawn[T any](t testing.TB, list []T) (drawn []T) {
+	if goldens.All() {
+		return list
+	}
+	r := random(t.Name())
+	for near := range slices.Chunk(list, 3) {
+		drawn = append(drawn, near[r.IntN(len(near))])
+	}
+	return drawn
 }
 
 func spread(name string, each []int, levels ...int) (cases [][]int) {

@@ -81,3 +81,32 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
+
+// TestDrawn: each three neighbours have one in what is drawn, which is the same each time, and
+// other tests draw others.
+func TestDrawn(t *testing.T) {
+	t.Setenv("KRAIT_TEST_ALL", "")
+	list := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	var near []int
+	for _, n := range Drawn(t, list) {
+		near = append(near, n/3)
+	}
+	if !slices.Equal(near, []int{0, 1, 2}) || !slices.Equal(Drawn(t, list), Drawn(t, list)) {
+		t.Errorf("%v and %v are drawn", Drawn(t, list), Drawn(t, list))
+	}
+	seen := map[int]bool{}
+	for i := range 20 {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			for _, n := range Drawn(t, list) {
+				seen[n] = true
+			}
+		})
+	}
+	if len(seen) != len(list) {
+		t.Errorf("20 tests draw %v only", seen)
+	}
+	t.Setenv("KRAIT_TEST_ALL", "fixed")
+	if !slices.Equal(Drawn(t, list), list) {
+		t.Error("with KRAIT_TEST_ALL not all are there")
+	}
+}

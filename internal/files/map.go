@@ -61,9 +61,9 @@ func MapFile(file *os.File) (*Map, error) {
 }
 
 // Intact is an error when the file is not what it was when it was mapped, as far as
-// its size and its time tell. It is cheap.
+// its size and its time tell. It is cheap. No map, nil, is intact.
 func (m *Map) Intact() error {
-	if len(m.Data) == 0 {
+	if m == nil || len(m.Data) == 0 {
 		return nil
 	}
 	time, err := m.look()
@@ -73,5 +73,22 @@ func (m *Map) Intact() error {
 	return err
 }
 
-// Close ends the map: Data must not be touched afterwards.
-func (m *Map) Close() error { return cmp.Or(m.unmap(), m.file.Close()) }
+// Close ends the map, unless it is nil: Data must not be touched afterwards.
+func (m *Map) Close() error {
+	if m == nil {
+		return nil
+	}
+	return cmp.Or(m.unmap(), m.file.Close())
+}
+
+// ParseMap parses the data of a map, guarded (see [Guard]), and closes it where that fails.
+func ParseMap[T any](m *Map, name string, parse func(name string, data []byte) (T, error)) (out T, err error) {
+	err = Guard(func() error {
+		out, err = parse(name, m.Data)
+		return err
+	})
+	if err != nil {
+		m.Close()
+	}
+	return out, err
+}

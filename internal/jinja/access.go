@@ -7,60 +7,51 @@ import (
 	"unicode/utf8"
 )
 
-func (x attrExpr) eval(s *state) (any, error) {
-	of, err := s.eval(x.of)
-	if err != nil {
-		return nil, err
-	}
-	v, err := s.attribute(of, x.name)
-	return v, at(x.line, err)
+func (x attrExpr) eval(s *state) any {
+	of := s.eval(x.of)
+	s.line = x.line
+	return s.attribute(of, x.name)
 }
 
 // attribute is of.name: a method, or else an item.
-func (s *state) attribute(of any, name string) (any, error) {
+func (s *state) attribute(of any, name string) any {
 	if f, ok := method(of, name); ok {
-		return f, nil
+		return f
 	}
 	switch of := of.(type) {
 	case undefined:
-		return nil, of.err()
+		panic(of.err())
 	case *loop:
 		if v, ok := of.field(name); ok {
-			return v, nil
+			return v
 		}
 	case *namespace:
 		if v, ok := of.get(name); ok {
-			return v, nil
+			return v
 		}
 	case *Dict:
 		if v, ok := of.get(name); ok {
-			return v, nil
+			return v
 		}
 	}
-	return undefined{fmt.Sprintf("the field %q of %s", name, kindOf(of))}, nil
+	return undefined{fmt.Sprintf("the field %q of %s", name, kindOf(of))}
 }
 
-func (x itemExpr) eval(s *state) (any, error) {
-	of, err := s.eval(x.of)
-	if err != nil {
-		return nil, err
-	}
-	key, err := s.eval(x.key)
-	if err != nil {
-		return nil, err
-	}
-	v, err := s.item(of, key)
-	return v, at(x.line, err)
+func (x itemExpr) eval(s *state) any {
+	of := s.eval(x.of)
+	key := s.eval(x.key)
+	s.line = x.line
+	return s.item(of, key)
 }
 
 // item is of[key]: an item, or else a method.
-func (s *state) item(of, key any) (any, error) {
+func (s *state) item(of, key any) any {
 	if u, ok := of.(undefined); ok {
-		return nil, u.err()
+		panic(u.err())
 	}
 	if d, ok := of.(*Dict); ok {
 		if v, ok := d.get(key); ok {
-			return v, nil
+			return v
 		}
 	}
 	n, isInt := key.(int)
@@ -69,19 +60,17 @@ func (s *state) item(of, key any) (any, error) {
 			n += len(list)
 		}
 		if n >= 0 && n < len(list) {
-			return list[n], nil
+			return list[n]
 		}
 	}
 	if t, ok := of.(string); ok && isInt {
-		if err := s.reads(len(t)); err != nil {
-			return nil, err
-		}
+		s.reads(len(t))
 		all := utf8.RuneCountInString(t)
 		if n < 0 {
 			n += all
 		}
 		if n >= 0 && n < all {
-			return string([]rune(t)[n]), nil
+			return string([]rune(t)[n])
 		}
 	}
 	if name, ok := key.(string); ok {
@@ -89,14 +78,12 @@ func (s *state) item(of, key any) (any, error) {
 			return s.attribute(of, name)
 		}
 		if f, ok := method(of, name); ok {
-			return f, nil
+			return f
 		}
 	}
 	var w writer
-	if err := s.repr(&w, key, 0, true); err != nil {
-		return nil, err
-	}
-	return undefined{fmt.Sprintf("the item %s of %s", cut(w.String()), kindOf(of))}, nil
+	s.repr(&w, key, 0, true)
+	return undefined{fmt.Sprintf("the item %s of %s", cut(w.String()), kindOf(of))}
 }
 
 // cut is a text that is short enough for an error.
@@ -107,61 +94,54 @@ func cut(t string) string {
 	return t
 }
 
-func (x sliceExpr) eval(s *state) (any, error) {
-	of, err := s.eval(x.of)
-	if err != nil {
-		return nil, err
-	}
+func (x sliceExpr) eval(s *state) any {
+	of := s.eval(x.of)
 	var bounds [3]*int
 	for i, e := range []expr{x.from, x.to, x.step} {
 		if e == nil {
 			continue
 		}
-		v, err := s.eval(e)
-		if err != nil {
-			return nil, err
-		}
+		v := s.eval(e)
 		switch n := v.(type) {
 		case nil:
 		case int:
 			bounds[i] = &n
 		default:
-			return nil, at(x.line, fmt.Errorf("a slice needs integers, and has %s", kindOf(v)))
+			s.line = x.line
+			panic(fmt.Errorf("a slice needs integers, and has %s", kindOf(v)))
 		}
 	}
-	v, err := s.slice(of, bounds)
-	return v, at(x.line, err)
+	s.line = x.line
+	return s.slice(of, bounds)
 }
 
-func (s *state) slice(of any, bounds [3]*int) (any, error) {
+func (s *state) slice(of any, bounds [3]*int) any {
 	switch of := of.(type) {
 	case string:
-		runes := []rune(of)
-		if err := s.makes(5 * len(of)); err != nil {
-			return nil, err
-		}
-		list, err := cutOut(runes, bounds)
-		return string(list), err
+		s.makes(5 * len(of))
+		return string(cutOut([]rune(of), bounds))
 	case []any:
-		list, err := cutOut(of, bounds)
-		return list, errors.Join(err, s.makes(16*len(list)))
+		list := cutOut(of, bounds)
+		s.makes(16 * len(list))
+		return list
 	case tuple:
-		list, err := cutOut(of, bounds)
-		return list, errors.Join(err, s.makes(16*len(list)))
+		list := cutOut(of, bounds)
+		s.makes(16 * len(list))
+		return list
 	case undefined:
-		return nil, of.err()
+		panic(of.err())
 	}
-	return nil, fmt.Errorf("%s cannot be sliced", kindOf(of))
+	panic(fmt.Errorf("%s cannot be sliced", kindOf(of)))
 }
 
 // cutOut is a slice as Python has it.
-func cutOut[T any, L ~[]T](list L, bounds [3]*int) (L, error) {
+func cutOut[T any, L ~[]T](list L, bounds [3]*int) L {
 	n, step := len(list), 1
 	if bounds[2] != nil {
 		step = *bounds[2]
 	}
 	if step == 0 {
-		return nil, errors.New("a slice of step 0")
+		panic(errors.New("a slice of step 0"))
 	}
 	lo, hi := 0, n // what bounds are kept within
 	if step < 0 {
@@ -185,5 +165,5 @@ func cutOut[T any, L ~[]T](list L, bounds [3]*int) (L, error) {
 	for i := range steps(from, to, step) {
 		out = append(out, list[i])
 	}
-	return out, nil
+	return out
 }

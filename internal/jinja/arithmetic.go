@@ -9,52 +9,39 @@ import (
 	"strings"
 )
 
-func (x unaryExpr) eval(s *state) (any, error) {
-	v, err := s.eval(x.x)
-	if err != nil {
-		return nil, err
-	}
+func (x unaryExpr) eval(s *state) any {
+	v := s.eval(x.x)
+	s.line = x.line
 	if x.op == "not" {
-		return !truth(v), nil
+		return !truth(v)
 	}
 	switch n := v.(type) {
-	case bool:
-		v = map[bool]int{true: 1}[n]
 	case undefined:
-		return nil, at(x.line, n.err())
-	}
-	switch n := v.(type) {
-	case int:
+		panic(n.err())
+	case bool, int:
 		if x.op == "-" {
-			v, err = integers("-", 0, n)
+			return integers("-", 0, asInt(n))
 		}
-		return v, at(x.line, err)
+		return asInt(n)
 	case float64:
 		if x.op == "-" {
 			n = -n
 		}
-		return n, nil
+		return n
 	}
-	return nil, at(x.line, fmt.Errorf("%s has no sign", kindOf(v)))
+	panic(fmt.Errorf("%s has no sign", kindOf(v)))
 }
 
-func (x binaryExpr) eval(s *state) (any, error) {
-	a, err := s.eval(x.a)
-	if err != nil {
-		return nil, err
-	}
-	b, err := s.eval(x.b)
-	if err != nil {
-		return nil, err
-	}
-	v, err := s.binary(x.op, a, b)
-	return v, at(x.line, err)
+func (x binaryExpr) eval(s *state) any {
+	a, b := s.eval(x.a), s.eval(x.b)
+	s.line = x.line
+	return s.binary(x.op, a, b)
 }
 
-func (s *state) binary(op string, a, b any) (any, error) {
+func (s *state) binary(op string, a, b any) any {
 	for _, v := range []any{a, b} {
 		if u, ok := v.(undefined); ok {
-			return nil, u.err()
+			panic(u.err())
 		}
 	}
 	switch t := a.(type) {
@@ -62,7 +49,8 @@ func (s *state) binary(op string, a, b any) (any, error) {
 		switch op {
 		case "+":
 			if u, ok := b.(string); ok {
-				return t + u, s.makes(len(t) + len(u))
+				s.makes(len(t) + len(u))
+				return t + u
 			}
 		case "*":
 			if n, ok := b.(int); ok {
@@ -73,14 +61,16 @@ func (s *state) binary(op string, a, b any) (any, error) {
 		}
 	case []any:
 		if u, ok := b.([]any); ok && op == "+" {
-			return append(append(make([]any, 0, len(t)+len(u)), t...), u...), s.makes(16 * (len(t) + len(u)))
+			s.makes(16 * (len(t) + len(u)))
+			return append(append(make([]any, 0, len(t)+len(u)), t...), u...)
 		}
 		if n, ok := b.(int); ok && op == "*" {
 			return s.repeatList(t, n)
 		}
 	case tuple:
 		if u, ok := b.(tuple); ok && op == "+" {
-			return append(append(make(tuple, 0, len(t)+len(u)), t...), u...), s.makes(16 * (len(t) + len(u)))
+			s.makes(16 * (len(t) + len(u)))
+			return append(append(make(tuple, 0, len(t)+len(u)), t...), u...)
 		}
 	case int:
 		if u, ok := b.(string); ok && op == "*" {
@@ -90,7 +80,7 @@ func (s *state) binary(op string, a, b any) (any, error) {
 	x, ok1 := numeric(a)
 	y, ok2 := numeric(b)
 	if !ok1 || !ok2 {
-		return nil, fmt.Errorf("%s %s %s cannot be computed", kindOf(a), op, kindOf(b))
+		panic(fmt.Errorf("%s %s %s cannot be computed", kindOf(a), op, kindOf(b)))
 	}
 	_, float1 := a.(float64)
 	_, float2 := b.(float64)
@@ -108,93 +98,91 @@ func asInt(v any) int {
 	return v.(int)
 }
 
-func (s *state) repeat(t string, n int) (any, error) {
+func (s *state) repeat(t string, n int) string {
 	n = max(n, 0)
 	if len(t) > 0 && n > s.limits.Memory/len(t) {
-		return nil, errMemory
+		panic(errMemory)
 	}
-	if err := s.makes(len(t) * n); err != nil {
-		return nil, err
-	}
-	return strings.Repeat(t, n), nil
+	s.makes(len(t) * n)
+	return strings.Repeat(t, n)
 }
 
-func (s *state) repeatList(list []any, n int) (any, error) {
+func (s *state) repeatList(list []any, n int) any {
 	n = max(n, 0)
 	if len(list) > 0 && n > s.limits.Memory/(16*len(list)) {
-		return nil, errMemory
+		panic(errMemory)
 	}
-	if err := s.makes(16 * len(list) * n); err != nil {
-		return nil, err
-	}
-	return slices.Repeat(list, n), nil // of nothing, too, at once
+	s.makes(16 * len(list) * n)
+	return slices.Repeat(list, n) // of nothing, too, at once
 }
 
 var errZero = errors.New("a division by zero")
 
-func floats(op string, x, y float64) (any, error) {
+func floats(op string, x, y float64) any {
 	switch op {
 	case "+":
-		return x + y, nil
+		return x + y
 	case "-":
-		return x - y, nil
+		return x - y
 	case "*":
-		return x * y, nil
+		return x * y
 	case "**":
-		return math.Pow(x, y), nil
+		return math.Pow(x, y)
 	}
 	if y == 0 {
-		return nil, errZero
+		panic(errZero)
 	}
 	switch op {
 	case "/":
-		return x / y, nil
+		return x / y
 	case "//":
-		return math.Floor(x / y), nil
+		return math.Floor(x / y)
 	}
 	r := math.Mod(x, y)
 	if r != 0 && (r < 0) != (y < 0) {
 		r += y
 	}
-	return r, nil
+	return r
 }
 
 var errLarge = errors.New("an integer is too large")
 
-func integers(op string, x, y int) (any, error) {
+func integers(op string, x, y int) any {
 	switch op {
 	case "+":
-		if r := x + y; (r > x) == (y > 0) {
-			return r, nil
+		r := x + y
+		if (r > x) != (y > 0) {
+			panic(errLarge)
 		}
-		return nil, errLarge
+		return r
 	case "-":
-		if r := x - y; (r < x) == (y > 0) {
-			return r, nil
+		r := x - y
+		if (r < x) != (y > 0) {
+			panic(errLarge)
 		}
-		return nil, errLarge
+		return r
 	case "*":
 		return product(x, y)
 	case "**":
 		return power(x, y)
 	}
 	if y == 0 {
-		return nil, errZero
+		panic(errZero)
 	}
 	if op == "//" && x == math.MinInt && y == -1 {
-		return nil, errLarge
+		panic(errLarge)
 	}
 	q, r := x/y, x%y
 	if r != 0 && (r < 0) != (y < 0) { // Python rounds down
 		q, r = q-1, r+y
 	}
 	if op == "//" {
-		return q, nil
+		return q
 	}
-	return r, nil
+	return r
 }
 
-func product(x, y int) (int, error) {
+func product(x, y int) int {
 	abs := func(n int) uint64 {
 		if n < 0 {
 			return -uint64(n)
@@ -203,27 +191,24 @@ func product(x, y int) (int, error) {
 	}
 	hi, lo := bits.Mul64(abs(x), abs(y))
 	if hi != 0 || lo > math.MaxInt64 {
-		return 0, errLarge
+		panic(errLarge)
 	}
-	return x * y, nil
+	return x * y
 }
 
-func power(x, y int) (any, error) {
+func power(x, y int) any {
 	if y < 0 {
 		if x == 0 {
-			return nil, errZero
+			panic(errZero)
 		}
-		return math.Pow(float64(x), float64(y)), nil
+		return math.Pow(float64(x), float64(y))
 	}
 	if x >= -1 && x <= 1 { // which no exponent makes large
-		return int(math.Pow(float64(x), float64(y%2+2*min(y, 1)))), nil
+		return int(math.Pow(float64(x), float64(y%2+2*min(y, 1))))
 	}
 	r := 1
 	for range y {
-		var err error
-		if r, err = product(r, x); err != nil {
-			return nil, err
-		}
+		r = product(r, x)
 	}
-	return r, nil
+	return r
 }

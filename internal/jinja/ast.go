@@ -2,12 +2,12 @@ package jinja
 
 // node is a statement.
 type node interface {
-	run(*state) error
+	run(*state)
 }
 
 // expr is an expression.
 type expr interface {
-	eval(*state) (any, error)
+	eval(*state) any
 }
 
 // Statements.
@@ -59,7 +59,7 @@ type (
 		xs    []expr
 		body  []node
 	}
-	jumpNode struct{ is error }
+	jumpNode struct{ word string }
 )
 
 // target is what a value is set to: a variable, or a field of a namespace.

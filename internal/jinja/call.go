@@ -3,136 +3,100 @@ package jinja
 import (
 	"errors"
 	"fmt"
+	"runtime"
 )
 
-func (x *callExpr) eval(s *state) (any, error) {
-	f, err := s.eval(x.f)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.arguments(x.args)
-	if err != nil {
-		return nil, err
-	}
-	v, err := s.call(f, a)
-	return v, at(x.line, err)
+func (x *callExpr) eval(s *state) any {
+	f, a := s.eval(x.f), s.arguments(x.args)
+	s.line = x.line
+	return s.call(f, a)
 }
 
-func (s *state) arguments(x arguments) (a call, err error) {
-	list, err := s.all(x.args)
-	if err != nil {
-		return a, err
-	}
+func (s *state) arguments(x arguments) (a call) {
+	list := s.all(x.args)
 	n := len(list) - len(x.names)
 	a.args = list[:n:n]
 	for i, name := range x.names {
 		a.named = append(a.named, namedArg{name, list[n+i]})
 	}
-	return a, s.spread(x, &a)
+	s.spread(x, &a)
+	return a
 }
 
 // spread adds the arguments that lists and dictionaries give.
-func (s *state) spread(x arguments, a *call) error {
+func (s *state) spread(x arguments, a *call) {
 	for _, e := range x.list {
-		v, err := s.eval(e)
-		if err != nil {
-			return err
-		}
-		items, err := s.items(v)
-		if err != nil {
-			return err
-		}
+		items := s.items(s.eval(e))
 		a.args = append(a.args, items...)
-		if err := s.makes(16 * len(items)); err != nil {
-			return err
-		}
+		s.makes(16 * len(items))
 	}
 	for _, e := range x.dict {
-		v, err := s.eval(e)
-		if err != nil {
-			return err
-		}
+		v := s.eval(e)
 		d, ok := v.(*Dict)
 		if !ok {
-			return fmt.Errorf("%s follows **, and is not a dictionary", kindOf(v))
+			panic(fmt.Errorf("%s follows **, and is not a dictionary", kindOf(v)))
 		}
 		for _, k := range d.keys {
 			name, ok := k.(string)
 			if !ok {
-				return fmt.Errorf("%s is not a name of an argument", kindOf(k))
+				panic(fmt.Errorf("%s is not a name of an argument", kindOf(k)))
 			}
 			a.named = append(a.named, namedArg{name, d.values[k]})
 		}
-		if err := s.makes(32 * len(d.keys)); err != nil {
-			return err
-		}
+		s.makes(32 * len(d.keys))
 	}
-	return nil
 }
 
-func (s *state) call(f any, a call) (any, error) {
+func (s *state) call(f any, a call) any {
 	switch f := f.(type) {
 	case function:
 		return f.call(s, a)
 	case *loop:
 		if f.again == nil {
-			return nil, errors.New("loop is called, and is not recursive")
+			panic(errors.New("loop is called, and is not recursive"))
 		}
 		if len(a.args) != 1 || len(a.named) > 0 {
-			return nil, errors.New("loop is called with one argument")
+			panic(errors.New("loop is called with one argument"))
 		}
 		return f.again(a.args[0])
 	case undefined:
-		return nil, f.err()
+		panic(f.err())
 	}
-	return nil, fmt.Errorf("%s cannot be called", kindOf(f))
+	panic(fmt.Errorf("%s cannot be called", kindOf(f)))
 }
 
-func (x filterExpr) eval(s *state) (any, error) {
-	v, err := s.eval(x.of)
-	if err != nil {
-		return nil, err
-	}
-	return x.apply(s, v)
+func (x filterExpr) eval(s *state) any { return x.apply(s, s.eval(x.of)) }
+
+func (f filterCall) apply(s *state, v any) any {
+	a := s.arguments(f.args)
+	s.line = f.line
+	defer naming("filter " + f.name)
+	return f.f(s, v, a)
 }
 
-func (f filterCall) apply(s *state, v any) (any, error) {
-	a, err := s.arguments(f.args)
-	if err == nil {
-		v, err = f.f(s, v, a)
+// naming prefixes the error of a panic with where it is from, unless it is one of limits.
+func naming(what string) {
+	switch e := recover().(type) {
+	case nil:
+	case runtime.Error:
+		panic(e)
+	case error:
+		if limit(e) {
+			panic(e)
+		}
+		panic(fmt.Errorf("%s: %w", what, e))
+	default:
+		panic(e)
 	}
-	if err != nil {
-		return nil, at(f.line, named("filter "+f.name, err))
-	}
-	return v, nil
-}
-
-// named says where an error is from, unless it says so, or is one of limits.
-func named(what string, err error) error {
-	var e *Error
-	var raised *Raised
-	if errors.As(err, &e) || errors.As(err, &raised) || limit(err) {
-		return err
-	}
-	return fmt.Errorf("%s: %w", what, err)
 }
 
 func limit(err error) bool {
-	return errors.Is(err, errWork) || errors.Is(err, errMemory) || errors.Is(err, errOutput) || errors.Is(err, errDepth)
+	return err == errWork || err == errMemory || err == errOutput || err == errDepth
 }
 
-func (x testExpr) eval(s *state) (any, error) {
-	v, err := s.eval(x.of)
-	if err != nil {
-		return nil, err
-	}
-	a, err := s.arguments(x.args)
-	if err != nil {
-		return nil, err
-	}
-	ok, err := x.f(s, v, a)
-	if err != nil {
-		return nil, at(x.line, named("test "+x.name, err))
-	}
-	return ok != x.negate, nil
+func (x testExpr) eval(s *state) any {
+	v, a := s.eval(x.of), s.arguments(x.args)
+	s.line = x.line
+	defer naming("test " + x.name)
+	return x.f(s, v, a) != x.negate
 }

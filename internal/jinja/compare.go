@@ -1,104 +1,90 @@
 package jinja
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-func (x compareExpr) eval(s *state) (any, error) {
-	a, err := s.eval(x.first)
-	if err != nil {
-		return nil, err
-	}
+func (x compareExpr) eval(s *state) any {
+	a := s.eval(x.first)
 	for i, op := range x.ops {
-		b, err := s.eval(x.rest[i])
-		if err != nil {
-			return nil, err
-		}
-		ok, err := s.compare(op, a, b)
-		if err != nil || !ok {
-			return false, at(x.line, err)
+		b := s.eval(x.rest[i])
+		s.line = x.line
+		if !s.compare(op, a, b) {
+			return false
 		}
 		a = b
 	}
-	return true, nil
+	return true
 }
 
-func (s *state) compare(op string, a, b any) (bool, error) {
+func (s *state) compare(op string, a, b any) bool {
 	switch op {
 	case "==", "!=":
-		same, err := s.same(a, b, 0)
-		return same == (op == "=="), err
+		return s.same(a, b, 0) == (op == "==")
 	case "in", "not in":
-		in, err := s.in(a, b)
-		return in == (op == "in"), err
+		return s.in(a, b) == (op == "in")
 	}
-	c, err := s.order(a, b, 0)
-	if err != nil {
-		return false, err
-	}
+	c := s.order(a, b, 0)
 	switch op {
 	case "<":
-		return c < 0, nil
+		return c < 0
 	case "<=":
-		return c <= 0, nil
+		return c <= 0
 	case ">":
-		return c > 0, nil
+		return c > 0
 	}
-	return c >= 0, nil
+	return c >= 0
 }
 
 // in reports whether a is in b.
-func (s *state) in(a, b any) (bool, error) {
+func (s *state) in(a, b any) bool {
 	switch b := b.(type) {
 	case string:
 		t, ok := a.(string)
 		if !ok {
-			return false, fmt.Errorf("%s is looked for in a string", kindOf(a))
+			panic(fmt.Errorf("%s is looked for in a string", kindOf(a)))
 		}
-		return strings.Contains(b, t), s.reads(len(b))
+		s.reads(len(b))
+		return strings.Contains(b, t)
 	case *Dict:
 		_, ok := b.get(a)
-		return ok, nil
+		return ok
 	case undefined:
-		return false, nil
+		return false
 	}
 	list, ok := sequence(b)
 	if !ok {
-		return false, fmt.Errorf("%s has nothing in it", kindOf(b))
+		panic(fmt.Errorf("%s has nothing in it", kindOf(b)))
 	}
-	for _, x := range list {
-		if eq, err := s.same(a, x, 0); eq || err != nil {
-			return eq, err
-		}
-	}
-	return false, nil
+	return slices.ContainsFunc(list, func(x any) bool { return s.same(a, x, 0) })
 }
 
 // same compares two values.
-func (s *state) same(a, b any, depth int) (bool, error) {
+func (s *state) same(a, b any, depth int) bool {
 	if depth > deepest {
-		return false, errDepth
+		panic(errDepth)
 	}
-	if err := s.step(1); err != nil {
-		return false, err
-	}
+	s.step(1)
 	if x, ok := numeric(a); ok {
 		y, ok := numeric(b)
-		return ok && x == y, nil
+		return ok && x == y
 	}
 	switch x := a.(type) {
 	case nil:
-		return b == nil, nil
+		return b == nil
 	case undefined:
 		_, ok := b.(undefined)
-		return ok, nil
+		return ok
 	case string:
 		y, ok := b.(string)
 		if !ok || len(x) != len(y) {
-			return false, nil
+			return false
 		}
-		return x == y, s.reads(len(x))
+		s.reads(len(x))
+		return x == y
 	case []any:
 		y, ok := b.([]any)
 		return s.sameItems(x, y, ok, depth)
@@ -108,77 +94,53 @@ func (s *state) same(a, b any, depth int) (bool, error) {
 	case *Dict:
 		y, ok := b.(*Dict)
 		if !ok || len(x.keys) != len(y.keys) {
-			return false, nil
+			return false
 		}
 		for _, k := range x.keys {
-			v, ok := y.values[k]
-			if !ok {
-				return false, nil
-			}
-			if eq, err := s.same(x.values[k], v, depth+1); !eq || err != nil {
-				return false, err
+			if v, ok := y.values[k]; !ok || !s.same(x.values[k], v, depth+1) {
+				return false
 			}
 		}
-		return true, nil
+		return true
 	case *namespace:
-		return any(x) == b, nil
+		return any(x) == b
 	case *loop:
-		return any(x) == b, nil
+		return any(x) == b
 	}
-	return false, nil
+	return false
 }
 
-func (s *state) sameItems(x, y []any, ok bool, depth int) (bool, error) {
-	if !ok || len(x) != len(y) {
-		return false, nil
-	}
-	for i := range x {
-		if eq, err := s.same(x[i], y[i], depth+1); !eq || err != nil {
-			return false, err
-		}
-	}
-	return true, nil
+func (s *state) sameItems(x, y []any, ok bool, depth int) bool {
+	return ok && slices.EqualFunc(x, y, func(a, b any) bool { return s.same(a, b, depth+1) })
 }
 
 // order compares two values that have an order: below 0, 0, or above.
-func (s *state) order(a, b any, depth int) (int, error) {
+func (s *state) order(a, b any, depth int) int {
 	if depth > deepest {
-		return 0, errDepth
+		panic(errDepth)
 	}
-	if err := s.step(1); err != nil {
-		return 0, err
-	}
+	s.step(1)
 	x, ok1 := numeric(a)
 	y, ok2 := numeric(b)
 	if ok1 && ok2 {
-		switch {
-		case x < y:
-			return -1, nil
-		case x > y:
-			return 1, nil
-		}
-		return 0, nil
+		return cmp.Compare(x, y)
 	}
 	if x, ok := a.(string); ok {
 		if y, ok := b.(string); ok {
-			return strings.Compare(x, y), s.reads(min(len(x), len(y)))
+			s.reads(min(len(x), len(y)))
+			return strings.Compare(x, y)
 		}
 	}
 	p, ok1 := sequence(a)
 	q, ok2 := sequence(b)
 	if !ok1 || !ok2 {
 		if u, ok := a.(undefined); ok {
-			return 0, u.err()
+			panic(u.err())
 		}
 		if u, ok := b.(undefined); ok {
-			return 0, u.err()
+			panic(u.err())
 		}
-		return 0, fmt.Errorf("%s and %s have no order", kindOf(a), kindOf(b))
+		panic(fmt.Errorf("%s and %s have no order", kindOf(a), kindOf(b)))
 	}
-	for i := range min(len(p), len(q)) {
-		if c, err := s.order(p[i], q[i], depth+1); c != 0 || err != nil {
-			return c, err
-		}
-	}
-	return len(p) - len(q), nil
+	return slices.CompareFunc(p, q, func(a, b any) int { return s.order(a, b, depth+1) })
 }

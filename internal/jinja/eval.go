@@ -3,103 +3,78 @@ package jinja
 import "strings"
 
 // eval evaluates an expression.
-func (s *state) eval(x expr) (any, error) {
+func (s *state) eval(x expr) any {
 	if s.depth++; s.depth > deepestRun {
-		return nil, errDepth
+		panic(errDepth)
 	}
-	defer func() { s.depth-- }()
-	if err := s.step(1); err != nil {
-		return nil, err
-	}
-	return x.eval(s)
+	s.step(1)
+	v := x.eval(s)
+	s.depth--
+	return v
 }
 
 // all evaluates several.
-func (s *state) all(xs []expr) ([]any, error) {
+func (s *state) all(xs []expr) []any {
 	out := make([]any, len(xs))
 	for i, x := range xs {
-		var err error
-		if out[i], err = s.eval(x); err != nil {
-			return nil, err
-		}
+		out[i] = s.eval(x)
 	}
-	return out, s.makes(16 * len(xs))
+	s.makes(16 * len(xs))
+	return out
 }
 
-func (x literal) eval(*state) (any, error) { return x.v, nil }
+func (x literal) eval(*state) any { return x.v }
 
-func (x variable) eval(s *state) (any, error) {
+func (x variable) eval(s *state) any {
 	if v, ok := s.vars.find(x.name); ok {
-		return v, nil
+		return v
 	}
-	return undefined{x.name}, nil
+	return undefined{x.name}
 }
 
-func (x listExpr) eval(s *state) (any, error) {
-	list, err := s.all(x.items)
-	return list, err
+func (x listExpr) eval(s *state) any {
+	return s.all(x.items)
 }
 
-func (x tupleExpr) eval(s *state) (any, error) {
-	list, err := s.all(x.items)
-	return tuple(list), err
+func (x tupleExpr) eval(s *state) any {
+	return tuple(s.all(x.items))
 }
 
-func (x dictExpr) eval(s *state) (any, error) {
+func (x dictExpr) eval(s *state) any {
 	d := NewDict()
 	for i, k := range x.keys {
-		key, err := s.eval(k)
-		if err == nil {
-			key, err = hashable(key)
-		}
-		if err != nil {
-			return nil, err
-		}
-		v, err := s.eval(x.values[i])
-		if err != nil {
-			return nil, err
-		}
-		d.set(key, v)
+		key := hashable(s.eval(k))
+		d.set(key, s.eval(x.values[i]))
 	}
-	return d, s.makes(64 * len(x.keys))
+	s.makes(64 * len(x.keys))
+	return d
 }
 
-func (x logicExpr) eval(s *state) (any, error) {
-	a, err := s.eval(x.a)
-	if err != nil || truth(a) == x.or {
-		return a, err
+func (x logicExpr) eval(s *state) any {
+	a := s.eval(x.a)
+	if truth(a) == x.or {
+		return a
 	}
 	return s.eval(x.b)
 }
 
-func (x condExpr) eval(s *state) (any, error) {
-	c, err := s.eval(x.cond)
+func (x condExpr) eval(s *state) any {
 	switch {
-	case err != nil:
-		return nil, err
-	case truth(c):
+	case truth(s.eval(x.cond)):
 		return s.eval(x.then)
 	case x.other == nil:
-		return undefined{"the value of an if without else"}, nil
+		return undefined{"the value of an if without else"}
 	}
 	return s.eval(x.other)
 }
 
-func (x concatExpr) eval(s *state) (any, error) {
+func (x concatExpr) eval(s *state) any {
 	var b strings.Builder
 	for _, item := range x.items {
-		v, err := s.eval(item)
-		if err != nil {
-			return nil, err
-		}
-		t, err := s.text(v)
-		if err == nil {
-			err = s.makes(len(t))
-		}
-		if err != nil {
-			return nil, at(x.line, err)
-		}
+		t := s.text(s.eval(item))
+		s.line = x.line
+		s.makes(len(t))
 		b.WriteString(t)
 	}
-	return b.String(), nil
+	return b.String()
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // filter changes a value.
-type filter func(s *state, v any, a call) (any, error)
+type filter func(s *state, v any, a call) any
 
 // filters maps names to filters. init fills it, since some filters look up others.
 var filters map[string]filter
@@ -25,43 +25,38 @@ func init() {
 	}
 }
 
-func attr(s *state, v any, a call) (any, error) {
+func attr(s *state, v any, a call) any {
 	var name any
-	if err := a.want("name", &name); err != nil {
-		return nil, err
-	}
+	a.want("name", &name)
 	t, ok := name.(string)
 	if !ok {
-		return nil, errors.New("it needs a name")
+		panic(errors.New("it needs a name"))
 	}
 	return s.attribute(v, t)
 }
 
-func length(s *state, v any, a call) (any, error) {
-	if err := a.want(""); err != nil {
-		return nil, err
-	}
+func length(s *state, v any, a call) any {
+	a.want("")
 	switch v := v.(type) {
 	case string:
-		return utf8.RuneCountInString(v), s.reads(len(v))
+		s.reads(len(v))
+		return utf8.RuneCountInString(v)
 	case *Dict:
-		return len(v.keys), nil
+		return len(v.keys)
 	case undefined:
-		return 0, nil
+		return 0
 	}
 	if list, ok := sequence(v); ok {
-		return len(list), nil
+		return len(list)
 	}
-	return nil, fmt.Errorf("%s has no length", kindOf(v))
+	panic(fmt.Errorf("%s has no length", kindOf(v)))
 }
 
-func orDefault(_ *state, v any, a call) (any, error) {
+func orDefault(_ *state, v any, a call) any {
 	var def, boolean any = "", false
-	if err := a.want("default_value boolean", &def, &boolean); err != nil {
-		return nil, err
-	}
+	a.want("default_value boolean", &def, &boolean)
 	if _, not := v.(undefined); not || truth(boolean) && !truth(v) {
-		return def, nil
+		return def
 	}
-	return v, nil
+	return v
 }

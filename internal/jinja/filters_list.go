@@ -8,55 +8,40 @@ import (
 	"strings"
 )
 
-func batch(s *state, v any, a call) (any, error) {
+func batch(s *state, v any, a call) any {
 	var count, fill any
-	if err := a.want("linecount fill_with", &count, &fill); err != nil {
-		return nil, err
-	}
+	a.want("linecount fill_with", &count, &fill)
 	n, ok := count.(int)
 	if !ok || n < 1 {
-		return nil, errors.New("it needs a number above 0")
+		panic(errors.New("it needs a number above 0"))
 	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.makes(48 * len(list)); err != nil {
-		return nil, err
-	}
+	list := s.items(v)
+	s.makes(48 * len(list))
 	out := []any{}
 	for c := range slices.Chunk(list, n) {
 		out = append(out, slices.Clone(c))
 	}
 	if k := len(out) - 1; k >= 0 && fill != nil {
-		if err := s.makes(16 * min(n, s.limits.Memory)); err != nil {
-			return nil, err
-		}
+		s.makes(16 * min(n, s.limits.Memory))
 		for c := out[k].([]any); len(c) < n; out[k] = c {
 			c = append(c, fill)
 		}
 	}
-	return out, nil
+	return out
 }
 
-func dictSort(s *state, v any, a call) (any, error) {
+func dictSort(s *state, v any, a call) any {
 	var sensitive, by, reversed any = false, "key", false
-	if err := a.want("case_sensitive by reverse", &sensitive, &by, &reversed); err != nil {
-		return nil, err
-	}
+	a.want("case_sensitive by reverse", &sensitive, &by, &reversed)
 	d, ok := v.(*Dict)
 	if !ok {
-		return nil, fmt.Errorf("%s is not a dictionary", kindOf(v))
+		panic(fmt.Errorf("%s is not a dictionary", kindOf(v)))
 	}
 	at := 0
 	if by == "value" {
 		at = 1
 	}
-	list, err := s.pairs(d)
-	if err != nil {
-		return nil, err
-	}
-	return s.sorted(list, func(x any) (any, error) { return folded(x.(tuple)[at], truth(sensitive)), nil }, truth(reversed))
+	return s.sorted(s.pairs(d), func(x any) any { return folded(x.(tuple)[at], truth(sensitive)) }, truth(reversed))
 }
 
 // folded is a text in small letters, unless case counts.
@@ -68,364 +53,242 @@ func folded(v any, sensitive bool) any {
 }
 
 // sorted is a list in the order of keys.
-func (s *state) sorted(list []any, key func(any) (any, error), reversed bool) ([]any, error) {
+func (s *state) sorted(list []any, key func(any) any, reversed bool) []any {
 	type pair struct{ key, v any }
-	if err := s.makes(64 * len(list)); err != nil {
-		return nil, err
-	}
+	s.makes(64 * len(list))
 	pairs := make([]pair, len(list))
 	for i, v := range list {
-		k, err := key(v)
-		if err != nil {
-			return nil, err
-		}
-		pairs[i] = pair{k, v}
+		pairs[i] = pair{key(v), v}
 	}
-	var failed error
 	slices.SortStableFunc(pairs, func(a, b pair) int {
-		if failed != nil {
-			return 0
-		}
-		c, err := s.order(a.key, b.key, 0)
-		failed = err
 		if reversed {
-			return -c
+			a, b = b, a
 		}
-		return c
+		return s.order(a.key, b.key, 0)
 	})
 	out := make([]any, len(list))
 	for i, p := range pairs {
 		out[i] = p.v
 	}
-	return out, failed
+	return out
 }
 
-func (s *state) pairs(d *Dict) ([]any, error) {
+func (s *state) pairs(d *Dict) []any {
 	out := make([]any, len(d.keys))
 	for i, k := range d.keys {
 		out[i] = tuple{k, d.values[k]}
 	}
-	return out, s.makes(64 * len(out))
+	s.makes(64 * len(out))
+	return out
 }
 
-func items(s *state, v any, a call) (any, error) {
-	if err := a.want(""); err != nil {
-		return nil, err
-	}
+func items(s *state, v any, a call) any {
+	a.want("")
 	switch v := v.(type) {
 	case undefined:
-		return []any{}, nil
+		return []any{}
 	case *Dict:
-		list, err := s.pairs(v)
-		return list, err
+		return s.pairs(v)
 	}
-	return nil, fmt.Errorf("%s is not a dictionary", kindOf(v))
+	panic(fmt.Errorf("%s is not a dictionary", kindOf(v)))
 }
 
-func first(s *state, v any, a call) (any, error) {
-	list, err := s.items(v)
-	if err != nil || len(list) == 0 {
-		return undefined{"the first item of nothing"}, errors.Join(err, a.want(""))
+func first(s *state, v any, a call) any {
+	a.want("")
+	for _, x := range s.items(v) {
+		return x
 	}
-	return list[0], a.want("")
+	return undefined{"the first item of nothing"}
 }
 
-func last(s *state, v any, a call) (any, error) {
-	list, err := s.items(v)
-	if err != nil || len(list) == 0 {
-		return undefined{"the last item of nothing"}, errors.Join(err, a.want(""))
+func last(s *state, v any, a call) any {
+	a.want("")
+	for _, x := range slices.Backward(s.items(v)) {
+		return x
 	}
-	return list[len(list)-1], a.want("")
+	return undefined{"the last item of nothing"}
 }
 
-func join(s *state, v any, a call) (any, error) {
+func join(s *state, v any, a call) any {
 	var by, attribute any = "", nil
-	if err := a.want("d attribute", &by, &attribute); err != nil {
-		return nil, err
-	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
-	sep, err := s.text(by)
-	if err != nil {
-		return nil, err
-	}
-	get := s.getter(attribute)
+	a.want("d attribute", &by, &attribute)
+	list := s.items(v)
+	sep, get := s.text(by), s.getter(attribute)
 	var w writer
 	for i, x := range list {
 		if i > 0 {
-			if err := s.put(&w, sep); err != nil {
-				return nil, err
-			}
+			s.put(&w, sep)
 		}
-		if x, err = get(x); err != nil {
-			return nil, err
-		}
-		t, err := s.text(x)
-		if err == nil {
-			err = s.put(&w, t)
-		}
-		if err != nil {
-			return nil, err
-		}
+		s.put(&w, s.text(get(x)))
 	}
-	return w.String(), nil
+	return w.String()
 }
 
 // getter finds an attribute, a.b.0, of a value; nil: the value itself.
-func (s *state) getter(attribute any) func(any) (any, error) {
-	return func(v any) (any, error) {
+func (s *state) getter(attribute any) func(any) any {
+	return func(v any) any {
 		if attribute == nil {
-			return v, nil
+			return v
 		}
 		if n, ok := attribute.(int); ok {
 			return s.item(v, n)
 		}
 		path, ok := attribute.(string)
 		if !ok {
-			return nil, fmt.Errorf("an attribute that is %s", kindOf(attribute))
+			panic(fmt.Errorf("an attribute that is %s", kindOf(attribute)))
 		}
 		for part := range strings.SplitSeq(path, ".") {
 			var key any = part
 			if n, err := strconv.Atoi(part); err == nil {
 				key = n
 			}
-			var err error
-			if err = s.step(1); err == nil {
-				v, err = s.item(v, key)
-			}
-			if err != nil {
-				return nil, err
-			}
+			s.step(1)
+			v = s.item(v, key)
 		}
-		return v, nil
+		return v
 	}
 }
 
-func toList(s *state, v any, a call) (any, error) {
-	if err := a.want(""); err != nil {
-		return nil, err
-	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
-	return slices.Concat([]any{}, list), s.makes(16 * len(list))
+func toList(s *state, v any, a call) any {
+	a.want("")
+	list := s.items(v)
+	s.makes(16 * len(list))
+	return slices.Concat([]any{}, list)
 }
 
-func mapFilter(s *state, v any, a call) (any, error) {
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
-	apply, err := s.mapped(a)
-	if err != nil {
-		return nil, err
-	}
+func mapFilter(s *state, v any, a call) any {
+	list := s.items(v)
+	apply := s.mapped(a)
 	out := make([]any, len(list))
 	for i, x := range list {
-		if err := s.makes(16); err != nil {
-			return nil, err
-		}
-		if out[i], err = apply(x); err != nil {
-			return nil, err
-		}
+		s.makes(16)
+		out[i] = apply(x)
 	}
-	return out, nil
+	return out
 }
 
 // mapped is what map does to each item: an attribute, or a filter.
-func (s *state) mapped(a call) (func(any) (any, error), error) {
+func (s *state) mapped(a call) func(any) any {
 	if len(a.args) == 0 {
 		var attribute, def any
-		if err := a.want("attribute default", &attribute, &def); err != nil {
-			return nil, err
-		}
+		a.want("attribute default", &attribute, &def)
 		get := s.getter(attribute)
-		return func(v any) (any, error) {
-			v, err := get(v)
-			if _, not := v.(undefined); err == nil && not && def != nil {
-				return def, nil
+		return func(v any) any {
+			v = get(v)
+			if _, not := v.(undefined); not && def != nil {
+				return def
 			}
-			return v, err
-		}, nil
+			return v
+		}
 	}
 	name, _ := a.args[0].(string)
 	f := filters[name]
 	if f == nil {
-		return nil, fmt.Errorf("there is no filter %q", cut(name))
+		panic(fmt.Errorf("there is no filter %q", cut(name)))
 	}
 	rest := call{a.args[1:], a.named}
-	return func(v any) (any, error) {
+	return func(v any) any {
 		if s.depth++; s.depth > deepestRun {
-			return nil, errDepth
+			panic(errDepth)
 		}
 		defer func() { s.depth-- }()
 		return f(s, v, rest)
-	}, nil
+	}
 }
 
 // best is the filter max, or min for a sign below 0.
 func best(sign int) filter {
-	return func(s *state, v any, a call) (any, error) {
+	return func(s *state, v any, a call) any {
 		var sensitive, attribute any = false, nil
-		if err := a.want("case_sensitive attribute", &sensitive, &attribute); err != nil {
-			return nil, err
-		}
-		list, err := s.items(v)
-		if err != nil {
-			return nil, err
-		}
+		a.want("case_sensitive attribute", &sensitive, &attribute)
+		list := s.items(v)
 		var out, key any = undefined{"the best of nothing"}, nil
 		get := s.getter(attribute)
 		for i, x := range list {
-			k, err := get(x)
-			if err != nil {
-				return nil, err
-			}
-			k = folded(k, truth(sensitive))
-			c := 1
-			if i > 0 {
-				if c, err = s.order(k, key, 0); err != nil {
-					return nil, err
-				}
-				c *= sign
-			}
-			if c > 0 {
+			k := folded(get(x), truth(sensitive))
+			if i == 0 || sign*s.order(k, key, 0) > 0 {
 				out, key = x, k
 			}
 		}
-		return out, nil
+		return out
 	}
 }
 
 // selecting is select, reject, selectattr or rejectattr.
 func selecting(byAttr, keep bool) filter {
-	return func(s *state, v any, a call) (any, error) {
+	return func(s *state, v any, a call) any {
 		var attribute any
 		if byAttr {
 			if len(a.args) == 0 {
-				return nil, errors.New("it needs an attribute")
+				panic(errors.New("it needs an attribute"))
 			}
 			attribute, a.args = a.args[0], a.args[1:]
 		}
-		is := func(_ *state, v any, _ call) (bool, error) { return truth(v), nil }
+		is := func(_ *state, v any, _ call) bool { return truth(v) }
 		if len(a.args) > 0 {
 			name, _ := a.args[0].(string)
 			if is = tests[name]; is == nil {
-				return nil, fmt.Errorf("there is no test %q", cut(name))
+				panic(fmt.Errorf("there is no test %q", cut(name)))
 			}
 			a.args = a.args[1:]
 		}
-		list, err := s.items(v)
-		if err != nil {
-			return nil, err
-		}
+		list := s.items(v)
 		get, out := s.getter(attribute), []any{}
 		for _, x := range list {
-			y, err := get(x)
-			if err != nil {
-				return nil, err
-			}
-			ok, err := is(s, y, a)
-			if err == nil {
-				err = s.makes(16)
-			}
-			if err != nil {
-				return nil, err
-			}
-			if ok == keep {
+			s.makes(16)
+			if is(s, get(x), a) == keep {
 				out = append(out, x)
 			}
 		}
-		return out, nil
+		return out
 	}
 }
 
-func reverse(s *state, v any, a call) (any, error) {
-	if err := a.want(""); err != nil {
-		return nil, err
-	}
+func reverse(s *state, v any, a call) any {
+	a.want("")
 	if t, ok := v.(string); ok {
 		r := []rune(t)
 		slices.Reverse(r)
-		return string(r), s.makes(5 * len(t))
+		s.makes(5 * len(t))
+		return string(r)
 	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
-	list = slices.Concat([]any{}, list)
+	list := slices.Concat([]any{}, s.items(v))
 	slices.Reverse(list)
-	return list, s.makes(16 * len(list))
+	s.makes(16 * len(list))
+	return list
 }
 
-func sortFilter(s *state, v any, a call) (any, error) {
+func sortFilter(s *state, v any, a call) any {
 	var reversed, sensitive, attribute any = false, false, nil
-	if err := a.want("reverse case_sensitive attribute", &reversed, &sensitive, &attribute); err != nil {
-		return nil, err
-	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
+	a.want("reverse case_sensitive attribute", &reversed, &sensitive, &attribute)
+	list := s.items(v)
 	get := s.getter(attribute)
-	return s.sorted(list, func(x any) (any, error) {
-		k, err := get(x)
-		return folded(k, truth(sensitive)), err
-	}, truth(reversed))
+	return s.sorted(list, func(x any) any { return folded(get(x), truth(sensitive)) }, truth(reversed))
 }
 
-func sum(s *state, v any, a call) (any, error) {
+func sum(s *state, v any, a call) any {
 	var attribute, total any = nil, 0
-	if err := a.want("attribute start", &attribute, &total); err != nil {
-		return nil, err
-	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
+	a.want("attribute start", &attribute, &total)
+	list := s.items(v)
 	get := s.getter(attribute)
 	for _, x := range list {
-		if x, err = get(x); err == nil {
-			total, err = s.binary("+", total, x)
-		}
-		if err == nil {
-			err = s.step(1)
-		}
-		if err != nil {
-			return nil, err
-		}
+		s.step(1)
+		total = s.binary("+", total, get(x))
 	}
-	return total, nil
+	return total
 }
 
-func unique(s *state, v any, a call) (any, error) {
+func unique(s *state, v any, a call) any {
 	var sensitive, attribute any = false, nil
-	if err := a.want("case_sensitive attribute", &sensitive, &attribute); err != nil {
-		return nil, err
-	}
-	list, err := s.items(v)
-	if err != nil {
-		return nil, err
-	}
+	a.want("case_sensitive attribute", &sensitive, &attribute)
+	list := s.items(v)
 	get, out, seen := s.getter(attribute), []any{}, map[any]bool{}
 	for _, x := range list {
-		k, err := get(x)
-		if err == nil {
-			k, err = hashable(folded(k, truth(sensitive)))
-		}
-		if err == nil {
-			err = s.makes(64)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !seen[k] {
+		s.makes(64)
+		if k := hashable(folded(get(x), truth(sensitive))); !seen[k] {
 			seen[k] = true
 			out = append(out, x)
 		}
 	}
-	return out, nil
+	return out
 }

@@ -8,83 +8,78 @@ import (
 	"strings"
 )
 
-func absolute(_ *state, v any, a call) (any, error) {
+func absolute(_ *state, v any, a call) any {
+	a.want("")
 	if n, ok := v.(int); ok && n != math.MinInt {
-		return max(n, -n), a.want("")
+		return max(n, -n)
 	}
 	f, ok := numeric(v)
 	if !ok {
-		return nil, fmt.Errorf("%s has no absolute value", kindOf(v))
+		panic(fmt.Errorf("%s has no absolute value", kindOf(v)))
 	}
-	return math.Abs(f), a.want("")
+	return math.Abs(f)
 }
 
-func toFloat(_ *state, v any, a call) (any, error) {
+func toFloat(_ *state, v any, a call) any {
 	var def any = 0.0
-	if err := a.want("default", &def); err != nil {
-		return nil, err
-	}
+	a.want("default", &def)
 	if f, ok := numeric(v); ok {
-		return f, nil
+		return f
 	}
 	if t, ok := v.(string); ok {
 		if f, err := strconv.ParseFloat(strings.TrimSpace(t), 64); err == nil {
-			return f, nil
+			return f
 		}
 	}
-	return def, nil
+	return def
 }
 
-func toInt(_ *state, v any, a call) (any, error) {
+func toInt(_ *state, v any, a call) any {
 	var def, base any = 0, 10
-	if err := a.want("default base", &def, &base); err != nil {
-		return nil, err
-	}
+	a.want("default base", &def, &base)
 	switch n := v.(type) {
 	case int:
-		return n, nil
+		return n
 	case string:
 		b, _ := base.(int)
 		if b < 2 || b > 36 {
-			return nil, errors.New("its base is 2 to 36")
+			panic(errors.New("its base is 2 to 36"))
 		}
 		t := strings.TrimSpace(n)
 		if i, err := strconv.ParseInt(t, b, 64); err == nil {
-			return int(i), nil
+			return int(i)
 		}
 		if f, err := strconv.ParseFloat(t, 64); err == nil && math.Abs(f) < 1<<53 {
-			return int(f), nil
+			return int(f)
 		}
-		return def, nil
+		return def
 	}
 	if f, ok := numeric(v); ok && math.Abs(f) < 1<<62 {
-		return int(f), nil
+		return int(f)
 	}
-	return def, nil
+	return def
 }
 
-func round(_ *state, v any, a call) (any, error) {
+func round(_ *state, v any, a call) any {
 	var precision, how any = 0, "common"
-	if err := a.want("precision method", &precision, &how); err != nil {
-		return nil, err
-	}
+	a.want("precision method", &precision, &how)
 	f, ok := numeric(v)
 	n, ok2 := precision.(int)
 	if !ok || !ok2 || n < -300 || n > 300 {
-		return nil, fmt.Errorf("%s cannot be rounded so", kindOf(v))
+		panic(fmt.Errorf("%s cannot be rounded so", kindOf(v)))
 	}
 	by := math.Pow(10, float64(n))
 	switch how {
 	case "common":
 		if n >= 0 {
 			f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', n, 64), 64)
-			return f, nil
+			return f
 		}
-		return math.RoundToEven(f*by) / by, nil
+		return math.RoundToEven(f*by) / by
 	case "ceil":
-		return math.Ceil(f*by) / by, nil
+		return math.Ceil(f*by) / by
 	case "floor":
-		return math.Floor(f*by) / by, nil
+		return math.Floor(f*by) / by
 	}
-	return nil, errors.New("its method is common, ceil or floor")
+	panic(errors.New("its method is common, ceil or floor"))
 }

@@ -13,7 +13,7 @@ import (
 const widest = 1000
 
 // format is text % args, as Python has it, for %s, %r, %d, %i, %f, %e, %g, %x, %X, %o, %c and %%.
-func (s *state) format(t string, args any) (any, error) {
+func (s *state) format(t string, args any) any {
 	list, ok := args.(tuple)
 	if !ok {
 		list = tuple{args}
@@ -25,13 +25,11 @@ func (s *state) format(t string, args any) (any, error) {
 		if i < 0 {
 			break
 		}
-		if err := s.put(&w, t[:i]); err != nil {
-			return nil, err
-		}
+		s.put(&w, t[:i])
 		t = t[i+1:]
 		n := strings.IndexFunc(t, func(r rune) bool { return !strings.ContainsRune("0123456789.+- #", r) })
 		if n < 0 {
-			return nil, errors.New("a format ends after %")
+			panic(errors.New("a format ends after %"))
 		}
 		flags, verb := t[:n], t[n]
 		t = t[n+1:]
@@ -40,42 +38,35 @@ func (s *state) format(t string, args any) (any, error) {
 			continue
 		}
 		if next >= len(list) {
-			return nil, errors.New("a format has too few arguments")
+			panic(errors.New("a format has too few arguments"))
 		}
-		out, err := s.formatted(flags, verb, list[next])
-		if err == nil {
-			err = s.put(&w, out)
-		}
-		if err != nil {
-			return nil, err
-		}
+		s.put(&w, s.formatted(flags, verb, list[next]))
 		next++
 	}
 	if next < len(list) {
 		if _, dict := args.(*Dict); !dict {
-			return nil, errors.New("a format has too many arguments")
+			panic(errors.New("a format has too many arguments"))
 		}
 	}
-	return w.String() + t, s.makes(w.Len() + len(t))
+	s.makes(w.Len() + len(t))
+	return w.String() + t
 }
 
-func (s *state) formatted(flags string, verb byte, v any) (string, error) {
+func (s *state) formatted(flags string, verb byte, v any) string {
 	for _, n := range strings.FieldsFunc(flags, func(r rune) bool { return r < '0' || r > '9' }) {
 		if wide, err := strconv.Atoi(n); err != nil || wide > widest {
-			return "", fmt.Errorf("a field is %s wide; the limit is %d", n, widest)
+			panic(fmt.Errorf("a field is %s wide; the limit is %d", n, widest))
 		}
 	}
 	switch verb {
 	case 's', 'r':
 		var w writer
-		if err := s.repr(&w, v, 0, verb == 'r'); err != nil {
-			return "", err
-		}
-		return fmt.Sprintf("%"+flags+"s", w.String()), nil
+		s.repr(&w, v, 0, verb == 'r')
+		return fmt.Sprintf("%"+flags+"s", w.String())
 	case 'd', 'i', 'u', 'x', 'X', 'o', 'c':
 		n, ok := numeric(v)
 		if !ok {
-			return "", fmt.Errorf("%%%c is for a number, and has %s", verb, kindOf(v))
+			panic(fmt.Errorf("%%%c is for a number, and has %s", verb, kindOf(v)))
 		}
 		whole := int(n)
 		if x, ok := v.(int); ok {
@@ -84,19 +75,19 @@ func (s *state) formatted(flags string, verb byte, v any) (string, error) {
 		if verb == 'i' || verb == 'u' {
 			verb = 'd'
 		}
-		return fmt.Sprintf("%"+flags+string(verb), whole), nil
+		return fmt.Sprintf("%"+flags+string(verb), whole)
 	case 'f', 'F', 'e', 'E', 'g', 'G':
 		n, ok := numeric(v)
 		if !ok {
-			return "", fmt.Errorf("%%%c is for a number, and has %s", verb, kindOf(v))
+			panic(fmt.Errorf("%%%c is for a number, and has %s", verb, kindOf(v)))
 		}
-		return fmt.Sprintf("%"+flags+string(verb), n), nil
+		return fmt.Sprintf("%"+flags+string(verb), n)
 	}
-	return "", fmt.Errorf("%%%c is not supported in a format", verb)
+	panic(fmt.Errorf("%%%c is not supported in a format", verb))
 }
 
 // strftime formats a time as C does, in the C locale.
-func strftime(t time.Time, format string) (string, error) {
+func strftime(t time.Time, format string) string {
 	layouts := map[byte]string{'a': "Mon", 'A': "Monday", 'b': "Jan", 'h': "Jan", 'B': "January", 'd': "02", 'e': "_2", 'm': "01", 'y': "06", 'Y': "2006",
 		'H': "15", 'I': "03", 'M': "04", 'S': "05", 'p': "PM", 'z': "-0700", 'Z': "MST", 'F': "2006-01-02", 'T': "15:04:05", 'R': "15:04", 'D': "01/02/06",
 		'c': "Mon Jan _2 15:04:05 2006", 'x': "01/02/06", 'X': "15:04:05", 'f': "000000"}
@@ -132,7 +123,7 @@ func strftime(t time.Time, format string) (string, error) {
 			out = t.Format(layout)
 		default:
 			r, _ := utf8.DecodeRuneInString(format[i:])
-			return "", fmt.Errorf("strftime_now: %%%c is not supported", r)
+			panic(fmt.Errorf("%%%c is not supported", r))
 		}
 		if bare {
 			if out = strings.TrimLeft(out, "0 "); out == "" {
@@ -141,5 +132,5 @@ func strftime(t time.Time, format string) (string, error) {
 		}
 		b.WriteString(out)
 	}
-	return b.String(), nil
+	return b.String()
 }

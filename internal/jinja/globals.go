@@ -20,35 +20,34 @@ var globals = map[string]any{
 	"cycler":          function{"cycler", cycler},
 }
 
-func rangeOf(s *state, a call) (any, error) {
-	from, to, step := 0, 0, 1
+func rangeOf(s *state, a call) any {
 	var n [3]int
 	for i, v := range a.args {
 		x, ok := v.(int)
 		if !ok || i == 3 {
-			return nil, errors.New("range: it takes one to three integers")
+			panic(errors.New("range: it takes one to three integers"))
 		}
 		n[i] = x
 	}
+	from, to, step := 0, n[0], 1
 	switch len(a.args) {
-	case 1:
-		to = n[0]
 	case 2:
 		from, to = n[0], n[1]
 	case 3:
 		from, to, step = n[0], n[1], n[2]
 	}
 	if len(a.args) == 0 || len(a.named) > 0 || step == 0 {
-		return nil, errors.New("range: it takes one to three integers, the third not 0")
+		panic(errors.New("range: it takes one to three integers, the third not 0"))
 	}
 	out := []any{}
 	for i := range steps(from, to, step) {
 		if len(out) == longestRange {
-			return nil, fmt.Errorf("range: it has more than %d items", longestRange)
+			panic(fmt.Errorf("range: it has more than %d items", longestRange))
 		}
 		out = append(out, i)
 	}
-	return out, s.makes(16 * len(out))
+	s.makes(16 * len(out))
+	return out
 }
 
 // steps counts as Python's range does; step is not 0.
@@ -64,23 +63,19 @@ func steps(from, to, step int) iter.Seq[int] {
 	}
 }
 
-func newNamespace(s *state, a call) (any, error) {
-	d, err := newDict(s, a)
-	if err != nil {
-		return nil, err
-	}
-	return &namespace{d.(*Dict)}, nil
+func newNamespace(s *state, a call) any {
+	return &namespace{newDict(s, a).(*Dict)}
 }
 
-func newDict(s *state, a call) (any, error) {
+func newDict(s *state, a call) any {
 	d := NewDict()
 	if len(a.args) > 1 {
-		return nil, errors.New("dict: it takes one dictionary, and arguments with names")
+		panic(errors.New("dict: it takes one dictionary, and arguments with names"))
 	}
 	for _, v := range a.args {
 		of, ok := v.(*Dict)
 		if !ok {
-			return nil, fmt.Errorf("dict: it takes a dictionary, and not %s", kindOf(v))
+			panic(fmt.Errorf("dict: it takes a dictionary, and not %s", kindOf(v)))
 		}
 		for _, k := range of.keys {
 			d.set(k, of.values[k])
@@ -89,63 +84,51 @@ func newDict(s *state, a call) (any, error) {
 	for _, n := range a.named {
 		d.Set(n.name, n.v)
 	}
-	return d, s.makes(64 * len(d.keys))
+	s.makes(64 * len(d.keys))
+	return d
 }
 
-func raise(s *state, a call) (any, error) {
+func raise(s *state, a call) any {
 	var message any = ""
-	if err := a.want("message", &message); err != nil {
-		return nil, err
-	}
-	t, err := s.text(message)
-	if err != nil {
-		return nil, err
-	}
-	return nil, &Raised{t}
+	a.want("message", &message)
+	panic(&Raised{s.text(message)})
 }
 
-func now(s *state, a call) (any, error) {
-	format, err := oneText(a)
-	if err == nil {
-		err = s.makes(64 * len(format))
-	}
-	if err != nil {
-		return nil, named("strftime_now", err)
-	}
-	t, err := strftime(s.now(), format)
-	return t, err
+func now(s *state, a call) any {
+	defer naming("strftime_now")
+	format := oneText(a)
+	s.makes(64 * len(format))
+	return strftime(s.now(), format)
 }
 
 // joiner gives nothing when it is called first, and then its text.
-func joiner(_ *state, a call) (any, error) {
+func joiner(_ *state, a call) any {
 	var sep any = ", "
-	if err := a.want("sep", &sep); err != nil {
-		return nil, err
-	}
+	a.want("sep", &sep)
 	used := false
-	return function{"joiner", func(*state, call) (any, error) {
+	return function{"joiner", func(*state, call) any {
 		if !used {
 			used = true
-			return "", nil
+			return ""
 		}
-		return sep, nil
-	}}, nil
+		return sep
+	}}
 }
 
 // cycler is a namespace with what gives its items in turns.
-func cycler(_ *state, a call) (any, error) {
+func cycler(_ *state, a call) any {
 	if len(a.args) == 0 {
-		return nil, errors.New("cycler: it needs an item")
+		panic(errors.New("cycler: it needs an item"))
 	}
 	at := -1
 	ns := &namespace{NewDict()}
-	ns.Set("next", function{"cycler.next", func(*state, call) (any, error) {
+	ns.Set("next", function{"cycler.next", func(*state, call) any {
 		at++
-		return a.args[at%len(a.args)], nil
+		return a.args[at%len(a.args)]
 	}})
-	ns.Set("reset", function{"cycler.reset", func(*state, call) (any, error) {
+	ns.Set("reset", function{"cycler.reset", func(*state, call) any {
 		at = -1
-		return nil, nil
+		return nil
 	}})
-	return ns, nil
+	return ns
 }

@@ -18,6 +18,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Error is what is wrong with a template, or what it did wrong.
@@ -54,30 +56,29 @@ const longest = 1 << 20
 type Template struct{ body []node }
 
 // Parse reads a template. An error is an [*Error].
-func Parse(source string) (*Template, error) {
+func Parse(source string) (t *Template, err error) {
 	if len(source) > longest {
 		return nil, &Error{Message: fmt.Sprintf("a template of %d bytes; up to %d are read", len(source), longest)}
 	}
-	tokens, err := lex(source)
-	if err != nil {
-		return nil, err
-	}
-	p := &parser{tokens: tokens}
-	body, _, err := p.body()
-	if err != nil {
-		return nil, err
-	}
+	defer bail.Catch(&err)
+	p := &parser{tokens: lex(source)}
+	body, _ := p.body()
 	return &Template{body}, nil
 }
 
 // Render renders the template with these variables, which are values that [Of] gives and
 // are not changed. An error is an [*Error], or a [*Raised].
-func (t *Template) Render(vars map[string]any, l Limits) (string, error) {
+func (t *Template) Render(vars map[string]any, l Limits) (text string, err error) {
 	s := newState(l, vars)
-	err := s.run(t.body)
-	if err != nil {
-		return "", err
-	}
+	defer func() {
+		var e *Error
+		var raised *Raised
+		if err != nil && !errors.As(err, &e) && !errors.As(err, &raised) {
+			err = &Error{Line: s.line, Message: err.Error()}
+		}
+	}()
+	defer bail.Catch(&err)
+	s.run(t.body)
 	return s.out.String(), nil
 }
 
@@ -87,10 +88,12 @@ type state struct {
 	vars   *scope
 	now    func() time.Time
 	limits Limits
-	work   int // done
-	memory int // taken
-	depth  int // of expressions and statements
-	calls  int // of macros and loops
+	work   int    // done
+	memory int    // taken
+	depth  int    // of expressions and statements
+	calls  int    // of macros and loops
+	line   int    // of the template, of what is evaluated
+	jump   string // break or continue, while it ends the statements of a loop; or empty
 }
 
 // scope is the variables of a block, and those around it.
@@ -142,59 +145,47 @@ var (
 )
 
 // step counts work.
-func (s *state) step(n int) error {
+func (s *state) step(n int) {
 	if s.work += n; s.work > s.limits.Work || n < 0 {
-		return errWork
+		panic(errWork)
 	}
-	return nil
 }
 
 // reads counts the work of looking at n bytes or items.
-func (s *state) reads(n int) error { return s.step(1 + n/16) }
+func (s *state) reads(n int) { s.step(1 + n/16) }
 
 // makes counts n bytes that are made.
-func (s *state) makes(n int) error {
+func (s *state) makes(n int) {
 	if s.memory += n; s.memory > s.limits.Memory || n < 0 {
-		return errMemory
+		panic(errMemory)
 	}
-	return s.reads(n)
+	s.reads(n)
 }
 
 // write appends text to the output. Text that a block captures counts as memory, and as output
 // once it is printed.
-func (s *state) write(text string) error {
+func (s *state) write(text string) {
 	if s.out.Len()+len(text) > s.limits.Output {
-		return errOutput
+		panic(errOutput)
 	}
 	s.out.WriteString(text)
-	return s.makes(len(text))
+	s.makes(len(text))
 }
 
 // captured is what f writes.
-func (s *state) captured(f func() error) (string, error) {
+func (s *state) captured(f func()) string {
 	outer := s.out
 	s.out = &strings.Builder{}
-	err := f()
+	f()
 	text := s.out.String()
 	s.out = outer
-	return text, err
+	return text
 }
 
 // inScope runs f with variables of its own.
-func (s *state) inScope(f func() error) error {
+func (s *state) inScope(f func()) {
 	outer := s.vars
 	s.vars = &scope{up: outer}
-	err := f()
+	f()
 	s.vars = outer
-	return err
-}
-
-// at gives an error the line where it happened, if it has none.
-func at(line int, err error) error {
-	var e *Error
-	var raised *Raised
-	if err == nil || err == errBreak || err == errContinue || errors.As(err, &e) || errors.As(err, &raised) {
-		return err
-	}
-	return &Error{Line: line, Message: err.Error()}
 }

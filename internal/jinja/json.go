@@ -19,11 +19,9 @@ type jsonStyle struct {
 }
 
 // toJSON is the filter tojson as transformers has it: nothing is escaped for HTML.
-func toJSON(s *state, v any, a call) (any, error) {
+func toJSON(s *state, v any, a call) any {
 	var ascii, indent, separators, sorted any = false, nil, nil, false
-	if err := a.want("ensure_ascii indent separators sort_keys", &ascii, &indent, &separators, &sorted); err != nil {
-		return nil, err
-	}
+	a.want("ensure_ascii indent separators sort_keys", &ascii, &indent, &separators, &sorted)
 	if n, ok := firstInt(a); ok { // Jinja's own has the indent first
 		ascii, indent = false, n
 	}
@@ -32,32 +30,32 @@ func toJSON(s *state, v any, a call) (any, error) {
 	case nil:
 	case int:
 		if n > 100 {
-			return nil, fmt.Errorf("an indent of %d; the limit is 100", n)
+			panic(fmt.Errorf("an indent of %d; the limit is 100", n))
 		}
 		j.lines, j.indent, j.comma = true, strings.Repeat(" ", max(n, 0)), ","
 	case string:
 		if len(n) > 100 {
-			return nil, errors.New("an indent of more than 100 bytes")
+			panic(errors.New("an indent of more than 100 bytes"))
 		}
 		j.lines, j.indent, j.comma = true, n, ","
 	default:
-		return nil, fmt.Errorf("an indent that is %s", kindOf(indent))
+		panic(fmt.Errorf("an indent that is %s", kindOf(indent)))
 	}
 	if separators != nil {
 		list, _ := sequence(separators)
 		if len(list) != 2 {
-			return nil, errors.New("separators are two strings")
+			panic(errors.New("separators are two strings"))
 		}
 		comma, ok1 := list[0].(string)
 		then, ok2 := list[1].(string)
 		if !ok1 || !ok2 {
-			return nil, errors.New("separators are two strings")
+			panic(errors.New("separators are two strings"))
 		}
 		j.comma, j.then = comma, then
 	}
 	var w writer
-	err := j.write(s, &w, v, 0)
-	return w.String(), err
+	j.write(s, &w, v, 0)
+	return w.String()
 }
 
 // firstInt is a first argument without a name that is an integer.
@@ -69,86 +67,59 @@ func firstInt(a call) (int, bool) {
 	return n, ok
 }
 
-func (j *jsonStyle) write(s *state, w *writer, v any, depth int) error {
+func (j *jsonStyle) write(s *state, w *writer, v any, depth int) {
 	if depth > deepest {
-		return errDepth
+		panic(errDepth)
 	}
 	switch v := v.(type) {
 	case nil:
-		return s.put(w, "null")
+		s.put(w, "null")
 	case bool:
-		return s.put(w, strconv.FormatBool(v))
+		s.put(w, strconv.FormatBool(v))
 	case int:
-		return s.put(w, strconv.Itoa(v))
+		s.put(w, strconv.Itoa(v))
 	case float64:
-		return s.put(w, jsonFloat(v))
+		s.put(w, jsonFloat(v))
 	case string:
-		return s.put(w, j.quote(v))
+		s.put(w, j.quote(v))
 	case []any:
-		return j.items(s, w, len(v), "[", "]", depth, func(i int) error { return j.write(s, w, v[i], depth+1) })
+		j.items(s, w, len(v), "[", "]", depth, func(i int) { j.write(s, w, v[i], depth+1) })
 	case tuple:
-		return j.items(s, w, len(v), "[", "]", depth, func(i int) error { return j.write(s, w, v[i], depth+1) })
+		j.items(s, w, len(v), "[", "]", depth, func(i int) { j.write(s, w, v[i], depth+1) })
 	case *Dict:
-		keys, err := j.keys(v)
-		if err != nil {
-			return err
-		}
-		return j.items(s, w, len(keys), "{", "}", depth, func(i int) error {
-			if err := s.put(w, j.quote(keyText(keys[i]))+j.then); err != nil {
-				return err
-			}
-			return j.write(s, w, v.values[keys[i]], depth+1)
+		keys := j.keys(v)
+		j.items(s, w, len(keys), "{", "}", depth, func(i int) {
+			s.put(w, j.quote(keyText(keys[i]))+j.then)
+			j.write(s, w, v.values[keys[i]], depth+1)
 		})
 	case undefined:
-		return v.err()
+		panic(v.err())
+	default:
+		panic(fmt.Errorf("%s cannot be JSON", kindOf(v)))
 	}
-	return fmt.Errorf("%s cannot be JSON", kindOf(v))
 }
 
-func (j *jsonStyle) items(s *state, w *writer, n int, open, close string, depth int, item func(i int) error) error {
-	if n == 0 {
-		return s.put(w, open+close)
+func (j *jsonStyle) items(s *state, w *writer, n int, open, close string, depth int, item func(i int)) {
+	comma := j.comma
+	if j.lines && n > 0 {
+		line := "\n" + strings.Repeat(j.indent, depth)
+		open, comma, close = open+line+j.indent, comma+line+j.indent, line+close
 	}
-	line := func(depth int) error {
-		if !j.lines {
-			return nil
-		}
-		return s.put(w, "\n"+strings.Repeat(j.indent, depth))
-	}
-	if err := s.put(w, open); err != nil {
-		return err
-	}
-	for i := range n {
-		if i > 0 {
-			if err := s.put(w, j.comma); err != nil {
-				return err
-			}
-		}
-		if err := line(depth + 1); err != nil {
-			return err
-		}
-		if err := item(i); err != nil {
-			return err
-		}
-	}
-	if err := line(depth); err != nil {
-		return err
-	}
-	return s.put(w, close)
+	s.series(w, n, open, comma, close, item)
 }
 
-func (j *jsonStyle) keys(d *Dict) ([]any, error) {
+func (j *jsonStyle) keys(d *Dict) []any {
 	if !j.sorted {
-		return d.keys, nil
+		return d.keys
 	}
 	keys := slices.Clone(d.keys)
 	for _, k := range keys {
 		if _, ok := k.(string); !ok {
-			return nil, errors.New("sort_keys needs keys that are strings")
+			panic(errors.New("sort_keys needs keys that are strings"))
 		}
 	}
 	slices.SortFunc(keys, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
-	return keys, nil
+	return keys
 }
 
 // keyText is a key as JSON has it.

@@ -3,54 +3,44 @@ package jinja
 import (
 	"bytes"
 	"encoding/json"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // FromJSON is a JSON text as templates have it, keys in their order.
-func FromJSON(text []byte) (any, error) {
+func FromJSON(text []byte) (_ any, err error) {
 	var whole json.RawMessage // one value, and nothing behind it
 	if err := json.Unmarshal(text, &whole); err != nil {
 		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(whole))
 	d.UseNumber()
-	return decode(d, 0)
+	defer bail.Catch(&err)
+	return decode(d, 0), nil
 }
 
-func decode(d *json.Decoder, depth int) (any, error) {
+func decode(d *json.Decoder, depth int) any {
 	if depth > deepest {
-		return nil, errDepth
+		panic(errDepth)
 	}
-	t, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t {
+	token := func() json.Token { return bail.Of(d.Token()) }
+	switch t := token(); t {
 	case json.Delim('['):
 		list := []any{}
 		for d.More() {
-			v, err := decode(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, v)
+			list = append(list, decode(d, depth+1))
 		}
-		_, err = d.Token()
-		return list, err
+		token()
+		return list
 	case json.Delim('{'):
 		dict := NewDict()
 		for d.More() {
-			k, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			v, err := decode(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			dict.Set(k.(string), v)
+			k := token().(string)
+			dict.Set(k, decode(d, depth+1))
 		}
-		_, err = d.Token()
-		return dict, err
+		token()
+		return dict
+	default:
+		return of(t, 0)
 	}
-	return Of(t)
 }

@@ -54,17 +54,15 @@ type lexer struct {
 	tokens    []token
 }
 
-func lex(src string) ([]token, error) {
+func lex(src string) []token {
 	src = strings.ReplaceAll(strings.ReplaceAll(src, "\r\n", "\n"), "\r", "\n")
 	src = strings.TrimSuffix(src, "\n")
 	l := &lexer{src: src, line: 1, lineStart: true}
 	for l.at < len(l.src) {
-		if err := l.next(); err != nil {
-			return nil, err
-		}
+		l.next()
 	}
 	l.add(end, "")
-	return l.tokens, nil
+	return l.tokens
 }
 
 func (l *lexer) add(k kind, text string) { l.tokens = append(l.tokens, token{k, text, l.line}) }
@@ -84,13 +82,13 @@ func (l *lexer) skip(n int) {
 }
 
 // next takes text up to a tag, and the tag.
-func (l *lexer) next() error {
+func (l *lexer) next() {
 	rest := l.src[l.at:]
 	n := tagStart(rest)
 	if n < 0 {
 		l.add(text, rest)
 		l.skip(len(rest))
-		return nil
+		return
 	}
 	before, open := rest[:n], rest[n:n+2]
 	sign := byte(0)
@@ -105,21 +103,21 @@ func (l *lexer) next() error {
 	if sign != 0 {
 		signed = 3
 	}
-	switch open {
-	case "{#":
-		return l.comment(signed)
-	case "{{":
+	switch body, raw := rawTag(rest[n+signed:]); {
+	case open == "{#":
+		l.comment(signed)
+	case open == "{{":
 		l.add(outBegin, "{{")
 		l.skip(signed)
-		return l.inside(outEnd, "}}")
-	}
-	if body, ok := rawTag(rest[n+signed:], "raw"); ok {
+		l.inside(outEnd, "}}")
+	case raw:
 		l.skip(signed + body)
-		return l.raw()
+		l.raw()
+	default:
+		l.add(tagBegin, "{%")
+		l.skip(signed)
+		l.inside(tagEnd, "%}")
 	}
-	l.add(tagBegin, "{%")
-	l.skip(signed)
-	return l.inside(tagEnd, "%}")
 }
 
 // before is the text before a tag, without what the tag strips of it.
@@ -151,10 +149,10 @@ func tagStart(s string) int {
 	}
 }
 
-func (l *lexer) comment(signed int) error {
+func (l *lexer) comment(signed int) {
 	n := strings.Index(l.src[l.at+signed:], "#}")
 	if n < 0 {
-		return l.fail("a comment has no end")
+		panic(l.fail("a comment has no end"))
 	}
 	n += signed
 	sign := byte(0)
@@ -163,7 +161,6 @@ func (l *lexer) comment(signed int) error {
 	}
 	l.skip(n + 2)
 	l.after(sign, true)
-	return nil
 }
 
 // after skips what the end of a tag strips of the text behind it.
@@ -176,9 +173,9 @@ func (l *lexer) after(sign byte, block bool) {
 	}
 }
 
-// rawTag reports whether the inside of a tag is one word, and how long it is with its end.
-func rawTag(s, word string) (n int, ok bool) {
-	t, ok := strings.CutPrefix(strings.TrimLeftFunc(s, space), word)
+// rawTag reports whether the inside of a tag is raw, and how long it is with its end.
+func rawTag(s string) (n int, ok bool) {
+	t, ok := strings.CutPrefix(strings.TrimLeftFunc(s, space), "raw")
 	t = strings.TrimLeftFunc(t, space)
 	if dash, found := strings.CutPrefix(t, "-"); ok && found && strings.HasPrefix(dash, "%}") {
 		return len(s) - len(strings.TrimLeftFunc(dash[2:], space)), true
@@ -188,12 +185,12 @@ func rawTag(s, word string) (n int, ok bool) {
 }
 
 // raw takes all up to endraw as text.
-func (l *lexer) raw() error {
+func (l *lexer) raw() {
 	rest := l.src[l.at:]
 	for from := 0; ; from += 2 {
 		i := strings.Index(rest[from:], "{%")
 		if i < 0 {
-			return l.fail("raw has no endraw")
+			panic(l.fail("raw has no endraw"))
 		}
 		from += i
 		sign, inner := byte(0), rest[from+2:]
@@ -215,7 +212,7 @@ func (l *lexer) raw() error {
 		}
 		l.skip(len(rest) - len(tail) + 2)
 		l.after(closing, true)
-		return nil
+		return
 	}
 }
 
@@ -223,7 +220,7 @@ func (l *lexer) raw() error {
 var operators = []string{"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", "=", ">", "<", ".", ":", "|", ",", ";"}
 
 // inside takes the tokens of a tag, up to its end where no bracket is open.
-func (l *lexer) inside(close kind, closing string) error {
+func (l *lexer) inside(close kind, closing string) {
 	var open []byte
 	for {
 		rest := l.src[l.at:]
@@ -231,7 +228,7 @@ func (l *lexer) inside(close kind, closing string) error {
 		l.skip(len(rest) - len(trimmed))
 		rest = trimmed
 		if rest == "" {
-			return l.fail("a tag has no end: %s is missing", closing)
+			panic(l.fail("a tag has no end: %s is missing", closing))
 		}
 		if len(open) == 0 {
 			sign := byte(0)
@@ -246,33 +243,33 @@ func (l *lexer) inside(close kind, closing string) error {
 				l.add(close, closing)
 				l.skip(n + 2)
 				l.after(sign, close == tagEnd)
-				return nil
+				return
 			}
 		}
-		if err := l.token(rest, &open); err != nil {
-			return err
-		}
+		l.token(rest, &open)
 	}
 }
 
 // token takes one token of a tag; open are the brackets around it.
-func (l *lexer) token(rest string, open *[]byte) error {
+func (l *lexer) token(rest string, open *[]byte) {
 	switch c := rest[0]; {
 	case c == '\'' || c == '"':
-		return l.quoted(rest)
+		l.quoted(rest)
+		return
 	case c >= '0' && c <= '9':
-		return l.number(rest)
+		l.number(rest)
+		return
 	case c == '_' || c >= utf8.RuneSelf || unicode.IsLetter(rune(c)):
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 		if n < 0 {
 			n = len(rest)
 		}
 		if n == 0 {
-			return l.fail("unexpected character %q", rest[:1])
+			panic(l.fail("unexpected character %q", rest[:1]))
 		}
 		l.add(name, rest[:n])
 		l.skip(n)
-		return nil
+		return
 	}
 	for _, o := range operators {
 		if !strings.HasPrefix(rest, o) {
@@ -285,19 +282,19 @@ func (l *lexer) token(rest string, open *[]byte) error {
 			pairs := map[string]byte{")": '(', "]": '[', "}": '{'}
 			n := len(*open)
 			if n == 0 || (*open)[n-1] != pairs[o] {
-				return l.fail("unexpected %q", o)
+				panic(l.fail("unexpected %q", o))
 			}
 			*open = (*open)[:n-1]
 		}
 		l.add(op, o)
 		l.skip(len(o))
-		return nil
+		return
 	}
 	r, _ := utf8.DecodeRuneInString(rest)
-	return l.fail("unexpected character %q", r)
+	panic(l.fail("unexpected character %q", r))
 }
 
-func (l *lexer) number(rest string) error {
+func (l *lexer) number(rest string) {
 	n := strings.IndexFunc(rest, func(r rune) bool { return (r < '0' || r > '9') && r != '_' })
 	if n < 0 {
 		n = len(rest)
@@ -323,50 +320,45 @@ func (l *lexer) number(rest string) error {
 	}
 	l.add(k, strings.ReplaceAll(rest[:n], "_", ""))
 	l.skip(n)
-	return nil
 }
 
 // quoted takes a string, whose escapes are Python's.
-func (l *lexer) quoted(rest string) error {
+func (l *lexer) quoted(rest string) {
 	var b strings.Builder
 	for i := 1; i < len(rest); i++ {
 		switch c := rest[i]; {
 		case c == rest[0]:
 			l.add(str, b.String())
 			l.skip(i + 1)
-			return nil
+			return
 		case c == '\\' && i+1 < len(rest):
-			n, err := unescape(&b, rest[i+1:])
-			if err != nil {
-				return l.fail("%v", err)
-			}
-			i += n
+			i += l.unescape(&b, rest[i+1:])
 		default:
 			b.WriteByte(c)
 		}
 	}
-	return l.fail("a string has no end")
+	panic(l.fail("a string has no end"))
 }
 
 var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'b': "\b", 'f': "\f", 'a': "\a", 'v': "\v", '\\': "\\", '\'': "'", '"': `"`, '\n': ""}
 
 // unescape writes what an escape stands for, and returns its length without the backslash.
-func unescape(b *strings.Builder, s string) (int, error) {
+func (l *lexer) unescape(b *strings.Builder, s string) int {
 	if e, ok := escapes[s[0]]; ok {
 		b.WriteString(e)
-		return 1, nil
+		return 1
 	}
 	hex := map[byte]int{'x': 2, 'u': 4, 'U': 8}[s[0]]
 	if hex > 0 {
 		if len(s) <= hex {
-			return 0, fmt.Errorf(`\%c needs %d hexadecimal digits`, s[0], hex)
+			panic(l.fail(`\%c needs %d hexadecimal digits`, s[0], hex))
 		}
 		v, err := strconv.ParseUint(s[1:1+hex], 16, 32)
 		if err != nil || v > unicode.MaxRune {
-			return 0, fmt.Errorf(`\%s is not a character`, s[:1+hex])
+			panic(l.fail(`\%s is not a character`, s[:1+hex]))
 		}
 		b.WriteRune(rune(v))
-		return 1 + hex, nil
+		return 1 + hex
 	}
 	n := 0
 	for n < 3 && n < len(s) && s[n] >= '0' && s[n] <= '7' {
@@ -375,10 +367,10 @@ func unescape(b *strings.Builder, s string) (int, error) {
 	if n > 0 {
 		v, _ := strconv.ParseUint(s[:n], 8, 32)
 		b.WriteRune(rune(v))
-		return n, nil
+		return n
 	}
 	b.WriteByte('\\') // an unknown one stands for itself
-	return 0, nil
+	return 0
 }
 
 // space is what Python takes for white.

@@ -13,65 +13,67 @@ import (
 // method is a method of a value, if it has one of that name. Those that would change the
 // value are refused when they are called.
 func method(v any, name string) (function, bool) {
+	var m func(s *state, a call) any
 	switch v := v.(type) {
 	case string:
-		if m, ok := stringMethods[name]; ok {
-			return function{"method " + name, func(s *state, a call) (any, error) {
-				if err := s.reads(len(v)); err != nil {
-					return nil, err
-				}
-				x, err := m(s, v, a)
-				if err != nil {
-					return nil, named(name, err)
-				}
-				return x, nil
-			}}, true
+		if f := stringMethods[name]; f != nil {
+			m = func(s *state, a call) any {
+				defer naming(name)
+				s.reads(len(v))
+				return f(s, v, a)
+			}
 		}
 	case *Dict:
-		if m, ok := dictMethods[name]; ok {
-			return function{"method " + name, func(s *state, a call) (any, error) { return m(s, v, a) }}, true
-		}
+		m = bound(dictMethods[name], v)
 	case []any:
-		if m, ok := listMethods[name]; ok {
-			return function{"method " + name, func(s *state, a call) (any, error) { return m(s, v, a) }}, true
-		}
+		m = bound(listMethods[name], v)
 	}
-	return function{}, false
+	return function{"method " + name, m}, m != nil
+}
+
+// bound returns a method of v; nil if m is nil.
+func bound[T any](m func(*state, T, call) any, v T) func(*state, call) any {
+	if m == nil {
+		return nil
+	}
+	return func(s *state, a call) any { return m(s, v, a) }
 }
 
 // changing is a method that the sandbox refuses.
-func changing[T any](what string) func(*state, T, call) (any, error) {
-	return func(*state, T, call) (any, error) {
-		return nil, fmt.Errorf("%s would change what the template was given; only namespaces can be changed", what)
+func changing[T any](what string) func(*state, T, call) any {
+	return func(*state, T, call) any {
+		panic(fmt.Errorf("%s would change what the template was given; only namespaces can be changed", what))
 	}
 }
 
-var dictMethods = map[string]func(*state, *Dict, call) (any, error){
-	"get": func(_ *state, d *Dict, a call) (any, error) {
+var dictMethods = map[string]func(*state, *Dict, call) any{
+	"get": func(_ *state, d *Dict, a call) any {
 		var key, def any
-		if err := a.want("key default", &key, &def); err != nil {
-			return nil, err
-		}
+		a.want("key default", &key, &def)
 		if v, ok := d.get(key); ok {
-			return v, nil
+			return v
 		}
-		return def, nil
+		return def
 	},
-	"keys": func(s *state, d *Dict, a call) (any, error) {
-		return slices.Concat([]any{}, d.keys), errors.Join(a.want(""), s.makes(16*len(d.keys)))
+	"keys": func(s *state, d *Dict, a call) any {
+		a.want("")
+		s.makes(16 * len(d.keys))
+		return slices.Concat([]any{}, d.keys)
 	},
-	"values": func(s *state, d *Dict, a call) (any, error) {
+	"values": func(s *state, d *Dict, a call) any {
+		a.want("")
+		s.makes(16 * len(d.keys))
 		out := []any{}
 		for _, k := range d.keys {
 			out = append(out, d.values[k])
 		}
-		return out, errors.Join(a.want(""), s.makes(16*len(out)))
+		return out
 	},
-	"items": func(s *state, d *Dict, a call) (any, error) {
-		list, err := s.pairs(d)
-		return list, errors.Join(err, a.want(""))
+	"items": func(s *state, d *Dict, a call) any { return items(s, d, a) },
+	"copy": func(_ *state, d *Dict, a call) any { // dicts are immutable
+		a.want("")
+		return d
 	},
-	"copy":       func(_ *state, d *Dict, a call) (any, error) { return d, a.want("") }, // dicts are immutable
 	"pop":        changing[*Dict]("pop"),
 	"popitem":    changing[*Dict]("popitem"),
 	"update":     changing[*Dict]("update"),
@@ -79,37 +81,32 @@ var dictMethods = map[string]func(*state, *Dict, call) (any, error){
 	"setdefault": changing[*Dict]("setdefault"),
 }
 
-var listMethods = map[string]func(*state, []any, call) (any, error){
-	"index": func(s *state, list []any, a call) (any, error) {
+var listMethods = map[string]func(*state, []any, call) any{
+	"index": func(s *state, list []any, a call) any {
 		var x any
-		if err := a.want("value", &x); err != nil {
-			return nil, err
-		}
+		a.want("value", &x)
 		for i, y := range list {
-			if eq, err := s.same(x, y, 0); eq || err != nil {
-				return i, err
+			if s.same(x, y, 0) {
+				return i
 			}
 		}
-		return nil, errors.New("index: it is not in the list")
+		panic(errors.New("index: it is not in the list"))
 	},
-	"count": func(s *state, list []any, a call) (any, error) {
+	"count": func(s *state, list []any, a call) any {
 		var x any
-		if err := a.want("value", &x); err != nil {
-			return nil, err
-		}
+		a.want("value", &x)
 		n := 0
 		for _, y := range list {
-			eq, err := s.same(x, y, 0)
-			if err != nil {
-				return nil, err
-			}
-			if eq {
+			if s.same(x, y, 0) {
 				n++
 			}
 		}
-		return n, nil
+		return n
 	},
-	"copy":    func(_ *state, list []any, a call) (any, error) { return list, a.want("") },
+	"copy": func(_ *state, list []any, a call) any {
+		a.want("")
+		return list
+	},
 	"append":  changing[[]any]("append"),
 	"extend":  changing[[]any]("extend"),
 	"insert":  changing[[]any]("insert"),
@@ -120,10 +117,10 @@ var listMethods = map[string]func(*state, []any, call) (any, error){
 	"reverse": changing[[]any]("reverse"),
 }
 
-var stringMethods map[string]func(*state, string, call) (any, error)
+var stringMethods map[string]func(*state, string, call) any
 
 func init() {
-	stringMethods = map[string]func(*state, string, call) (any, error){
+	stringMethods = map[string]func(*state, string, call) any{
 		"strip":        stripping(true, true),
 		"lstrip":       stripping(true, false),
 		"rstrip":       stripping(false, true),
@@ -149,137 +146,115 @@ func init() {
 		"isalpha":      all(unicode.IsLetter),
 		"isalnum":      all(func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }),
 		"isspace":      all(space),
-		"islower":      func(s *state, t string, a call) (any, error) { return tests["lower"](s, t, a) },
-		"isupper":      func(s *state, t string, a call) (any, error) { return tests["upper"](s, t, a) },
-		"count": func(_ *state, t string, a call) (any, error) {
-			x, err := oneText(a)
-			return strings.Count(t, x), err
-		},
-		"replace": func(s *state, t string, a call) (any, error) { return replace(s, t, a) },
-		"format":  braces,
-		"zfill": func(s *state, t string, a call) (any, error) {
+		"islower":      func(s *state, t string, a call) any { return tests["lower"](s, t, a) },
+		"isupper":      func(s *state, t string, a call) any { return tests["upper"](s, t, a) },
+		"count":        func(_ *state, t string, a call) any { return strings.Count(t, oneText(a)) },
+		"replace":      func(s *state, t string, a call) any { return replace(s, t, a) },
+		"format":       braces,
+		"zfill": func(s *state, t string, a call) any {
 			var width any
-			if err := a.want("width", &width); err != nil {
-				return nil, err
-			}
+			a.want("width", &width)
 			n, ok := width.(int)
 			if !ok || n > widest {
-				return nil, fmt.Errorf("its width is a number up to %d", widest)
+				panic(fmt.Errorf("its width is a number up to %d", widest))
 			}
 			n = max(n, 0)
 			sign := ""
 			if t != "" && (t[0] == '-' || t[0] == '+') {
 				sign, t = t[:1], t[1:]
 			}
-			return sign + strings.Repeat("0", max(0, n-len(sign)-utf8.RuneCountInString(t))) + t, s.makes(n + len(t))
+			s.makes(n + len(t))
+			return sign + strings.Repeat("0", max(0, n-len(sign)-utf8.RuneCountInString(t))) + t
 		},
 	}
 }
 
-func changed(f func(string) string) func(*state, string, call) (any, error) {
-	return func(s *state, t string, a call) (any, error) {
-		return f(t), errors.Join(a.want(""), s.makes(2*len(t)))
+func changed(f func(string) string) func(*state, string, call) any {
+	return func(s *state, t string, a call) any {
+		a.want("")
+		s.makes(2 * len(t))
+		return f(t)
 	}
 }
 
-func stripping(left, right bool) func(*state, string, call) (any, error) {
-	return func(s *state, t string, a call) (any, error) {
+func stripping(left, right bool) func(*state, string, call) any {
+	return func(s *state, t string, a call) any {
 		var chars any
-		if err := a.want("chars", &chars); err != nil {
-			return nil, err
-		}
+		a.want("chars", &chars)
 		return strip(s, t, chars, left, right)
 	}
 }
 
 // oneText is the only argument, which is a text.
-func oneText(a call) (string, error) {
+func oneText(a call) string {
 	var x any
-	if err := a.want("value", &x); err != nil {
-		return "", err
-	}
+	a.want("value", &x)
 	t, ok := x.(string)
 	if !ok {
-		return "", fmt.Errorf("its argument is %s, and not a string", kindOf(x))
+		panic(fmt.Errorf("its argument is %s, and not a string", kindOf(x)))
 	}
-	return t, nil
+	return t
 }
 
 // affix is startswith or endswith, which take several, too.
-func affix(is func(t, x string) bool) func(*state, string, call) (any, error) {
-	return func(_ *state, t string, a call) (any, error) {
+func affix(is func(t, x string) bool) func(*state, string, call) any {
+	return func(_ *state, t string, a call) any {
 		var x any
-		if err := a.want("prefix", &x); err != nil {
-			return nil, err
-		}
+		a.want("prefix", &x)
 		if u, ok := x.(string); ok {
-			return is(t, u), nil
+			return is(t, u)
 		}
 		list, ok := x.(tuple)
 		if !ok {
-			return nil, fmt.Errorf("its argument is %s, and not a string", kindOf(x))
+			panic(fmt.Errorf("its argument is %s, and not a string", kindOf(x)))
 		}
 		for _, x := range list {
 			if u, ok := x.(string); ok && is(t, u) {
-				return true, nil
+				return true
 			}
 		}
-		return false, nil
+		return false
 	}
 }
 
-func cutting(f func(t, x string) string) func(*state, string, call) (any, error) {
-	return func(_ *state, t string, a call) (any, error) {
-		x, err := oneText(a)
-		if err != nil {
-			return nil, err
-		}
-		return f(t, x), nil
-	}
+func cutting(f func(t, x string) string) func(*state, string, call) any {
+	return func(_ *state, t string, a call) any { return f(t, oneText(a)) }
 }
 
 // finding is the place of a text, in characters; where it is not, none or an error.
-func finding(f func(t, x string) int, none int) func(*state, string, call) (any, error) {
-	return func(_ *state, t string, a call) (any, error) {
-		x, err := oneText(a)
-		if err != nil {
-			return nil, err
-		}
-		i := f(t, x)
+func finding(f func(t, x string) int, none int) func(*state, string, call) any {
+	return func(_ *state, t string, a call) any {
+		i := f(t, oneText(a))
 		switch {
 		case i >= 0:
-			return utf8.RuneCountInString(t[:i]), nil
+			return utf8.RuneCountInString(t[:i])
 		case none == -2:
-			return nil, errors.New("it is not in the string")
+			panic(errors.New("it is not in the string"))
 		}
-		return none, nil
+		return none
 	}
 }
 
-func splitting(fromRight bool) func(*state, string, call) (any, error) {
-	return func(s *state, t string, a call) (any, error) {
+func splitting(fromRight bool) func(*state, string, call) any {
+	return func(s *state, t string, a call) any {
 		var sep, most any = nil, -1
-		if err := a.want("sep maxsplit", &sep, &most); err != nil {
-			return nil, err
-		}
+		a.want("sep maxsplit", &sep, &most)
 		n, ok := most.(int)
 		by, isText := sep.(string)
 		switch {
 		case !ok, sep != nil && !isText:
-			return nil, errors.New("it takes a string, and a number")
+			panic(errors.New("it takes a string, and a number"))
 		case isText && by == "":
-			return nil, errors.New("an empty separator")
+			panic(errors.New("an empty separator"))
 		}
-		if err := s.makes(33 * (1 + len(t)/max(1, len(by)))); err != nil {
-			return nil, err
-		}
+		s.makes(33 * (1 + len(t)/max(1, len(by))))
 		var parts []string
 		if isText {
 			parts = splitBy(t, by, n, fromRight)
 		} else {
 			parts = splitSpace(t, n, fromRight)
 		}
-		return textsOf(parts), nil
+		return textsOf(parts)
 	}
 }
 
@@ -332,11 +307,9 @@ func splitSpace(t string, n int, fromRight bool) []string {
 	return parts
 }
 
-func splitLines(s *state, t string, a call) (any, error) {
+func splitLines(s *state, t string, a call) any {
 	var keep any = false
-	if err := a.want("keepends", &keep); err != nil {
-		return nil, err
-	}
+	a.want("keepends", &keep)
 	out := []any{}
 	for line := range strings.Lines(strings.ReplaceAll(t, "\r\n", "\n")) {
 		if !truth(keep) {
@@ -344,43 +317,39 @@ func splitLines(s *state, t string, a call) (any, error) {
 		}
 		out = append(out, line)
 	}
-	return out, s.makes(32*len(out) + len(t))
+	s.makes(32*len(out) + len(t))
+	return out
 }
 
-func joining(s *state, t string, a call) (any, error) {
+func joining(s *state, t string, a call) any {
 	var list any
-	if err := a.want("iterable", &list); err != nil {
-		return nil, err
-	}
-	items, err := s.items(list)
-	if err != nil {
-		return nil, err
-	}
+	a.want("iterable", &list)
+	items := s.items(list)
 	for _, x := range items {
 		if _, ok := x.(string); !ok {
-			return nil, fmt.Errorf("%s among the strings that are joined", kindOf(x))
+			panic(fmt.Errorf("%s among the strings that are joined", kindOf(x)))
 		}
 	}
 	return join(s, items, call{args: []any{t}})
 }
 
-func all(is func(rune) bool) func(*state, string, call) (any, error) {
-	return func(_ *state, t string, a call) (any, error) {
-		return t != "" && !strings.ContainsFunc(t, func(r rune) bool { return !is(r) }), a.want("")
+func all(is func(rune) bool) func(*state, string, call) any {
+	return func(_ *state, t string, a call) any {
+		a.want("")
+		return t != "" && !strings.ContainsFunc(t, func(r rune) bool { return !is(r) })
 	}
 }
 
 // braces is the method format, for {}, {0} and {name} without a format of their own.
-func braces(s *state, t string, a call) (any, error) {
+func braces(s *state, t string, a call) any {
 	var w writer
 	for next := 0; ; {
 		i := strings.IndexAny(t, "{}")
 		if i < 0 {
-			return w.String() + t, s.makes(w.Len() + len(t))
+			s.makes(w.Len() + len(t))
+			return w.String() + t
 		}
-		if err := s.put(&w, t[:i]); err != nil {
-			return nil, err
-		}
+		s.put(&w, t[:i])
 		if i+1 < len(t) && t[i+1] == t[i] {
 			w.WriteByte(t[i])
 			t = t[i+2:]
@@ -388,7 +357,7 @@ func braces(s *state, t string, a call) (any, error) {
 		}
 		n := strings.IndexByte(t[i:], '}')
 		if t[i] == '}' || n < 0 {
-			return nil, errors.New("a bracket without its other")
+			panic(errors.New("a bracket without its other"))
 		}
 		field := t[i+1 : i+n]
 		t = t[i+n+1:]
@@ -398,15 +367,9 @@ func braces(s *state, t string, a call) (any, error) {
 		}
 		v, ok := a.field(field)
 		if !ok {
-			return nil, fmt.Errorf("the field {%s} is not supported, or not given", cut(field))
+			panic(fmt.Errorf("the field {%s} is not supported, or not given", cut(field)))
 		}
-		out, err := s.text(v)
-		if err == nil {
-			err = s.put(&w, out)
-		}
-		if err != nil {
-			return nil, err
-		}
+		s.put(&w, s.text(v))
 	}
 }
 

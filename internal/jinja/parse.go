@@ -1,10 +1,16 @@
 package jinja
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // deepest is how deep what is written may be nested, and deepestCall how deep calls may.
 const deepest, deepestCall = 200, 100
 
+// parser parses tokens by recursive descent. Its methods panic with an [*Error], which Parse
+// returns.
 type parser struct {
 	tokens []token
 	at     int
@@ -39,24 +45,57 @@ func (p *parser) take(k kind, text string) bool {
 	return false
 }
 
-func (p *parser) want(k kind, text string) error {
+func (p *parser) want(k kind, text string) {
 	if !p.take(k, text) {
-		return p.fail("%q is expected, found %s", text, p.peek())
+		panic(p.fail("%q is expected, found %s", text, p.peek()))
 	}
-	return nil
 }
 
-func (p *parser) wantName() (string, error) {
+func (p *parser) wantName() string {
 	if p.peek().kind != name {
-		return "", p.fail("a name is expected, found %s", p.peek())
+		panic(p.fail("a name is expected, found %s", p.peek()))
 	}
-	return p.next().text, nil
+	return p.next().text
 }
 
-// deeper counts how deep the parser is, for [deepest].
-func (p *parser) deeper() (func(), error) {
-	if p.depth++; p.depth > deepest {
-		return nil, p.fail("it is nested more than %d deep", deepest)
+// list calls one for each item up to a closing bracket; commas are between items.
+func (p *parser) list(close string, one func()) {
+	for !p.take(op, close) {
+		if one(); !p.take(op, ",") && !p.is(op, close) {
+			panic(p.fail(`"," or %q is expected, found %s`, close, p.peek()))
+		}
 	}
-	return func() { p.depth-- }, nil
+}
+
+// deeper counts how deep the parser is, for [deepest]; what it returns counts back.
+func (p *parser) deeper() func() {
+	if p.depth++; p.depth > deepest {
+		panic(p.fail("it is nested more than %d deep", deepest))
+	}
+	return func() { p.depth-- }
+}
+
+// body parses statements up to a tag of one of these names, whose name it takes.
+func (p *parser) body(ends ...string) (list []node, by string) {
+	defer p.deeper()()
+	for {
+		switch t := p.next(); t.kind {
+		case end:
+			if len(ends) == 0 {
+				return list, ""
+			}
+			panic(p.fail("the template ends, and %s is missing", strings.Join(ends, " or ")))
+		case text:
+			list = append(list, textNode{t.text})
+		case outBegin:
+			list = append(list, outNode{p.tuple(), t.line})
+			p.want(outEnd, "}}")
+		case tagBegin:
+			word := p.wantName()
+			if slices.Contains(ends, word) {
+				return list, word
+			}
+			list = append(list, p.statement(word, t.line)...)
+		}
+	}
 }

@@ -7,76 +7,62 @@ import (
 )
 
 // tuple parses an expression, or several with commas between them.
-func (p *parser) tuple() (expr, error) { return p.tupleOf(p.condition) }
+func (p *parser) tuple() expr { return p.tupleOf(p.condition) }
 
-func (p *parser) tupleOf(one func() (expr, error)) (expr, error) {
-	x, err := one()
-	if err != nil || !p.is(op, ",") {
-		return x, err
+func (p *parser) tupleOf(one func() expr) expr {
+	x := one()
+	if !p.is(op, ",") {
+		return x
 	}
 	t := tupleExpr{[]expr{x}}
 	for p.take(op, ",") {
 		if k := p.peek().kind; k == outEnd || k == tagEnd || p.is(op, ")") {
 			break
 		}
-		if x, err = one(); err != nil {
-			return nil, err
-		}
-		t.items = append(t.items, x)
+		t.items = append(t.items, one())
 	}
-	return t, nil
+	return t
 }
 
-func (p *parser) condition() (expr, error) {
-	up, err := p.deeper()
-	if err != nil {
-		return nil, err
-	}
-	defer up()
-	x, err := p.or()
-	for err == nil && p.take(name, "if") {
-		c := condExpr{then: x}
-		if c.cond, err = p.or(); err == nil && p.take(name, "else") {
-			c.other, err = p.condition()
+func (p *parser) condition() expr {
+	defer p.deeper()()
+	x := p.or()
+	for p.take(name, "if") {
+		c := condExpr{then: x, cond: p.or()}
+		if p.take(name, "else") {
+			c.other = p.condition()
 		}
 		x = c
 	}
-	return x, err
+	return x
 }
 
-func (p *parser) or() (expr, error)  { return p.logic(p.and, "or") }
-func (p *parser) and() (expr, error) { return p.logic(p.not, "and") }
+func (p *parser) or() expr  { return p.logic(p.and, "or") }
+func (p *parser) and() expr { return p.logic(p.not, "and") }
 
-func (p *parser) logic(one func() (expr, error), word string) (expr, error) {
-	a, err := one()
-	for err == nil && p.take(name, word) {
-		var b expr
-		b, err = one()
-		a = logicExpr{word == "or", a, b}
+func (p *parser) logic(one func() expr, word string) expr {
+	a := one()
+	for p.take(name, word) {
+		a = logicExpr{word == "or", a, one()}
 	}
-	return a, err
+	return a
 }
 
-func (p *parser) not() (expr, error) {
+func (p *parser) not() expr {
 	if !p.is(name, "not") {
 		return p.compare()
 	}
-	up, err := p.deeper()
-	if err != nil {
-		return nil, err
-	}
-	defer up()
+	defer p.deeper()()
 	line := p.next().line
-	x, err := p.not()
-	return unaryExpr{"not", x, line}, err
+	return unaryExpr{"not", p.not(), line}
 }
 
 var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
 
-func (p *parser) compare() (expr, error) {
-	x, err := p.sum()
+func (p *parser) compare() expr {
+	x := p.sum()
 	c := compareExpr{first: x, line: p.peek().line}
-	for err == nil {
+	for {
 		word := ""
 		switch t := p.peek(); {
 		case t.kind == op && slices.Contains(comparisons, t.text), t.kind == name && t.text == "in":
@@ -85,166 +71,128 @@ func (p *parser) compare() (expr, error) {
 		case t.kind == name && t.text == "not" && p.tokens[p.at+1].text == "in":
 			word = "not in"
 			p.at += 2
+		case len(c.ops) == 0:
+			return x
+		default:
+			return c
 		}
-		if word == "" {
-			break
-		}
-		var y expr
-		y, err = p.sum()
-		c.ops, c.rest = append(c.ops, word), append(c.rest, y)
+		c.ops, c.rest = append(c.ops, word), append(c.rest, p.sum())
 	}
-	if len(c.ops) == 0 {
-		return x, err
-	}
-	return c, err
 }
 
 // left parses operators that group to the left.
-func (p *parser) left(one func() (expr, error), ops ...string) (expr, error) {
-	a, err := one()
-	for err == nil && p.peek().kind == op && slices.Contains(ops, p.peek().text) {
+func (p *parser) left(one func() expr, ops ...string) expr {
+	a := one()
+	for p.peek().kind == op && slices.Contains(ops, p.peek().text) {
 		t := p.next()
-		var b expr
-		b, err = one()
-		a = binaryExpr{t.text, a, b, t.line}
+		a = binaryExpr{t.text, a, one(), t.line}
 	}
-	return a, err
+	return a
 }
 
-func (p *parser) sum() (expr, error) { return p.left(p.concat, "+", "-") }
+func (p *parser) sum() expr { return p.left(p.concat, "+", "-") }
 
-func (p *parser) concat() (expr, error) {
-	x, err := p.product()
-	if err != nil || !p.is(op, "~") {
-		return x, err
+func (p *parser) concat() expr {
+	x := p.product()
+	if !p.is(op, "~") {
+		return x
 	}
 	c := concatExpr{[]expr{x}, p.peek().line}
-	for err == nil && p.take(op, "~") {
-		x, err = p.product()
-		c.items = append(c.items, x)
+	for p.take(op, "~") {
+		c.items = append(c.items, p.product())
 	}
-	return c, err
+	return c
 }
 
-func (p *parser) product() (expr, error) { return p.left(p.power, "*", "/", "//", "%") }
-func (p *parser) power() (expr, error) {
-	return p.left(func() (expr, error) { return p.unary(true) }, "**")
-}
+func (p *parser) product() expr { return p.left(p.power, "*", "/", "//", "%") }
+func (p *parser) power() expr   { return p.left(func() expr { return p.unary(true) }, "**") }
 
-func (p *parser) unary(filtered bool) (x expr, err error) {
+func (p *parser) unary(filtered bool) expr {
+	var x expr
 	if t := p.peek(); t.kind == op && (t.text == "-" || t.text == "+") {
-		up, err := p.deeper()
-		if err != nil {
-			return nil, err
-		}
-		defer up()
+		defer p.deeper()()
 		p.at++
-		if x, err = p.unary(false); err != nil {
-			return nil, err
-		}
-		x = unaryExpr{t.text, x, t.line}
-	} else if x, err = p.primary(); err != nil {
-		return nil, err
+		x = unaryExpr{t.text, p.unary(false), t.line}
+	} else {
+		x = p.primary()
 	}
-	if x, err = p.postfix(x); err != nil || !filtered {
-		return x, err
+	if x = p.postfix(x); !filtered {
+		return x
 	}
 	return p.filtered(x)
 }
 
-func (p *parser) primary() (expr, error) {
+func (p *parser) primary() expr {
 	switch t := p.peek(); t.kind {
 	case name:
 		p.at++
 		switch t.text {
 		case "true", "True":
-			return literal{true}, nil
+			return literal{true}
 		case "false", "False":
-			return literal{false}, nil
+			return literal{false}
 		case "none", "None":
-			return literal{nil}, nil
+			return literal{nil}
 		}
 		p.varargs, p.kwargs = p.varargs || t.text == "varargs", p.kwargs || t.text == "kwargs"
-		return variable{t.text}, nil
+		return variable{t.text}
 	case str:
 		var b strings.Builder // neighbours are one string
 		for p.peek().kind == str {
 			b.WriteString(p.next().text)
 		}
-		return literal{b.String()}, nil
+		return literal{b.String()}
 	case integer:
 		n, err := strconv.Atoi(t.text)
 		if err != nil {
-			return nil, p.fail("the number %s is too large", t.text)
+			panic(p.fail("the number %s is too large", t.text))
 		}
 		p.at++
-		return literal{n}, nil
+		return literal{n}
 	case float:
 		f, err := strconv.ParseFloat(t.text, 64)
 		if err != nil {
-			return nil, p.fail("the number %s is too large", t.text)
+			panic(p.fail("the number %s is too large", t.text))
 		}
 		p.at++
-		return literal{f}, nil
+		return literal{f}
 	case op:
 		switch t.text {
 		case "(":
 			return p.bracketed()
 		case "[":
-			p.at++
-			items, err := p.items("]")
-			return listExpr{items}, err
+			return p.listOf()
 		case "{":
 			return p.dict()
 		}
 	}
-	return nil, p.fail("an expression is expected, found %s", p.peek())
+	panic(p.fail("an expression is expected, found %s", p.peek()))
 }
 
-func (p *parser) bracketed() (expr, error) {
+func (p *parser) bracketed() expr {
 	p.at++
 	if p.take(op, ")") {
-		return tupleExpr{}, nil
+		return tupleExpr{}
 	}
-	x, err := p.tuple()
-	if err == nil {
-		err = p.want(op, ")")
-	}
-	return x, err
+	x := p.tuple()
+	p.want(op, ")")
+	return x
 }
 
-// items parses expressions with commas between them, up to a bracket.
-func (p *parser) items(close string) (list []expr, err error) {
-	for !p.take(op, close) {
-		x, err := p.condition()
-		if err != nil {
-			return nil, err
-		}
-		if list = append(list, x); !p.take(op, ",") && !p.is(op, close) {
-			return nil, p.fail(`"," or %q is expected, found %s`, close, p.peek())
-		}
-	}
-	return list, nil
+func (p *parser) listOf() expr {
+	p.at++
+	var x listExpr
+	p.list("]", func() { x.items = append(x.items, p.condition()) })
+	return x
 }
 
-func (p *parser) dict() (expr, error) {
+func (p *parser) dict() expr {
 	p.at++
 	var d dictExpr
-	for !p.take(op, "}") {
-		k, err := p.condition()
-		if err == nil {
-			err = p.want(op, ":")
-		}
-		if err != nil {
-			return nil, err
-		}
-		v, err := p.condition()
-		if err != nil {
-			return nil, err
-		}
-		if d.keys, d.values = append(d.keys, k), append(d.values, v); !p.take(op, ",") && !p.is(op, "}") {
-			return nil, p.fail(`"," or "}" is expected, found %s`, p.peek())
-		}
-	}
-	return d, nil
+	p.list("}", func() {
+		d.keys = append(d.keys, p.condition())
+		p.want(op, ":")
+		d.values = append(d.values, p.condition())
+	})
+	return d
 }

@@ -7,13 +7,10 @@ import (
 
 // postfix parses fields, items and calls of what is before them. A chain of them is
 // evaluated from its end, so that it counts as nested.
-func (p *parser) postfix(x expr) (expr, error) {
+func (p *parser) postfix(x expr) expr {
 	for n := 0; p.peek().kind == op; n++ {
-		if n > deepest {
-			return nil, p.fail("it is nested more than %d deep", deepest)
-		}
+		p.chained(n)
 		t := p.peek()
-		var err error
 		switch t.text {
 		case ".":
 			p.at++
@@ -25,167 +22,123 @@ func (p *parser) postfix(x expr) (expr, error) {
 				x = itemExpr{x, literal{n}, t.line}
 			default:
 				p.at--
-				return nil, p.fail("a name is expected, found %s", p.peek())
+				p.wantName()
 			}
 		case "[":
 			p.at++
-			x, err = p.subscript(x, t.line)
+			x = p.subscript(x, t.line)
 		case "(":
-			c := &callExpr{f: x, line: t.line}
-			c.args, err = p.arguments()
-			x = c
+			x = &callExpr{x, p.arguments(), t.line}
 		default:
-			return x, nil
-		}
-		if err != nil {
-			return nil, err
+			return x
 		}
 	}
-	return x, nil
+	return x
 }
 
-func (p *parser) subscript(x expr, line int) (expr, error) {
+// chained refuses a chain of more than [deepest] filters, fields and calls.
+func (p *parser) chained(n int) {
+	if n > deepest {
+		panic(p.fail("it is nested more than %d deep", deepest))
+	}
+}
+
+func (p *parser) subscript(x expr, line int) expr {
 	var parts [3]expr
 	n, slice := 0, false
 	for !p.is(op, "]") {
 		if p.take(op, ":") {
 			if slice, n = true, n+1; n > 2 {
-				return nil, p.fail("a slice has three parts")
+				panic(p.fail("a slice has three parts"))
 			}
 			continue
 		}
-		v, err := p.tuple()
-		if err != nil {
-			return nil, err
-		}
-		if parts[n] = v; !p.is(op, ":") && !p.is(op, "]") {
-			return nil, p.fail(`"]" is expected, found %s`, p.peek())
+		if parts[n] = p.tuple(); !p.is(op, ":") && !p.is(op, "]") {
+			p.want(op, "]")
 		}
 	}
 	p.at++
 	switch {
 	case slice:
-		return sliceExpr{x, parts[0], parts[1], parts[2], line}, nil
+		return sliceExpr{x, parts[0], parts[1], parts[2], line}
 	case parts[0] == nil:
-		return nil, p.fail("an index is expected")
+		panic(p.fail("an index is expected"))
 	}
-	return itemExpr{x, parts[0], line}, nil
+	return itemExpr{x, parts[0], line}
 }
 
 // arguments parses those of a call, in brackets.
-func (p *parser) arguments() (a arguments, err error) {
-	if err := p.want(op, "("); err != nil {
-		return a, err
-	}
-	for !p.take(op, ")") {
-		stars := ""
-		if t := p.peek(); t.kind == op && (t.text == "*" || t.text == "**") {
-			stars = p.next().text
-		}
-		if t := p.peek(); stars != "" {
-			// of items, as many arguments; of keys and values, those with names
-		} else if t.kind == name && p.tokens[p.at+1].kind == op && p.tokens[p.at+1].text == "=" {
+func (p *parser) arguments() (a arguments) {
+	p.want(op, "(")
+	p.list(")", func() {
+		switch t := p.peek(); {
+		case p.take(op, "*"): // of items, as many arguments
+			a.list = append(a.list, p.condition())
+		case p.take(op, "**"): // of keys and values, those with names
+			a.dict = append(a.dict, p.condition())
+		case t.kind == name && p.tokens[p.at+1].kind == op && p.tokens[p.at+1].text == "=":
 			p.at += 2
-			a.names = append(a.names, t.text)
-		} else if len(a.names) > 0 {
-			return a, p.fail("an argument without a name follows one with one")
-		}
-		x, err := p.condition()
-		if err != nil {
-			return a, err
-		}
-		switch stars {
-		case "*":
-			a.list = append(a.list, x)
-		case "**":
-			a.dict = append(a.dict, x)
+			a.names, a.args = append(a.names, t.text), append(a.args, p.condition())
+		case len(a.names) > 0:
+			panic(p.fail("an argument without a name follows one with one"))
 		default:
-			a.args = append(a.args, x)
+			a.args = append(a.args, p.condition())
 		}
-		if !p.take(op, ",") && !p.is(op, ")") {
-			return a, p.fail(`"," or ")" is expected, found %s`, p.peek())
-		}
-	}
-	return a, nil
+	})
+	return a
 }
 
 // filtered parses filters and tests of what is before them.
-func (p *parser) filtered(x expr) (expr, error) {
+func (p *parser) filtered(x expr) expr {
 	for n := 0; ; n++ {
-		if n > deepest {
-			return nil, p.fail("it is nested more than %d deep", deepest)
-		}
-		var err error
-		switch {
+		p.chained(n)
+		switch line := p.peek().line; {
 		case p.take(op, "|"):
-			f := filterExpr{of: x}
-			f.filterCall, err = p.oneFilter()
-			x = f
+			x = filterExpr{x, p.oneFilter()}
 		case p.is(name, "is"):
-			x, err = p.test(x)
+			x = p.test(x)
 		case p.is(op, "("):
-			c := &callExpr{f: x, line: p.peek().line}
-			c.args, err = p.arguments()
-			x = c
+			x = &callExpr{x, p.arguments(), line}
 		default:
-			return x, nil
-		}
-		if err != nil {
-			return nil, err
+			return x
 		}
 	}
 }
 
 // filters parses filters after each other.
-func (p *parser) filters() (list []filterCall, err error) {
+func (p *parser) filters() (list []filterCall) {
 	for {
-		f, err := p.oneFilter()
-		if err != nil {
-			return nil, err
-		}
-		if list = append(list, f); !p.take(op, "|") {
-			return list, nil
-		}
-		if len(list) > deepest {
-			return nil, p.fail("there are more than %d filters", deepest)
+		p.chained(len(list))
+		if list = append(list, p.oneFilter()); !p.take(op, "|") {
+			return list
 		}
 	}
 }
 
-func (p *parser) oneFilter() (f filterCall, err error) {
-	f.line = p.peek().line
-	if f.name, err = p.wantName(); err != nil {
-		return f, err
-	}
-	if f.f = filters[f.name]; f.f == nil {
-		return f, p.fail("there is no filter %q", f.name)
+func (p *parser) oneFilter() filterCall {
+	c := filterCall{line: p.peek().line, name: p.wantName()}
+	if c.f = filters[c.name]; c.f == nil {
+		panic(p.fail("there is no filter %q", c.name))
 	}
 	if p.is(op, "(") {
-		f.args, err = p.arguments()
+		c.args = p.arguments()
 	}
-	return f, err
+	return c
 }
 
-func (p *parser) test(x expr) (expr, error) {
+func (p *parser) test(x expr) expr {
 	t := testExpr{of: x, line: p.next().line}
 	t.negate = p.take(name, "not")
-	var err error
-	if t.name, err = p.wantName(); err != nil {
-		return nil, err
-	}
+	t.name = p.wantName()
 	if t.f = tests[t.name]; t.f == nil {
-		return nil, p.fail("there is no test %q", t.name)
+		panic(p.fail("there is no test %q", t.name))
 	}
 	switch next := p.peek(); {
 	case p.is(op, "("):
-		t.args, err = p.arguments()
+		t.args = p.arguments()
 	case next.kind == name && !slices.Contains([]string{"else", "or", "and", "is", "if", "not", "in", "recursive"}, next.text),
 		next.kind == str, next.kind == integer, next.kind == float, p.is(op, "["), p.is(op, "{"):
-		var arg expr
-		if arg, err = p.primary(); err == nil {
-			arg, err = p.postfix(arg)
-		}
-		t.args = arguments{args: []expr{arg}}
+		t.args.args = []expr{p.postfix(p.primary())}
 	}
-	return t, err
+	return t
 }

@@ -1,335 +1,178 @@
 package jinja
 
-import (
-	"slices"
-	"strings"
-)
+func (p *parser) tagEnd() { p.want(tagEnd, "%}") }
 
-// body parses statements up to a tag of one of these names, whose name it takes.
-func (p *parser) body(ends ...string) (list []node, by string, err error) {
-	up, err := p.deeper()
-	if err != nil {
-		return nil, "", err
+// block parses the rest of a tag, and statements up to the end of the tag with this name.
+func (p *parser) block(word string) []node {
+	p.tagEnd()
+	list, _ := p.body(word)
+	if word == "endmacro" && p.peek().kind == name { // its name may be said again
+		p.next()
 	}
-	defer up()
-	for {
-		switch t := p.next(); t.kind {
-		case end:
-			if len(ends) == 0 {
-				return list, "", nil
-			}
-			return nil, "", p.fail("the template ends, and %s is missing", strings.Join(ends, " or "))
-		case text:
-			list = append(list, textNode{t.text})
-		case outBegin:
-			x, err := p.tuple()
-			if err == nil {
-				err = p.want(outEnd, "}}")
-			}
-			if err != nil {
-				return nil, "", err
-			}
-			list = append(list, outNode{x, t.line})
-		case tagBegin:
-			word, err := p.wantName()
-			if err != nil {
-				return nil, "", err
-			}
-			if slices.Contains(ends, word) {
-				return list, word, nil
-			}
-			n, err := p.statement(word, t.line)
-			if err != nil {
-				return nil, "", err
-			}
-			list = append(list, n...)
-		}
-	}
+	p.tagEnd()
+	return list
 }
 
-// ended parses statements up to the end of the tag they are in.
-func (p *parser) ended(word string) ([]node, error) {
-	list, _, err := p.body(word)
-	if err == nil {
-		if word == "endmacro" && p.peek().kind == name { // its name may be said again
-			p.next()
-		}
-		err = p.want(tagEnd, "%}")
-	}
-	return list, err
-}
-
-func (p *parser) statement(word string, line int) ([]node, error) {
-	one := func(n node, err error) ([]node, error) { return []node{n}, err }
+func (p *parser) statement(word string, line int) []node {
 	switch word {
 	case "if":
-		return one(p.ifs(line))
+		return []node{p.ifs(line)}
 	case "for":
-		return one(p.loop(line))
+		return []node{p.loop(line)}
 	case "set":
-		return one(p.set(line))
+		return []node{p.set(line)}
 	case "macro":
-		return one(p.macro())
+		d := &macroDef{name: p.wantName()}
+		p.params(d)
+		p.macroBody(d, "endmacro")
+		return []node{macroNode{d}}
 	case "call":
-		return one(p.callBlock(line))
+		return []node{p.callBlock(line)}
 	case "filter":
-		return one(p.filterBlock(line))
+		return []node{filterNode{line, p.filters(), p.block("endfilter")}}
 	case "with":
-		return one(p.with(line))
+		return []node{p.with(line)}
 	case "generation": // marks what a model says, for training
-		if err := p.want(tagEnd, "%}"); err != nil {
-			return nil, err
-		}
-		return p.ended("endgeneration")
+		return p.block("endgeneration")
 	case "break", "continue":
 		if p.loops == 0 {
-			return nil, p.fail("%s is outside of a loop", word)
+			panic(p.fail("%s is outside of a loop", word))
 		}
-		is := errBreak
-		if word == "continue" {
-			is = errContinue
-		}
-		return []node{jumpNode{is}}, p.want(tagEnd, "%}")
+		p.tagEnd()
+		return []node{jumpNode{word}}
 	case "include", "import", "from", "extends", "block":
-		return nil, p.fail("%s is not supported: a template is one text, and reads no files", word)
+		panic(p.fail("%s is not supported: a template is one text, and reads no files", word))
 	}
-	return nil, p.fail("there is no statement %q here", word)
+	panic(p.fail("there is no statement %q here", word))
 }
 
-func (p *parser) ifs(line int) (node, error) {
+func (p *parser) ifs(line int) node {
 	n := ifNode{line: line}
 	for word := "if"; word != "endif"; {
 		if word != "else" {
-			x, err := p.condition()
-			if err != nil {
-				return nil, err
-			}
-			n.conds = append(n.conds, x)
+			n.conds = append(n.conds, p.condition())
 		}
-		if err := p.want(tagEnd, "%}"); err != nil {
-			return nil, err
-		}
+		p.tagEnd()
 		ends := []string{"elif", "else", "endif"}
 		if word == "else" {
 			ends = ends[2:]
 		}
-		list, by, err := p.body(ends...)
-		if err != nil {
-			return nil, err
-		}
-		n.body, word = append(n.body, list), by
+		var list []node
+		list, word = p.body(ends...)
+		n.body = append(n.body, list)
 	}
-	return n, p.want(tagEnd, "%}")
+	p.tagEnd()
+	return n
 }
 
-func (p *parser) loop(line int) (node, error) {
-	n := forNode{line: line}
-	var err error
-	if n.targets, err = p.names(); err != nil {
-		return nil, err
-	}
-	if err := p.want(name, "in"); err != nil {
-		return nil, err
-	}
-	if n.in, err = p.tupleOf(p.or); err != nil { // "if" is the loop's
-		return nil, err
-	}
+func (p *parser) loop(line int) node {
+	n := forNode{line: line, targets: p.names()}
+	p.want(name, "in")
+	n.in = p.tupleOf(p.or) // "if" is the loop's
 	if p.take(name, "if") {
-		if n.filter, err = p.condition(); err != nil {
-			return nil, err
-		}
+		n.filter = p.condition()
 	}
 	n.recursive = p.take(name, "recursive")
-	if err := p.want(tagEnd, "%}"); err != nil {
-		return nil, err
-	}
+	p.tagEnd()
 	p.loops++
-	list, by, err := p.body("endfor", "else")
+	list, by := p.body("endfor", "else")
 	p.loops--
-	if n.body = list; err == nil && by == "else" {
-		if err = p.want(tagEnd, "%}"); err == nil {
-			n.orElse, _, err = p.body("endfor")
-		}
+	n.body = list
+	if by == "else" {
+		p.tagEnd()
+		n.orElse, _ = p.body("endfor")
 	}
-	if err != nil {
-		return nil, err
-	}
-	return n, p.want(tagEnd, "%}")
+	p.tagEnd()
+	return n
 }
 
 // names parses a name, or several with commas between them, in brackets or not.
-func (p *parser) names() ([]target, error) {
+func (p *parser) names() []target {
 	bracket := p.take(op, "(")
-	var list []target
-	for {
-		x, err := p.wantName()
-		if err != nil {
-			return nil, err
-		}
-		if list = append(list, target{name: x}); !p.take(op, ",") || p.peek().kind != name || p.is(name, "in") {
-			break
-		}
+	list := []target{{name: p.wantName()}}
+	for p.take(op, ",") && p.peek().kind == name && !p.is(name, "in") {
+		list = append(list, target{name: p.wantName()})
 	}
 	if bracket {
-		return list, p.want(op, ")")
+		p.want(op, ")")
 	}
-	return list, nil
+	return list
 }
 
-func (p *parser) set(line int) (node, error) {
-	var to []target
+func (p *parser) set(line int) node {
 	bracket := p.take(op, "(")
-	for {
-		t, err := p.target()
-		if err != nil {
-			return nil, err
-		}
-		if to = append(to, t); !p.take(op, ",") || p.peek().kind != name {
-			break
-		}
+	to := []target{p.target()}
+	for p.take(op, ",") && p.peek().kind == name {
+		to = append(to, p.target())
 	}
 	if bracket {
-		if err := p.want(op, ")"); err != nil {
-			return nil, err
-		}
+		p.want(op, ")")
 	}
 	if p.take(op, "=") {
-		x, err := p.tuple()
-		if err != nil {
-			return nil, err
-		}
-		return setNode{line, to, x}, p.want(tagEnd, "%}")
+		x := p.tuple()
+		p.tagEnd()
+		return setNode{line, to, x}
 	}
 	if len(to) > 1 {
-		return nil, p.fail(`"=" is expected, found %s`, p.peek())
+		panic(p.fail(`"=" is expected, found %s`, p.peek()))
 	}
 	n := setBlock{line: line, to: to[0]}
-	var err error
 	if p.take(op, "|") {
-		if n.filters, err = p.filters(); err != nil {
-			return nil, err
-		}
+		n.filters = p.filters()
 	}
-	if err := p.want(tagEnd, "%}"); err != nil {
-		return nil, err
-	}
-	n.body, err = p.ended("endset")
-	return n, err
+	n.body = p.block("endset")
+	return n
 }
 
-func (p *parser) target() (t target, err error) {
-	if t.name, err = p.wantName(); err == nil && p.take(op, ".") {
-		t.field, err = p.wantName()
+func (p *parser) target() target {
+	t := target{name: p.wantName()}
+	if p.take(op, ".") {
+		t.field = p.wantName()
 	}
-	return t, err
+	return t
 }
 
-func (p *parser) macro() (node, error) {
-	d := &macroDef{}
-	var err error
-	if d.name, err = p.wantName(); err == nil {
-		err = p.params(d)
-	}
-	if err == nil {
-		err = p.want(tagEnd, "%}")
-	}
-	if err == nil {
-		err = p.macroBody(d, "endmacro")
-	}
-	return macroNode{d}, err
-}
-
-func (p *parser) macroBody(d *macroDef, word string) (err error) {
+func (p *parser) macroBody(d *macroDef, word string) {
 	outer := *p
 	p.loops, p.varargs, p.kwargs = 0, false, false
-	d.body, err = p.ended(word)
+	d.body = p.block(word)
 	d.varargs, d.kwargs = p.varargs, p.kwargs
 	p.loops, p.varargs, p.kwargs = outer.loops, outer.varargs, outer.kwargs
-	return err
 }
 
 // params parses parameters in brackets.
-func (p *parser) params(d *macroDef) error {
-	if err := p.want(op, "("); err != nil {
-		return err
-	}
-	for !p.take(op, ")") {
-		x, err := p.wantName()
-		if err != nil {
-			return err
-		}
-		d.params = append(d.params, x)
+func (p *parser) params(d *macroDef) {
+	p.want(op, "(")
+	p.list(")", func() {
+		d.params = append(d.params, p.wantName())
 		if p.take(op, "=") {
-			x, err := p.condition()
-			if err != nil {
-				return err
-			}
-			d.defaults = append(d.defaults, x)
+			d.defaults = append(d.defaults, p.condition())
 		} else if len(d.defaults) > 0 {
-			return p.fail("a parameter without a default follows one with one")
+			panic(p.fail("a parameter without a default follows one with one"))
 		}
-		if !p.take(op, ",") && !p.is(op, ")") {
-			return p.fail(`"," or ")" is expected, found %s`, p.peek())
-		}
-	}
-	return nil
+	})
 }
 
-func (p *parser) callBlock(line int) (node, error) {
+func (p *parser) callBlock(line int) node {
 	d := &macroDef{name: "caller"}
 	if p.is(op, "(") {
-		if err := p.params(d); err != nil {
-			return nil, err
-		}
+		p.params(d)
 	}
-	x, err := p.condition()
-	if err != nil {
-		return nil, err
-	}
-	call, ok := x.(*callExpr)
+	call, ok := p.condition().(*callExpr)
 	if !ok {
-		return nil, p.fail("call needs a macro that is called")
+		panic(p.fail("call needs a macro that is called"))
 	}
-	if err := p.want(tagEnd, "%}"); err != nil {
-		return nil, err
-	}
-	return callNode{line, call, d}, p.macroBody(d, "endcall")
+	p.macroBody(d, "endcall")
+	return callNode{line, call, d}
 }
 
-func (p *parser) filterBlock(line int) (node, error) {
-	n := filterNode{line: line}
-	var err error
-	if n.filters, err = p.filters(); err == nil {
-		err = p.want(tagEnd, "%}")
-	}
-	if err == nil {
-		n.body, err = p.ended("endfilter")
-	}
-	return n, err
-}
-
-func (p *parser) with(line int) (node, error) {
+func (p *parser) with(line int) node {
 	n := withNode{line: line}
-	for p.peek().kind == name {
-		x, err := p.wantName()
-		if err == nil {
-			err = p.want(op, "=")
-		}
-		if err != nil {
-			return nil, err
-		}
-		v, err := p.condition()
-		if err != nil {
-			return nil, err
-		}
-		n.names, n.xs = append(n.names, x), append(n.xs, v)
-		if !p.take(op, ",") {
-			break
-		}
+	for more := true; more && p.peek().kind == name; more = p.take(op, ",") {
+		n.names = append(n.names, p.wantName())
+		p.want(op, "=")
+		n.xs = append(n.xs, p.condition())
 	}
-	err := p.want(tagEnd, "%}")
-	if err == nil {
-		n.body, err = p.ended("endwith")
-	}
-	return n, err
+	n.body = p.block("endwith")
+	return n
 }

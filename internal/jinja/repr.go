@@ -9,95 +9,79 @@ import (
 )
 
 // text is a value as it is written.
-func (s *state) text(v any) (string, error) {
+func (s *state) text(v any) string {
 	if t, ok := v.(string); ok {
-		return t, nil
+		return t
 	}
 	var w writer
-	err := s.repr(&w, v, 0, false)
-	return w.String(), err
+	s.repr(&w, v, 0, false)
+	return w.String()
 }
 
 // writer is text that is made under the limits.
 type writer struct{ strings.Builder }
 
-func (s *state) put(w *writer, text string) error {
+func (s *state) put(w *writer, text string) {
 	w.WriteString(text)
-	return s.makes(len(text))
+	s.makes(len(text))
 }
 
 // repr writes a value as Python does, strings in quotes where quoted.
-func (s *state) repr(w *writer, v any, depth int, quoted bool) error {
+func (s *state) repr(w *writer, v any, depth int, quoted bool) {
 	if depth > deepest {
-		return errDepth
+		panic(errDepth)
 	}
 	switch v := v.(type) {
 	case nil:
-		return s.put(w, "None")
+		s.put(w, "None")
 	case undefined:
-		return s.put(w, "")
+		s.put(w, "")
 	case bool:
-		return s.put(w, map[bool]string{true: "True", false: "False"}[v])
+		s.put(w, map[bool]string{true: "True", false: "False"}[v])
 	case int:
-		return s.put(w, strconv.Itoa(v))
+		s.put(w, strconv.Itoa(v))
 	case float64:
-		return s.put(w, floatText(v))
+		s.put(w, floatText(v))
 	case string:
 		if quoted {
 			v = quote(v)
 		}
-		return s.put(w, v)
+		s.put(w, v)
 	case []any:
-		return s.list(w, v, depth, "[", "]")
+		s.series(w, len(v), "[", ", ", "]", func(i int) { s.repr(w, v[i], depth+1, true) })
 	case tuple:
+		end := ")"
 		if len(v) == 1 {
-			return s.list(w, v, depth, "(", ",)")
+			end = ",)"
 		}
-		return s.list(w, v, depth, "(", ")")
+		s.series(w, len(v), "(", ", ", end, func(i int) { s.repr(w, v[i], depth+1, true) })
 	case *Dict:
-		return s.dict(w, v, depth, func(k any) error { return s.repr(w, k, depth+1, true) }, func(x any) error { return s.repr(w, x, depth+1, true) })
+		s.series(w, len(v.keys), "{", ", ", "}", func(i int) {
+			s.repr(w, v.keys[i], depth+1, true)
+			s.put(w, ": ")
+			s.repr(w, v.values[v.keys[i]], depth+1, true)
+		})
 	case *namespace:
-		return s.put(w, "<Namespace>")
+		s.put(w, "<Namespace>")
 	case function:
-		return s.put(w, "<"+v.name+">")
+		s.put(w, "<"+v.name+">")
 	case *loop:
-		return s.put(w, fmt.Sprintf("<LoopContext %d/%d>", v.at+1, len(v.list)))
+		s.put(w, fmt.Sprintf("<LoopContext %d/%d>", v.at+1, len(v.list)))
+	default:
+		panic(fmt.Sprintf("BUG: a %T in a template", v))
 	}
-	panic(fmt.Sprintf("BUG: a %T in a template", v))
 }
 
-func (s *state) list(w *writer, list []any, depth int, open, close string) error {
-	if err := s.put(w, open); err != nil {
-		return err
-	}
-	for i, x := range list {
+// series writes n items between open and close, with commas between them.
+func (s *state) series(w *writer, n int, open, comma, close string, item func(i int)) {
+	s.put(w, open)
+	for i := range n {
 		if i > 0 {
-			w.WriteString(", ")
+			s.put(w, comma)
 		}
-		if err := s.repr(w, x, depth+1, true); err != nil {
-			return err
-		}
+		item(i)
 	}
-	return s.put(w, close)
-}
-
-func (s *state) dict(w *writer, d *Dict, depth int, key, value func(any) error) error {
-	w.WriteString("{")
-	for i, k := range d.keys {
-		if i > 0 {
-			w.WriteString(", ")
-		}
-		if err := key(k); err != nil {
-			return err
-		}
-		if err := s.put(w, ": "); err != nil {
-			return err
-		}
-		if err := value(d.values[k]); err != nil {
-			return err
-		}
-	}
-	return s.put(w, "}")
+	s.put(w, close)
 }
 
 // floatText is Python's repr of a number.

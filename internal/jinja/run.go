@@ -5,266 +5,200 @@ import (
 	"fmt"
 )
 
-// What ends an iteration of a loop.
-var errBreak, errContinue = errors.New("break"), errors.New("continue")
-
 // deepestRun bounds how deep evaluation goes, so that the stack does not run out.
 const deepestRun = 4000
 
-// run runs statements.
-func (s *state) run(list []node) error {
+// run runs statements, up to a break or continue.
+func (s *state) run(list []node) {
 	if s.depth++; s.depth > deepestRun {
-		return errDepth
+		panic(errDepth)
 	}
-	defer func() { s.depth-- }()
 	for _, n := range list {
-		if err := s.step(1); err != nil {
-			return err
-		}
-		if err := n.run(s); err != nil {
-			return err
+		s.step(1)
+		if n.run(s); s.jump != "" {
+			break
 		}
 	}
-	return nil
+	s.depth--
 }
 
-func (n textNode) run(s *state) error { return s.write(n.text) }
+func (n textNode) run(s *state) { s.write(n.text) }
 
-func (n outNode) run(s *state) error {
-	v, err := s.eval(n.x)
-	if err == nil {
-		err = s.show(v)
-	}
-	return at(n.line, err)
+func (n outNode) run(s *state) {
+	s.line = n.line
+	s.write(s.text(s.eval(n.x)))
 }
 
-// show writes a value.
-func (s *state) show(v any) error {
-	text, err := s.text(v)
-	if err != nil {
-		return err
-	}
-	return s.write(text)
-}
-
-func (n ifNode) run(s *state) error {
+func (n ifNode) run(s *state) {
+	s.line = n.line
 	for i, x := range n.conds {
-		v, err := s.eval(x)
-		if err != nil {
-			return at(n.line, err)
-		}
-		if truth(v) {
-			return at(n.line, s.run(n.body[i]))
+		if truth(s.eval(x)) {
+			s.run(n.body[i])
+			return
 		}
 	}
 	if len(n.body) > len(n.conds) {
-		return at(n.line, s.run(n.body[len(n.conds)]))
+		s.run(n.body[len(n.conds)])
 	}
-	return nil
 }
 
-func (n forNode) run(s *state) error {
-	v, err := s.eval(n.in)
-	if err == nil {
-		err = n.loop(s, v, 0)
-	}
-	return at(n.line, err)
+func (n forNode) run(s *state) {
+	s.line = n.line
+	n.loop(s, s.eval(n.in), 0)
 }
 
 // loop runs the body for the items of a value.
-func (n forNode) loop(s *state, over any, depth int) error {
-	list, err := s.items(over)
-	if err == nil && n.filter != nil {
-		list, err = n.filtered(s, list)
-	}
-	if err != nil {
-		return err
+func (n forNode) loop(s *state, over any, depth int) {
+	list := s.items(over)
+	if n.filter != nil {
+		list = n.filtered(s, list)
 	}
 	if len(list) == 0 {
-		return s.inScope(func() error { return s.run(n.orElse) })
+		s.inScope(func() { s.run(n.orElse) })
+		return
 	}
 	outer := s.vars
-	defer func() { s.vars = outer }()
 	l := &loop{list: list, depth: depth}
 	if n.recursive {
-		l.again = func(over any) (string, error) {
+		l.again = func(over any) string {
 			if s.calls++; s.calls > deepestCall {
-				return "", errDepth
+				panic(errDepth)
 			}
-			defer func() { s.calls-- }()
 			inner := s.vars
 			s.vars = outer
-			text, err := s.captured(func() error { return n.loop(s, over, depth+1) })
+			text := s.captured(func() { n.loop(s, over, depth+1) })
 			s.vars = inner
-			return text, err
+			s.calls--
+			return text
 		}
 	}
 	for l.at = range list {
-		if err := s.step(2); err != nil {
-			return err
-		}
+		s.step(2)
 		s.vars = &scope{up: outer}
-		if err := s.bind(n.targets, list[l.at]); err != nil {
-			return err
-		}
+		s.bind(n.targets, list[l.at])
 		s.vars.set("loop", l)
-		if err := s.run(n.body); err == errBreak {
+		s.run(n.body)
+		jump := s.jump
+		if s.jump = ""; jump == "break" {
 			break
-		} else if err != nil && err != errContinue {
-			return err
 		}
 	}
-	return nil
+	s.vars = outer
 }
 
-func (n forNode) filtered(s *state, list []any) (out []any, err error) {
+func (n forNode) filtered(s *state, list []any) (out []any) {
 	for _, x := range list {
-		err := s.inScope(func() error {
-			if err := s.bind(n.targets, x); err != nil {
-				return err
-			}
-			v, err := s.eval(n.filter)
-			if err == nil && truth(v) {
+		s.inScope(func() {
+			s.bind(n.targets, x)
+			if truth(s.eval(n.filter)) {
+				s.makes(16)
 				out = append(out, x)
-				err = s.makes(16)
 			}
-			return err
 		})
-		if err != nil {
-			return nil, err
-		}
 	}
-	return out, nil
+	return out
 }
 
 // bind sets a target to a value, or several to its items.
-func (s *state) bind(to []target, v any) error {
+func (s *state) bind(to []target, v any) {
 	if len(to) == 1 {
-		return s.set(to[0], v)
+		s.set(to[0], v)
+		return
 	}
-	list, err := s.items(v)
-	if err != nil {
-		return err
-	}
+	list := s.items(v)
 	if len(list) != len(to) {
-		return fmt.Errorf("%d names for %d items", len(to), len(list))
+		panic(fmt.Errorf("%d names for %d items", len(to), len(list)))
 	}
 	for i, t := range to {
-		if err := s.set(t, list[i]); err != nil {
-			return err
-		}
+		s.set(t, list[i])
 	}
-	return nil
 }
 
-func (n setNode) run(s *state) error {
-	v, err := s.eval(n.x)
-	if err == nil {
-		err = s.bind(n.targets, v)
-	}
-	return at(n.line, err)
+func (n setNode) run(s *state) {
+	s.line = n.line
+	s.bind(n.targets, s.eval(n.x))
 }
 
-func (s *state) set(t target, v any) error {
+func (s *state) set(t target, v any) {
 	if t.field == "" {
 		s.vars.set(t.name, v)
-		return nil
+		return
 	}
 	of, _ := s.vars.find(t.name)
 	ns, ok := of.(*namespace)
 	if !ok {
-		return fmt.Errorf("%s is %s; fields can be set of a namespace only", t.name, kindOf(of))
+		panic(fmt.Errorf("%s is %s; fields can be set of a namespace only", t.name, kindOf(of)))
 	}
+	s.makes(32)
 	ns.Set(t.field, v)
-	return s.makes(32)
 }
 
-func (n setBlock) run(s *state) error {
-	v, err := s.block(n.body, n.filters)
-	if err == nil {
-		err = s.set(n.to, v)
+func (n setBlock) run(s *state) {
+	s.line = n.line
+	if v := s.block(n.body, n.filters); s.jump == "" {
+		s.set(n.to, v)
 	}
-	return at(n.line, err)
 }
 
-// block is what statements write, put through filters.
-func (s *state) block(body []node, filters []filterCall) (any, error) {
-	text, err := s.captured(func() error { return s.inScope(func() error { return s.run(body) }) })
-	v := any(text)
-	for i := 0; err == nil && i < len(filters); i++ {
-		v, err = filters[i].apply(s, v)
-	}
-	return v, err
-}
-
-func (n filterNode) run(s *state) error {
-	v, err := s.block(n.body, n.filters)
-	if err == nil {
-		err = s.show(v)
-	}
-	return at(n.line, err)
-}
-
-func (n withNode) run(s *state) error {
-	var values []any
-	for _, x := range n.xs {
-		v, err := s.eval(x)
-		if err != nil {
-			return at(n.line, err)
+// block is what statements write, put through filters, unless a loop around ends there.
+func (s *state) block(body []node, filters []filterCall) any {
+	v := any(s.captured(func() { s.inScope(func() { s.run(body) }) }))
+	for _, f := range filters {
+		if s.jump == "" {
+			v = f.apply(s, v)
 		}
-		values = append(values, v)
 	}
-	return s.inScope(func() error {
+	return v
+}
+
+func (n filterNode) run(s *state) {
+	s.line = n.line
+	if v := s.block(n.body, n.filters); s.jump == "" {
+		s.write(s.text(v))
+	}
+}
+
+func (n withNode) run(s *state) {
+	s.line = n.line
+	values := s.all(n.xs)
+	s.inScope(func() {
 		for i, name := range n.names {
 			s.vars.set(name, values[i])
 		}
-		return s.run(n.body)
+		s.run(n.body)
 	})
 }
 
-func (n jumpNode) run(*state) error { return n.is }
+func (n jumpNode) run(s *state) { s.jump = n.word }
 
-func (n macroNode) run(s *state) error {
-	s.vars.set(n.name, n.bind(s))
-	return nil
-}
+func (n macroNode) run(s *state) { s.vars.set(n.name, n.bind(s)) }
 
-func (n callNode) run(s *state) error {
-	f, err := s.eval(n.call.f)
-	if err != nil {
-		return at(n.line, err)
-	}
-	a, err := s.arguments(n.call.args)
-	if err != nil {
-		return at(n.line, err)
-	}
+func (n callNode) run(s *state) {
+	s.line = n.line
+	f, a := s.eval(n.call.f), s.arguments(n.call.args)
 	a.named = append(a.named, namedArg{"caller", n.def.bind(s)})
-	v, err := s.call(f, a)
-	if err == nil {
-		err = s.show(v)
-	}
-	return at(n.line, err)
+	s.write(s.text(s.call(f, a)))
 }
 
 // bind makes a function of a macro, which sees the variables around it.
 func (d *macroDef) bind(s *state) function {
 	around := s.vars
-	return function{"macro " + d.name, func(s *state, a call) (any, error) {
+	return function{"macro " + d.name, func(s *state, a call) any {
 		if s.calls++; s.calls > deepestCall {
-			return nil, errDepth
+			panic(errDepth)
 		}
 		outer := s.vars
-		defer func() { s.calls--; s.vars = outer }()
 		s.vars = &scope{up: around}
-		if err := d.pass(s, a); err != nil {
-			return nil, fmt.Errorf("macro %s: %w", d.name, err)
-		}
-		return s.captured(func() error { return s.run(d.body) })
+		d.pass(s, a)
+		text := s.captured(func() { s.run(d.body) })
+		s.vars = outer
+		s.calls--
+		return text
 	}}
 }
 
 // pass sets the parameters.
-func (d *macroDef) pass(s *state, a call) error {
+func (d *macroDef) pass(s *state, a call) {
 	given := map[string]any{}
 	var rest tuple
 	for i, v := range a.args {
@@ -277,7 +211,7 @@ func (d *macroDef) pass(s *state, a call) error {
 	others := NewDict()
 	for _, n := range a.named {
 		if _, twice := given[n.name]; twice {
-			return fmt.Errorf("%s is given twice", n.name)
+			panic(fmt.Errorf("macro %s: %s is given twice", d.name, n.name))
 		}
 		given[n.name] = n.v
 	}
@@ -285,10 +219,7 @@ func (d *macroDef) pass(s *state, a call) error {
 		v, ok := given[p]
 		delete(given, p)
 		if k := i - (len(d.params) - len(d.defaults)); !ok && k >= 0 {
-			var err error
-			if v, err = s.eval(d.defaults[k]); err != nil {
-				return err
-			}
+			v = s.eval(d.defaults[k])
 		} else if !ok {
 			v = undefined{p}
 		}
@@ -304,14 +235,13 @@ func (d *macroDef) pass(s *state, a call) error {
 		}
 	}
 	if len(rest) > 0 && !d.varargs {
-		return fmt.Errorf("%d arguments; it takes at most %d", len(a.args), len(d.params))
+		panic(fmt.Errorf("macro %s: %d arguments; it takes at most %d", d.name, len(a.args), len(d.params)))
 	}
 	if len(others.keys) > 0 && !d.kwargs {
-		return fmt.Errorf("there is no argument %q", others.keys[0])
+		panic(fmt.Errorf("macro %s: there is no argument %q", d.name, others.keys[0]))
 	}
 	s.vars.set("varargs", rest)
 	s.vars.set("kwargs", others)
-	return nil
 }
 
 // loop is the variable loop.
@@ -319,7 +249,7 @@ type loop struct {
 	list    []any
 	at      int
 	depth   int
-	again   func(over any) (string, error)
+	again   func(over any) string
 	changed []any
 	asked   bool
 }
@@ -356,18 +286,18 @@ func (l *loop) field(name string) (any, bool) {
 		}
 		return l.list[l.at+1], true
 	case "cycle":
-		return function{"loop.cycle", func(_ *state, a call) (any, error) {
+		return function{"loop.cycle", func(_ *state, a call) any {
 			if len(a.args) == 0 {
-				return nil, errors.New("loop.cycle needs an item")
+				panic(errors.New("loop.cycle needs an item"))
 			}
-			return a.args[l.at%len(a.args)], nil
+			return a.args[l.at%len(a.args)]
 		}}, true
 	case "changed":
-		return function{"loop.changed", func(s *state, a call) (any, error) {
-			same, err := s.same(tuple(l.changed), tuple(a.args), 0)
+		return function{"loop.changed", func(s *state, a call) any {
+			same := s.same(tuple(l.changed), tuple(a.args), 0)
 			changed := !l.asked || !same
 			l.changed, l.asked = a.args, true
-			return changed, err
+			return changed
 		}}, true
 	}
 	return nil, false

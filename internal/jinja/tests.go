@@ -8,7 +8,7 @@ import (
 )
 
 // test asks something about a value.
-type test func(s *state, v any, a call) (bool, error)
+type test func(s *state, v any, a call) bool
 
 // tests maps names to tests ("x is NAME").
 var tests map[string]test
@@ -48,14 +48,12 @@ func init() {
 }
 
 func asking(f func(any) bool) test {
-	return func(s *state, v any, a call) (bool, error) {
-		if err := a.want(""); err != nil {
-			return false, err
-		}
+	return func(s *state, v any, a call) bool {
+		a.want("")
 		if t, ok := v.(string); ok {
-			return f(v), s.reads(len(t))
+			s.reads(len(t))
 		}
-		return f(v), nil
+		return f(v)
 	}
 }
 
@@ -73,28 +71,28 @@ func hasCase(t string) bool {
 }
 
 func dividing(f func(n, by int) bool, args int) test {
-	return func(_ *state, v any, a call) (bool, error) {
+	return func(_ *state, v any, a call) bool {
 		n, ok := v.(int)
 		if !ok {
-			return false, fmt.Errorf("%s is not an integer", kindOf(v))
+			panic(fmt.Errorf("%s is not an integer", kindOf(v)))
 		}
 		if len(a.args) != args || len(a.named) > 0 {
-			return false, fmt.Errorf("%d arguments, and it takes %d", len(a.args)+len(a.named), args)
+			panic(fmt.Errorf("%d arguments, and it takes %d", len(a.args)+len(a.named), args))
 		}
 		by := 0
 		if args > 0 {
 			if by, ok = a.args[0].(int); !ok || by == 0 {
-				return false, errors.New("its argument is an integer, and not 0")
+				panic(errors.New("its argument is an integer, and not 0"))
 			}
 		}
-		return f(n, by), nil
+		return f(n, by)
 	}
 }
 
 func comparing(op string) test {
-	return func(s *state, v any, a call) (bool, error) {
+	return func(s *state, v any, a call) bool {
 		if len(a.args) != 1 || len(a.named) > 0 {
-			return false, errors.New("it takes one argument")
+			panic(errors.New("it takes one argument"))
 		}
 		return s.compare(op, v, a.args[0])
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Values of templates are nil, bool, int, float64, string, []any, tuple, *Dict, *namespace,
@@ -39,31 +41,33 @@ func (d *Dict) set(key, v any) {
 }
 
 func (d *Dict) get(key any) (any, bool) {
-	k, err := hashable(key)
-	if err != nil {
+	if !isKey(key) {
 		return nil, false
 	}
-	v, ok := d.values[k]
+	v, ok := d.values[hashable(key)]
 	return v, ok
 }
 
-// hashable is a key as dictionaries have it: 1, 1.0 and true are one.
-func hashable(key any) (any, error) {
-	switch k := key.(type) {
-	case bool:
-		if k {
-			return 1, nil
-		}
-		return 0, nil
-	case float64:
-		if k == math.Trunc(k) && math.Abs(k) < 1<<53 {
-			return int(k), nil
-		}
-		return k, nil
-	case nil, int, string:
-		return k, nil
+func isKey(v any) bool {
+	switch v.(type) {
+	case nil, bool, int, float64, string:
+		return true
 	}
-	return nil, fmt.Errorf("%s is not a key of a dictionary", kindOf(key))
+	return false
+}
+
+// hashable is a key as dictionaries have it: 1, 1.0 and true are one.
+func hashable(key any) any {
+	if !isKey(key) {
+		panic(fmt.Errorf("%s is not a key of a dictionary", kindOf(key)))
+	}
+	if b, ok := key.(bool); ok {
+		return asInt(b)
+	}
+	if f, ok := key.(float64); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return int(f)
+	}
+	return key
 }
 
 type tuple []any
@@ -79,7 +83,7 @@ func (u undefined) err() error { return fmt.Errorf("%s is undefined", u.what) }
 // function can be called.
 type function struct {
 	name string
-	call func(s *state, a call) (any, error)
+	call func(s *state, a call) any
 }
 
 // call is what a function, a filter or a test is called with.
@@ -93,71 +97,59 @@ type namedArg struct {
 	v    any
 }
 
-// take sets the arguments by position or by name; those that are not given stay as they are.
-func (a call) take(to map[string]*any, names ...string) error {
-	if len(a.args) > len(names) {
-		return fmt.Errorf("%d arguments; it takes at most %d", len(a.args), len(names))
+// want sets the arguments to, which have these names, by position or by name; those that are not
+// given stay as they are.
+func (a call) want(names string, to ...*any) {
+	list := strings.Fields(names)
+	if len(a.args) > len(list) {
+		panic(fmt.Errorf("%d arguments; it takes at most %d", len(a.args), len(list)))
 	}
 	for i, v := range a.args {
-		*to[names[i]] = v
+		*to[i] = v
 	}
 	for _, n := range a.named {
-		x, ok := to[n.name]
-		if !ok {
-			return fmt.Errorf("there is no argument %q", n.name)
+		i := slices.Index(list, n.name)
+		if i < 0 {
+			panic(fmt.Errorf("there is no argument %q", n.name))
 		}
-		*x = n.v
+		*to[i] = n.v
 	}
-	return nil
-}
-
-// want is take with pointers in the order of names.
-func (a call) want(names string, to ...*any) error {
-	list, m := strings.Fields(names), map[string]*any{}
-	for i, n := range list {
-		m[n] = to[i]
-	}
-	return a.take(m, list...)
 }
 
 // Of is a Go value as templates have it: of maps, slices, texts, numbers and booleans, as
 // package encoding/json decodes them. Keys of maps are in the order of their letters; JSON
 // that is to keep its order comes from [FromJSON]. Values that are of templates already stay.
-func Of(v any) (any, error) { return of(v, 0) }
+func Of(v any) (_ any, err error) {
+	defer bail.Catch(&err)
+	return of(v, 0), nil
+}
 
-func of(v any, depth int) (any, error) {
+func of(v any, depth int) any {
 	if depth > deepest {
-		return nil, errDepth
+		panic(errDepth)
 	}
 	switch v := v.(type) {
 	case map[string]any:
 		d := NewDict()
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			x, err := of(v[k], depth+1)
-			if err != nil {
-				return nil, err
-			}
-			d.Set(k, x)
+			d.Set(k, of(v[k], depth+1))
 		}
-		return d, nil
+		return d
 	case []any:
 		list := make([]any, len(v))
 		for i := range v {
-			var err error
-			if list[i], err = of(v[i], depth+1); err != nil {
-				return nil, err
-			}
+			list[i] = of(v[i], depth+1)
 		}
-		return list, nil
+		return list
 	case json.Number:
 		if n, err := strconv.Atoi(string(v)); err == nil {
-			return n, nil
+			return n
 		}
-		return v.Float64()
+		return bail.Of(v.Float64())
 	case nil, bool, int, float64, string, *Dict:
-		return v, nil
+		return v
 	}
-	return nil, fmt.Errorf("a %T; templates have what encoding/json decodes", v)
+	panic(fmt.Errorf("a %T; templates have what encoding/json decodes", v))
 }
 
 // EachText is a value whose texts, but for keys, f has changed.
@@ -242,28 +234,26 @@ func truth(v any) bool {
 }
 
 // items are what a loop over a value goes through.
-func (s *state) items(v any) ([]any, error) {
+func (s *state) items(v any) []any {
 	switch v := v.(type) {
 	case []any:
-		return v, nil
+		return v
 	case tuple:
-		return v, nil
+		return v
 	case undefined:
-		return nil, nil
+		return nil
 	case *Dict:
-		return v.keys, nil
+		return v.keys
 	case string:
 		n := len(v)
-		if err := s.makes(32 * n); err != nil {
-			return nil, err
-		}
+		s.makes(32 * n)
 		list := make([]any, 0, n)
 		for _, r := range v {
 			list = append(list, string(r))
 		}
-		return list, nil
+		return list
 	}
-	return nil, fmt.Errorf("%s has no items to go through", kindOf(v))
+	panic(fmt.Errorf("%s has no items to go through", kindOf(v)))
 }
 
 // numeric is a number or a boolean as a number.

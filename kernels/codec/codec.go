@@ -30,9 +30,6 @@ const MinScale = 0x1p-126
 // largest are the largest codes.
 var largest = [...]float32{graph.Int8: 127, graph.Int4: 7, graph.E4M3: 448, graph.E5M2: 57344, graph.Scaled16: 65504}
 
-// Largest is the largest code of a kind.
-func Largest(k graph.CodecKind) float32 { return largest[k] }
-
 // halfSteps are half of what lies between the largest codes: how far an element can be
 // from its code, in scales.
 var halfSteps = [...]float64{graph.Int8: 0.5, graph.Int4: 0.5, graph.E4M3: 16, graph.E5M2: 4096, graph.Scaled16: 16}

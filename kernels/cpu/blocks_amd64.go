@@ -18,50 +18,32 @@ func widenBlocksAVX512(to *float32, from *byte, n int)
 //go:noescape
 func spreadBlocksAVX512(to *float32, from *float32, n int)
 
-// gemmQ8x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x1AVX512 is gemmF32x4x1AVX512 for 1 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x1AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmQ8x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x2AVX512 is gemmF32x4x1AVX512 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x2AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmQ8x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x3AVX512 is gemmF32x4x1AVX512 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x3AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmQ8x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x4AVX512 is gemmF32x4x1AVX512 for 4 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x4AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmQ8x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x5AVX512 is gemmF32x4x1AVX512 for 5 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x5AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmQ8x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmQ8x4x6AVX512 is gemmF32x4x1AVX512 for 6 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmQ8x4x6AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)

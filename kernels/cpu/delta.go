@@ -2,38 +2,51 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-var _ = kernels.Register(Kernels, kernels.Set{
-	"delta_scan": {Units: deltaUnits, Run: deltaScan},
-})
+var _ = kernels.Register(Kernels, plainDelta.kernels())
+
+// deltaRule has the steps of the gated delta rule for a token, over rows of a state that are row
+// elements apart.
+type deltaRule struct {
+	negExp func(y, x []float32)
+	// read adds Σ k[i] s[i] to known and Σ q[i] s[i] to out.
+	read func(s []float32, row int, known, out, k, q []float32)
+	// value makes of what is known beta (v - fade known), and y = scale (fade out + fresh times that).
+	value func(known, y, v, out []float32, d *deltaToken, scale float32)
+	// write sets s[i] = decay[i·step] s[i] + k[i] x.
+	write func(s []float32, row int, x, k []float32, d *deltaToken)
+}
+
+var plainDelta = deltaRule{negExp, readDelta, valueDelta, writeDelta}
+
+func (r *deltaRule) kernels() kernels.Set {
+	return kernels.Set{"delta_scan": {Units: deltaUnits, Run: r.scan}}
+}
 
 // deltaUnits counts the heads of all sequences.
 func deltaUnits(c *kernels.Call) int { return c.Args[6].Rows() * c.Args[4].Cols }
 
-// deltaTokens are taken at a time, so that what is made of each stays in a cache.
-const deltaTokens = 16
+const (
+	deltaTokens  = 64 // that pass a block of columns before the next block
+	deltaLeast   = 4  // tokens for which a block is taken out of its state
+	deltaColumns = 64 // of a block, which fits the nearest cache with 128 rows
+)
 
-// deltaScan is the gated delta rule, token by token: chunks of a matrix form would take as many
-// multiplications, and their bits would depend on where a prompt is cut.
-func deltaScan(c *kernels.Call, lo, hi int) {
+// scan goes token by token: chunks in a matrix form would take as many multiplications, and their
+// bits would depend on where a prompt is cut.
+func (r *deltaRule) scan(c *kernels.Call, lo, hi int) {
 	for unit := lo; unit < hi; unit++ {
 		h, start, tokens, kept := deltaHeadOf(c, unit)
-		buf := borrow(3*h.n + 2*h.size)
-		known, out := buf.h[3*h.n:3*h.n+h.size], buf.h[3*h.n+h.size:]
-		for t := start; t < start+tokens; t++ {
-			d := h.token(t, buf.h[:3*h.n])
-			h.read(known, out, &d)
-			h.write(known, &d, t)
-			for j, x := range known {
-				h.yAt(t)[j] = h.scale * (d.fade*out[j] + d.fresh*x)
-			}
+		h.deltaRule = r
+		for t := start; t < start+tokens && h.n > 0 && h.size > 0; t += deltaTokens {
+			h.some(t, min(deltaTokens, start+tokens-t))
 		}
-		buf.giveBack()
 		kept.put()
 	}
 }
 
 // deltaHead is one head of one sequence.
 type deltaHead struct {
+	*deltaRule
 	q, k, v, g, beta, y *kernels.Tensor
 	head, n, size       int
 	group               int // where the head's group begins in rows of q and k
@@ -61,6 +74,43 @@ func (h *deltaHead) kAt(t int) []float32 { return h.k.Row(t)[h.group : h.group+h
 func (h *deltaHead) vAt(t int) []float32 { return h.v.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 func (h *deltaHead) yAt(t int) []float32 { return h.y.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 
+// some takes the head past a few tokens: many of them block by block of columns.
+func (h *deltaHead) some(t, tokens int) {
+	block := h.size
+	if tokens >= deltaLeast {
+		block = min(block, deltaColumns)
+	}
+	buf := borrow(tokens*3*h.n + h.n*block + 2*block)
+	defer buf.giveBack()
+	var list [deltaTokens]deltaToken
+	for i := range tokens {
+		list[i] = h.token(t+i, buf.h[i*3*h.n:(i+1)*3*h.n])
+	}
+	s, rest := buf.h[tokens*3*h.n:][:h.n*block], buf.h[tokens*3*h.n+h.n*block:]
+	for col := 0; col < h.size; col += block {
+		n, row := min(block, h.size-col), block
+		if block < h.size {
+			for i := range h.n {
+				copy(s[i*block:i*block+n], h.s[i*h.size+col:])
+			}
+		} else {
+			s, row = h.s, h.size
+		}
+		known, out := rest[:n], rest[block:block+n]
+		for i := range tokens {
+			d := &list[i]
+			clear(known)
+			clear(out)
+			h.read(s, row, known, out, d.readK, d.readQ)
+			h.value(known, h.yAt(t + i)[col:col+n], h.vAt(t + i)[col:], out, d, h.scale)
+			h.write(s, row, known, h.kAt(t+i), d)
+		}
+		for i := 0; block < h.size && i < h.n; i++ {
+			copy(h.s[i*h.size+col:], s[i*block:i*block+n])
+		}
+	}
+}
+
 // deltaToken is what a token does to all columns of a state.
 type deltaToken struct {
 	readK, readQ      []float32 // key and query, times the decays of their rows where these differ
@@ -73,42 +123,42 @@ type deltaToken struct {
 func (h *deltaHead) token(t int, buf []float32) deltaToken {
 	k, q, g := h.kAt(t), h.qAt(t), h.g.Row(t)[h.head*h.per:(h.head+1)*h.per]
 	d := deltaToken{readK: k, readQ: q, decay: buf[:h.per], fade: 1, beta: h.beta.Row(t)[h.head], fresh: inner(k, q)}
-	expInto(d.decay, g, 1)
+	h.negExp(d.decay, g)
 	if h.per == 1 {
+		d.decay[0] = -d.decay[0]
 		d.fade = d.decay[0]
 		return d
 	}
 	d.step, d.readK, d.readQ = 1, buf[h.n:2*h.n], buf[2*h.n:3*h.n]
 	for i, by := range d.decay {
-		d.readK[i], d.readQ[i] = by*k[i], by*q[i]
+		d.decay[i], d.readK[i], d.readQ[i] = -by, -by*k[i], -by*q[i]
 	}
 	return d
 }
 
-// read is Sᵀk and Sᵀq, before fade.
-func (h *deltaHead) read(known, out []float32, d *deltaToken) {
-	clear(known)
-	clear(out)
-	for i, k := range d.readK {
-		row, q := h.s[i*h.size:(i+1)*h.size], d.readQ[i]
-		a, b := known[:len(row)], out[:len(row)]
-		for j, v := range row {
-			a[j] += v * k
-			b[j] += v * q
+func readDelta(s []float32, row int, known, out, keys, queries []float32) {
+	for i, k := range keys {
+		line, q := s[i*row:][:len(known)], queries[i]
+		out := out[:len(line)]
+		for j, v := range line {
+			known[j] += v * k
+			out[j] += v * q
 		}
 	}
 }
 
-// write takes a token into the state, of which it knows some. It leaves beta (v - known) there.
-func (h *deltaHead) write(known []float32, d *deltaToken, t int) {
-	v, k := h.vAt(t), h.kAt(t)
+func valueDelta(known, y, v, out []float32, d *deltaToken, scale float32) {
 	for j := range known {
 		known[j] = d.beta * (v[j] - d.fade*known[j])
+		y[j] = scale * (d.fade*out[j] + d.fresh*known[j])
 	}
-	for i, x := range k {
-		row, by := h.s[i*h.size:(i+1)*h.size], d.decay[i*d.step]
-		for j, fresh := range known[:len(row)] {
-			row[j] = by*row[j] + x*fresh
+}
+
+func writeDelta(s []float32, row int, x, keys []float32, d *deltaToken) {
+	for i, k := range keys {
+		line, by := s[i*row:][:len(x)], d.decay[i*d.step]
+		for j, fresh := range x {
+			line[j] = by*line[j] + k*fresh
 		}
 	}
 }

@@ -2,30 +2,38 @@
 
 package cpu
 
-// deltaAVX2 takes 4 vectors of columns of a state past a token: x = beta (v - fade Σ readK[i]
-// s[i]), y = scale (fade Σ readQ[i] s[i] + fresh x), s[i] = decay[i·step] s[i] + k[i] x. Rows of s
-// are row elements apart.
+// deltaReadAVX2 adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are row
+// elements apart.
 //
 //go:noescape
-func deltaAVX2(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int)
+func deltaReadAVX2(s *float32, known *float32, out *float32, k *float32, q *float32, row int, rows int, cols int)
 
-// deltaPartAVX2 takes columns that fill no vector of a state past a token: x = beta (v - fade Σ
-// readK[i] s[i]), y = scale (fade Σ readQ[i] s[i] + fresh x), s[i] = decay[i·step] s[i] + k[i] x.
-// Rows of s are row elements apart.
+// deltaValueAVX2 makes of what is known of a token's values what is written, beta (v - fade known),
+// and puts out y = scale (fade out + fresh times that).
 //
 //go:noescape
-func deltaPartAVX2(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int, columns int)
+func deltaValueAVX2(known *float32, y *float32, v *float32, out *float32, fade float32, beta float32, fresh float32, scale float32, cols int)
 
-// deltaAVX512 takes 4 vectors of columns of a state past a token: x = beta (v - fade Σ readK[i]
-// s[i]), y = scale (fade Σ readQ[i] s[i] + fresh x), s[i] = decay[i·step] s[i] + k[i] x. Rows of s
-// are row elements apart.
+// deltaWriteAVX2 sets s[i] = decay[i·step] s[i] + k[i] x, for rows of a state that are row elements
+// apart.
 //
 //go:noescape
-func deltaAVX512(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int)
+func deltaWriteAVX2(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)
 
-// deltaPartAVX512 takes columns that fill no vector of a state past a token: x = beta (v - fade Σ
-// readK[i] s[i]), y = scale (fade Σ readQ[i] s[i] + fresh x), s[i] = decay[i·step] s[i] + k[i] x.
-// Rows of s are row elements apart.
+// deltaReadAVX512 adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are
+// row elements apart.
 //
 //go:noescape
-func deltaPartAVX512(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int, columns int)
+func deltaReadAVX512(s *float32, known *float32, out *float32, k *float32, q *float32, row int, rows int, cols int)
+
+// deltaValueAVX512 makes of what is known of a token's values what is written, beta (v - fade
+// known), and puts out y = scale (fade out + fresh times that).
+//
+//go:noescape
+func deltaValueAVX512(known *float32, y *float32, v *float32, out *float32, fade float32, beta float32, fresh float32, scale float32, cols int)
+
+// deltaWriteAVX512 sets s[i] = decay[i·step] s[i] + k[i] x, for rows of a state that are row
+// elements apart.
+//
+//go:noescape
+func deltaWriteAVX512(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)

@@ -2,169 +2,142 @@
 
 #include "textflag.h"
 
-// func deltaAVX2(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int)
+// func deltaReadAVX2(s *float32, known *float32, out *float32, k *float32, q *float32, row int, rows int, cols int)
 // Requires: AVX, FMA3
-TEXT ·deltaAVX2(SB), NOSPLIT, $0-96
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
-	MOVQ   row+72(FP), AX
-	MOVQ   rows+80(FP), CX
-	SHLQ   $0x02, AX
-	MOVQ   s+0(FP), DX
-	MOVQ   readK+32(FP), BX
-	MOVQ   readQ+40(FP), SI
-	XORQ   DI, DI
-
-read:
-	VBROADCASTSS (BX)(DI*4), Y8
-	VBROADCASTSS (SI)(DI*4), Y9
-	VMOVUPS      (DX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VMOVUPS      32(DX), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VMOVUPS      64(DX), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VMOVUPS      96(DX), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         AX, DX
-	INCQ         DI
-	CMPQ         DI, CX
-	JLT          read
-	MOVQ         v+8(FP), DX
-	MOVQ         y+16(FP), BX
-	VBROADCASTSS fade+56(FP), Y8
-	VBROADCASTSS beta+60(FP), Y9
-	VBROADCASTSS fresh+64(FP), Y10
-	VBROADCASTSS scale+68(FP), Y11
-	VMOVUPS      (DX), Y12
-	VFNMADD231PS Y8, Y0, Y12
-	VMULPS       Y9, Y12, Y0
-	VMULPS       Y8, Y1, Y1
-	VFMADD231PS  Y10, Y0, Y1
-	VMULPS       Y11, Y1, Y1
-	VMOVUPS      Y1, (BX)
-	VMOVUPS      32(DX), Y1
-	VFNMADD231PS Y8, Y2, Y1
-	VMULPS       Y9, Y1, Y2
-	VMULPS       Y8, Y3, Y3
-	VFMADD231PS  Y10, Y2, Y3
-	VMULPS       Y11, Y3, Y3
-	VMOVUPS      Y3, 32(BX)
-	VMOVUPS      64(DX), Y1
-	VFNMADD231PS Y8, Y4, Y1
-	VMULPS       Y9, Y1, Y4
-	VMULPS       Y8, Y5, Y5
-	VFMADD231PS  Y10, Y4, Y5
-	VMULPS       Y11, Y5, Y5
-	VMOVUPS      Y5, 64(BX)
-	VMOVUPS      96(DX), Y1
-	VFNMADD231PS Y8, Y6, Y1
-	VMULPS       Y9, Y1, Y6
-	VMULPS       Y8, Y7, Y7
-	VFMADD231PS  Y10, Y6, Y7
-	VMULPS       Y11, Y7, Y7
-	VMOVUPS      Y7, 96(BX)
-	MOVQ         s+0(FP), DX
-	MOVQ         k+24(FP), BX
-	MOVQ         decay+48(FP), SI
-	MOVQ         step+88(FP), DI
-	SHLQ         $0x02, DI
-
-change:
-	VBROADCASTSS (BX), Y1
-	VBROADCASTSS (SI), Y3
-	VMOVUPS      (DX), Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD231PS  Y1, Y0, Y5
-	VMOVUPS      Y5, (DX)
-	VMOVUPS      32(DX), Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD231PS  Y1, Y2, Y5
-	VMOVUPS      Y5, 32(DX)
-	VMOVUPS      64(DX), Y5
-	VMULPS       Y3, Y5, Y5
-	VFMADD231PS  Y1, Y4, Y5
-	VMOVUPS      Y5, 64(DX)
-	VMOVUPS      96(DX), Y5
-	VMULPS       Y3, Y5, Y3
-	VFMADD231PS  Y1, Y6, Y3
-	VMOVUPS      Y3, 96(DX)
-	ADDQ         AX, DX
-	ADDQ         $0x04, BX
-	ADDQ         DI, SI
-	DECQ         CX
-	JNZ          change
-	VZEROUPPER
-	RET
-
-// func deltaPartAVX2(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int, columns int)
-// Requires: AVX, FMA3
-TEXT ·deltaPartAVX2(SB), NOSPLIT, $0-104
-	MOVQ    columns+96(FP), AX
-	LEAQ    tails<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 32(CX)(AX*4), Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	MOVQ    row+72(FP), AX
-	MOVQ    rows+80(FP), CX
+TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-64
+	MOVQ    cols+56(FP), AX
+	MOVQ    AX, CX
+	ANDQ    $0x07, CX
+	SUBQ    CX, AX
 	SHLQ    $0x02, AX
-	MOVQ    s+0(FP), DX
-	MOVQ    readK+32(FP), BX
-	MOVQ    readQ+40(FP), SI
-	XORQ    DI, DI
+	LEAQ    tails<>+0(SB), DX
+	NEGQ    CX
+	VMOVUPS 32(DX)(CX*4), Y0
+	MOVQ    s+0(FP), CX
+	MOVQ    known+8(FP), DX
+	MOVQ    out+16(FP), BX
+	MOVQ    k+24(FP), SI
+	MOVQ    q+32(FP), DI
+	MOVQ    row+40(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    (R9)(R9*2), R10
 
-read:
-	VBROADCASTSS (BX)(DI*4), Y3
-	VBROADCASTSS (SI)(DI*4), Y4
-	VMASKMOVPS   (DX), Y0, Y5
-	VFMADD231PS  Y3, Y5, Y1
-	VFMADD231PS  Y4, Y5, Y2
-	ADDQ         AX, DX
-	INCQ         DI
-	CMPQ         DI, CX
-	JLT          read
-	MOVQ         v+8(FP), DX
-	MOVQ         y+16(FP), BX
-	VBROADCASTSS fade+56(FP), Y3
-	VBROADCASTSS beta+60(FP), Y4
-	VBROADCASTSS fresh+64(FP), Y5
-	VBROADCASTSS scale+68(FP), Y6
-	VMASKMOVPS   (DX), Y0, Y7
-	VFNMADD231PS Y3, Y1, Y7
-	VMULPS       Y4, Y7, Y1
-	VMULPS       Y3, Y2, Y2
-	VFMADD231PS  Y5, Y1, Y2
-	VMULPS       Y6, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (BX)
-	MOVQ         s+0(FP), DX
-	MOVQ         k+24(FP), BX
-	MOVQ         decay+48(FP), SI
-	MOVQ         step+88(FP), DI
-	SHLQ         $0x02, DI
+rows1:
+	SUBQ         $0x04, rows+48(FP)
+	JLT          norows2
+	VBROADCASTSS (SI), Y1
+	VBROADCASTSS (DI), Y2
+	VBROADCASTSS 4(SI), Y3
+	VBROADCASTSS 4(DI), Y4
+	VBROADCASTSS 8(SI), Y5
+	VBROADCASTSS 8(DI), Y6
+	VBROADCASTSS 12(SI), Y7
+	VBROADCASTSS 12(DI), Y8
+	XORQ         R11, R11
+	CMPQ         R11, AX
+	JGE          rest4
 
-change:
-	VBROADCASTSS (BX), Y2
-	VBROADCASTSS (SI), Y3
-	VMASKMOVPS   (DX), Y0, Y4
-	VMULPS       Y3, Y4, Y3
-	VFMADD231PS  Y2, Y1, Y3
-	VMASKMOVPS   Y3, Y0, (DX)
-	ADDQ         AX, DX
-	ADDQ         $0x04, BX
-	ADDQ         DI, SI
-	DECQ         CX
-	JNZ          change
+columns3:
+	VMOVUPS     (DX)(R11*1), Y9
+	VMOVUPS     (BX)(R11*1), Y10
+	VMOVUPS     (CX)(R11*1), Y11
+	VFMADD231PS Y1, Y11, Y9
+	VFMADD231PS Y2, Y11, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*1), Y11
+	VFMADD231PS Y3, Y11, Y9
+	VFMADD231PS Y4, Y11, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*2), Y11
+	VFMADD231PS Y5, Y11, Y9
+	VFMADD231PS Y6, Y11, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R10*1), Y11
+	VFMADD231PS Y7, Y11, Y9
+	VFMADD231PS Y8, Y11, Y10
+	VMOVUPS     Y9, (DX)(R11*1)
+	VMOVUPS     Y10, (BX)(R11*1)
+	ADDQ        $0x20, R11
+	CMPQ        R11, AX
+	JLT         columns3
+
+rest4:
+	MOVQ        cols+56(FP), R8
+	TESTQ       $0x00000007, R8
+	JZ          all5
+	VMASKMOVPS  (DX)(R11*1), Y0, Y9
+	VMASKMOVPS  (BX)(R11*1), Y0, Y10
+	VMASKMOVPS  (CX)(R11*1), Y0, Y11
+	VFMADD231PS Y1, Y11, Y9
+	VFMADD231PS Y2, Y11, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R9*1), Y0, Y1
+	VFMADD231PS Y3, Y1, Y9
+	VFMADD231PS Y4, Y1, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R9*2), Y0, Y1
+	VFMADD231PS Y5, Y1, Y9
+	VFMADD231PS Y6, Y1, Y10
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R10*1), Y0, Y1
+	VFMADD231PS Y7, Y1, Y9
+	VFMADD231PS Y8, Y1, Y10
+	VMASKMOVPS  Y9, Y0, (DX)(R11*1)
+	VMASKMOVPS  Y10, Y0, (BX)(R11*1)
+
+all5:
+	ADDQ $0x10, SI
+	ADDQ $0x10, DI
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	JMP  rows1
+
+norows2:
+	ADDQ $0x04, rows+48(FP)
+
+rows6:
+	SUBQ         $0x01, rows+48(FP)
+	JLT          norows7
+	VBROADCASTSS (SI), Y1
+	VBROADCASTSS (DI), Y2
+	XORQ         R8, R8
+	CMPQ         R8, AX
+	JGE          rest9
+
+columns8:
+	VMOVUPS     (DX)(R8*1), Y3
+	VMOVUPS     (BX)(R8*1), Y4
+	VMOVUPS     (CX)(R8*1), Y5
+	VFMADD231PS Y1, Y5, Y3
+	VFMADD231PS Y2, Y5, Y4
+	VMOVUPS     Y3, (DX)(R8*1)
+	VMOVUPS     Y4, (BX)(R8*1)
+	ADDQ        $0x20, R8
+	CMPQ        R8, AX
+	JLT         columns8
+
+rest9:
+	MOVQ        cols+56(FP), R10
+	TESTQ       $0x00000007, R10
+	JZ          all10
+	VMASKMOVPS  (DX)(R8*1), Y0, Y3
+	VMASKMOVPS  (BX)(R8*1), Y0, Y4
+	VMASKMOVPS  (CX)(R8*1), Y0, Y5
+	VFMADD231PS Y1, Y5, Y3
+	VFMADD231PS Y2, Y5, Y4
+	VMASKMOVPS  Y3, Y0, (DX)(R8*1)
+	VMASKMOVPS  Y4, Y0, (BX)(R8*1)
+
+all10:
+	ADDQ $0x04, SI
+	ADDQ $0x04, DI
+	ADDQ R9, CX
+	JMP  rows6
+
+norows7:
+	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET
 
@@ -186,168 +159,537 @@ DATA tails<>+56(SB)/4, $0x00000000
 DATA tails<>+60(SB)/4, $0x00000000
 GLOBL tails<>(SB), RODATA|NOPTR, $64
 
-// func deltaAVX512(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int)
-// Requires: AVX, AVX512F
-TEXT ·deltaAVX512(SB), NOSPLIT, $0-96
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
-	VPXORD Z6, Z6, Z6
-	VPXORD Z7, Z7, Z7
-	MOVQ   row+72(FP), AX
-	MOVQ   rows+80(FP), CX
-	SHLQ   $0x02, AX
-	MOVQ   s+0(FP), DX
-	MOVQ   readK+32(FP), BX
-	MOVQ   readQ+40(FP), SI
-	XORQ   DI, DI
+// func deltaValueAVX2(known *float32, y *float32, v *float32, out *float32, fade float32, beta float32, fresh float32, scale float32, cols int)
+// Requires: AVX, FMA3
+TEXT ·deltaValueAVX2(SB), NOSPLIT, $0-56
+	MOVQ         cols+48(FP), AX
+	MOVQ         AX, CX
+	ANDQ         $0x07, CX
+	SUBQ         CX, AX
+	SHLQ         $0x02, AX
+	LEAQ         tails<>+0(SB), DX
+	NEGQ         CX
+	VMOVUPS      32(DX)(CX*4), Y0
+	MOVQ         known+0(FP), CX
+	MOVQ         y+8(FP), DX
+	MOVQ         v+16(FP), BX
+	MOVQ         out+24(FP), SI
+	VBROADCASTSS fade+32(FP), Y1
+	VBROADCASTSS beta+36(FP), Y2
+	VBROADCASTSS fresh+40(FP), Y3
+	VBROADCASTSS scale+44(FP), Y4
+	XORQ         DI, DI
+	CMPQ         DI, AX
+	JGE          rest12
 
-read:
-	VBROADCASTSS (BX)(DI*4), Z8
-	VBROADCASTSS (SI)(DI*4), Z9
-	VMOVUPS      (DX), Z10
-	VFMADD231PS  Z8, Z10, Z0
-	VFMADD231PS  Z9, Z10, Z1
-	VMOVUPS      64(DX), Z10
-	VFMADD231PS  Z8, Z10, Z2
-	VFMADD231PS  Z9, Z10, Z3
-	VMOVUPS      128(DX), Z10
-	VFMADD231PS  Z8, Z10, Z4
-	VFMADD231PS  Z9, Z10, Z5
-	VMOVUPS      192(DX), Z10
-	VFMADD231PS  Z8, Z10, Z6
-	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         AX, DX
-	INCQ         DI
-	CMPQ         DI, CX
-	JLT          read
-	MOVQ         v+8(FP), DX
-	MOVQ         y+16(FP), BX
-	VBROADCASTSS fade+56(FP), Z8
-	VBROADCASTSS beta+60(FP), Z9
-	VBROADCASTSS fresh+64(FP), Z10
-	VBROADCASTSS scale+68(FP), Z11
-	VMOVUPS      (DX), Z12
-	VFNMADD231PS Z8, Z0, Z12
-	VMULPS       Z9, Z12, Z0
-	VMULPS       Z8, Z1, Z1
-	VFMADD231PS  Z10, Z0, Z1
-	VMULPS       Z11, Z1, Z1
-	VMOVUPS      Z1, (BX)
-	VMOVUPS      64(DX), Z1
-	VFNMADD231PS Z8, Z2, Z1
-	VMULPS       Z9, Z1, Z2
-	VMULPS       Z8, Z3, Z3
-	VFMADD231PS  Z10, Z2, Z3
-	VMULPS       Z11, Z3, Z3
-	VMOVUPS      Z3, 64(BX)
-	VMOVUPS      128(DX), Z1
-	VFNMADD231PS Z8, Z4, Z1
-	VMULPS       Z9, Z1, Z4
-	VMULPS       Z8, Z5, Z5
-	VFMADD231PS  Z10, Z4, Z5
-	VMULPS       Z11, Z5, Z5
-	VMOVUPS      Z5, 128(BX)
-	VMOVUPS      192(DX), Z1
-	VFNMADD231PS Z8, Z6, Z1
-	VMULPS       Z9, Z1, Z6
-	VMULPS       Z8, Z7, Z7
-	VFMADD231PS  Z10, Z6, Z7
-	VMULPS       Z11, Z7, Z7
-	VMOVUPS      Z7, 192(BX)
-	MOVQ         s+0(FP), DX
-	MOVQ         k+24(FP), BX
-	MOVQ         decay+48(FP), SI
-	MOVQ         step+88(FP), DI
-	SHLQ         $0x02, DI
+columns11:
+	VMOVUPS      (BX)(DI*1), Y5
+	VMOVUPS      (CX)(DI*1), Y6
+	VFNMADD231PS Y1, Y6, Y5
+	VMULPS       Y2, Y5, Y5
+	VMOVUPS      (SI)(DI*1), Y6
+	VMULPS       Y1, Y6, Y6
+	VFMADD231PS  Y3, Y5, Y6
+	VMOVUPS      Y5, (CX)(DI*1)
+	VMULPS       Y4, Y6, Y5
+	VMOVUPS      Y5, (DX)(DI*1)
+	ADDQ         $0x20, DI
+	CMPQ         DI, AX
+	JLT          columns11
 
-change:
-	VBROADCASTSS (BX), Z1
-	VBROADCASTSS (SI), Z3
-	VMOVUPS      (DX), Z5
-	VMULPS       Z3, Z5, Z5
-	VFMADD231PS  Z1, Z0, Z5
-	VMOVUPS      Z5, (DX)
-	VMOVUPS      64(DX), Z5
-	VMULPS       Z3, Z5, Z5
-	VFMADD231PS  Z1, Z2, Z5
-	VMOVUPS      Z5, 64(DX)
-	VMOVUPS      128(DX), Z5
-	VMULPS       Z3, Z5, Z5
-	VFMADD231PS  Z1, Z4, Z5
-	VMOVUPS      Z5, 128(DX)
-	VMOVUPS      192(DX), Z5
-	VMULPS       Z3, Z5, Z3
-	VFMADD231PS  Z1, Z6, Z3
-	VMOVUPS      Z3, 192(DX)
-	ADDQ         AX, DX
-	ADDQ         $0x04, BX
-	ADDQ         DI, SI
-	DECQ         CX
-	JNZ          change
+rest12:
+	MOVQ         cols+48(FP), AX
+	TESTQ        $0x00000007, AX
+	JZ           all13
+	VMASKMOVPS   (BX)(DI*1), Y0, Y5
+	VMASKMOVPS   (CX)(DI*1), Y0, Y6
+	VFNMADD231PS Y1, Y6, Y5
+	VMULPS       Y2, Y5, Y2
+	VMASKMOVPS   (SI)(DI*1), Y0, Y5
+	VMULPS       Y1, Y5, Y1
+	VFMADD231PS  Y3, Y2, Y1
+	VMASKMOVPS   Y2, Y0, (CX)(DI*1)
+	VMULPS       Y4, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (DX)(DI*1)
+
+all13:
 	VZEROUPPER
 	RET
 
-// func deltaPartAVX512(s *float32, v *float32, y *float32, k *float32, readK *float32, readQ *float32, decay *float32, fade float32, beta float32, fresh float32, scale float32, row int, rows int, step int, columns int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·deltaPartAVX512(SB), NOSPLIT, $0-104
-	MOVQ   columns+96(FP), AX
-	MOVQ   $-1, CX
-	BZHIQ  AX, CX, CX
-	KMOVW  CX, K1
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	MOVQ   row+72(FP), AX
-	MOVQ   rows+80(FP), CX
-	SHLQ   $0x02, AX
-	MOVQ   s+0(FP), DX
-	MOVQ   readK+32(FP), BX
-	MOVQ   readQ+40(FP), SI
-	XORQ   DI, DI
+// func deltaWriteAVX2(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)
+// Requires: AVX, FMA3
+TEXT ·deltaWriteAVX2(SB), NOSPLIT, $0-64
+	MOVQ    cols+56(FP), AX
+	MOVQ    AX, CX
+	ANDQ    $0x07, CX
+	SUBQ    CX, AX
+	SHLQ    $0x02, AX
+	LEAQ    tails<>+0(SB), DX
+	NEGQ    CX
+	VMOVUPS 32(DX)(CX*4), Y0
+	MOVQ    s+0(FP), CX
+	MOVQ    x+8(FP), DX
+	MOVQ    k+16(FP), BX
+	MOVQ    decay+24(FP), SI
+	MOVQ    step+32(FP), DI
+	SHLQ    $0x02, DI
+	MOVQ    row+40(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    (R9)(R9*2), R10
 
-read:
-	VBROADCASTSS (BX)(DI*4), Z2
-	VBROADCASTSS (SI)(DI*4), Z3
-	VMOVUPS.Z    (DX), K1, Z4
-	VFMADD231PS  Z2, Z4, Z0
-	VFMADD231PS  Z3, Z4, Z1
-	ADDQ         AX, DX
-	INCQ         DI
-	CMPQ         DI, CX
-	JLT          read
-	MOVQ         v+8(FP), DX
-	MOVQ         y+16(FP), BX
-	VBROADCASTSS fade+56(FP), Z2
-	VBROADCASTSS beta+60(FP), Z3
-	VBROADCASTSS fresh+64(FP), Z4
-	VBROADCASTSS scale+68(FP), Z5
-	VMOVUPS.Z    (DX), K1, Z6
-	VFNMADD231PS Z2, Z0, Z6
-	VMULPS       Z3, Z6, Z0
-	VMULPS       Z2, Z1, Z1
-	VFMADD231PS  Z4, Z0, Z1
-	VMULPS       Z5, Z1, Z1
-	VMOVUPS      Z1, K1, (BX)
-	MOVQ         s+0(FP), DX
-	MOVQ         k+24(FP), BX
-	MOVQ         decay+48(FP), SI
-	MOVQ         step+88(FP), DI
-	SHLQ         $0x02, DI
-
-change:
-	VBROADCASTSS (BX), Z1
-	VBROADCASTSS (SI), Z2
-	VMOVUPS.Z    (DX), K1, Z3
-	VMULPS       Z2, Z3, Z2
-	VFMADD231PS  Z1, Z0, Z2
-	VMOVUPS      Z2, K1, (DX)
-	ADDQ         AX, DX
-	ADDQ         $0x04, BX
+rows14:
+	SUBQ         $0x04, rows+48(FP)
+	JLT          norows15
+	VBROADCASTSS (BX), Y1
+	VBROADCASTSS (SI), Y2
 	ADDQ         DI, SI
-	DECQ         CX
-	JNZ          change
+	VBROADCASTSS 4(BX), Y3
+	VBROADCASTSS (SI), Y4
+	ADDQ         DI, SI
+	VBROADCASTSS 8(BX), Y5
+	VBROADCASTSS (SI), Y6
+	ADDQ         DI, SI
+	VBROADCASTSS 12(BX), Y7
+	VBROADCASTSS (SI), Y8
+	ADDQ         DI, SI
+	XORQ         R11, R11
+	CMPQ         R11, AX
+	JGE          rest17
+
+columns16:
+	VMOVUPS     (DX)(R11*1), Y9
+	VMOVUPS     (CX)(R11*1), Y10
+	VMULPS      Y2, Y10, Y10
+	VFMADD231PS Y1, Y9, Y10
+	VMOVUPS     Y10, (CX)(R11*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*1), Y10
+	VMULPS      Y4, Y10, Y10
+	VFMADD231PS Y3, Y9, Y10
+	VMOVUPS     Y10, (R8)(R9*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*2), Y10
+	VMULPS      Y6, Y10, Y10
+	VFMADD231PS Y5, Y9, Y10
+	VMOVUPS     Y10, (R8)(R9*2)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R10*1), Y10
+	VMULPS      Y8, Y10, Y10
+	VFMADD231PS Y7, Y9, Y10
+	VMOVUPS     Y10, (R8)(R10*1)
+	ADDQ        $0x20, R11
+	CMPQ        R11, AX
+	JLT         columns16
+
+rest17:
+	MOVQ        cols+56(FP), R8
+	TESTQ       $0x00000007, R8
+	JZ          all18
+	VMASKMOVPS  (DX)(R11*1), Y0, Y9
+	VMASKMOVPS  (CX)(R11*1), Y0, Y10
+	VMULPS      Y2, Y10, Y2
+	VFMADD231PS Y1, Y9, Y2
+	VMASKMOVPS  Y2, Y0, (CX)(R11*1)
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R9*1), Y0, Y1
+	VMULPS      Y4, Y1, Y1
+	VFMADD231PS Y3, Y9, Y1
+	VMASKMOVPS  Y1, Y0, (R8)(R9*1)
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R9*2), Y0, Y1
+	VMULPS      Y6, Y1, Y1
+	VFMADD231PS Y5, Y9, Y1
+	VMASKMOVPS  Y1, Y0, (R8)(R9*2)
+	LEAQ        (CX)(R11*1), R8
+	VMASKMOVPS  (R8)(R10*1), Y0, Y1
+	VMULPS      Y8, Y1, Y1
+	VFMADD231PS Y7, Y9, Y1
+	VMASKMOVPS  Y1, Y0, (R8)(R10*1)
+
+all18:
+	ADDQ $0x10, BX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	JMP  rows14
+
+norows15:
+	ADDQ $0x04, rows+48(FP)
+
+rows19:
+	SUBQ         $0x01, rows+48(FP)
+	JLT          norows20
+	VBROADCASTSS (BX), Y1
+	VBROADCASTSS (SI), Y2
+	ADDQ         DI, SI
+	XORQ         R8, R8
+	CMPQ         R8, AX
+	JGE          rest22
+
+columns21:
+	VMOVUPS     (DX)(R8*1), Y3
+	VMOVUPS     (CX)(R8*1), Y4
+	VMULPS      Y2, Y4, Y4
+	VFMADD231PS Y1, Y3, Y4
+	VMOVUPS     Y4, (CX)(R8*1)
+	ADDQ        $0x20, R8
+	CMPQ        R8, AX
+	JLT         columns21
+
+rest22:
+	MOVQ        cols+56(FP), R10
+	TESTQ       $0x00000007, R10
+	JZ          all23
+	VMASKMOVPS  (DX)(R8*1), Y0, Y3
+	VMASKMOVPS  (CX)(R8*1), Y0, Y4
+	VMULPS      Y2, Y4, Y2
+	VFMADD231PS Y1, Y3, Y2
+	VMASKMOVPS  Y2, Y0, (CX)(R8*1)
+
+all23:
+	ADDQ $0x04, BX
+	ADDQ R9, CX
+	JMP  rows19
+
+norows20:
+	ADDQ $0x01, rows+48(FP)
+	VZEROUPPER
+	RET
+
+// func deltaReadAVX512(s *float32, known *float32, out *float32, k *float32, q *float32, row int, rows int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-64
+	MOVQ  cols+56(FP), AX
+	MOVQ  AX, CX
+	ANDQ  $0x0f, CX
+	SUBQ  CX, AX
+	SHLQ  $0x02, AX
+	MOVQ  $-1, DX
+	BZHIQ CX, DX, DX
+	KMOVW DX, K1
+	MOVQ  s+0(FP), CX
+	MOVQ  known+8(FP), DX
+	MOVQ  out+16(FP), BX
+	MOVQ  k+24(FP), SI
+	MOVQ  q+32(FP), DI
+	MOVQ  row+40(FP), R9
+	SHLQ  $0x02, R9
+	LEAQ  (R9)(R9*2), R10
+
+rows1:
+	SUBQ         $0x04, rows+48(FP)
+	JLT          norows2
+	VBROADCASTSS (SI), Z0
+	VBROADCASTSS (DI), Z1
+	VBROADCASTSS 4(SI), Z2
+	VBROADCASTSS 4(DI), Z3
+	VBROADCASTSS 8(SI), Z4
+	VBROADCASTSS 8(DI), Z5
+	VBROADCASTSS 12(SI), Z6
+	VBROADCASTSS 12(DI), Z7
+	XORQ         R11, R11
+	CMPQ         R11, AX
+	JGE          rest4
+
+columns3:
+	VMOVUPS     (DX)(R11*1), Z8
+	VMOVUPS     (BX)(R11*1), Z9
+	VMOVUPS     (CX)(R11*1), Z10
+	VFMADD231PS Z0, Z10, Z8
+	VFMADD231PS Z1, Z10, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*1), Z10
+	VFMADD231PS Z2, Z10, Z8
+	VFMADD231PS Z3, Z10, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*2), Z10
+	VFMADD231PS Z4, Z10, Z8
+	VFMADD231PS Z5, Z10, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R10*1), Z10
+	VFMADD231PS Z6, Z10, Z8
+	VFMADD231PS Z7, Z10, Z9
+	VMOVUPS     Z8, (DX)(R11*1)
+	VMOVUPS     Z9, (BX)(R11*1)
+	ADDQ        $0x40, R11
+	CMPQ        R11, AX
+	JLT         columns3
+
+rest4:
+	MOVQ        cols+56(FP), R8
+	TESTQ       $0x0000000f, R8
+	JZ          all5
+	VMOVUPS.Z   (DX)(R11*1), K1, Z8
+	VMOVUPS.Z   (BX)(R11*1), K1, Z9
+	VMOVUPS.Z   (CX)(R11*1), K1, Z10
+	VFMADD231PS Z0, Z10, Z8
+	VFMADD231PS Z1, Z10, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R9*1), K1, Z0
+	VFMADD231PS Z2, Z0, Z8
+	VFMADD231PS Z3, Z0, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R9*2), K1, Z0
+	VFMADD231PS Z4, Z0, Z8
+	VFMADD231PS Z5, Z0, Z9
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R10*1), K1, Z0
+	VFMADD231PS Z6, Z0, Z8
+	VFMADD231PS Z7, Z0, Z9
+	VMOVUPS     Z8, K1, (DX)(R11*1)
+	VMOVUPS     Z9, K1, (BX)(R11*1)
+
+all5:
+	ADDQ $0x10, SI
+	ADDQ $0x10, DI
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	JMP  rows1
+
+norows2:
+	ADDQ $0x04, rows+48(FP)
+
+rows6:
+	SUBQ         $0x01, rows+48(FP)
+	JLT          norows7
+	VBROADCASTSS (SI), Z0
+	VBROADCASTSS (DI), Z1
+	XORQ         R8, R8
+	CMPQ         R8, AX
+	JGE          rest9
+
+columns8:
+	VMOVUPS     (DX)(R8*1), Z2
+	VMOVUPS     (BX)(R8*1), Z3
+	VMOVUPS     (CX)(R8*1), Z4
+	VFMADD231PS Z0, Z4, Z2
+	VFMADD231PS Z1, Z4, Z3
+	VMOVUPS     Z2, (DX)(R8*1)
+	VMOVUPS     Z3, (BX)(R8*1)
+	ADDQ        $0x40, R8
+	CMPQ        R8, AX
+	JLT         columns8
+
+rest9:
+	MOVQ        cols+56(FP), R10
+	TESTQ       $0x0000000f, R10
+	JZ          all10
+	VMOVUPS.Z   (DX)(R8*1), K1, Z2
+	VMOVUPS.Z   (BX)(R8*1), K1, Z3
+	VMOVUPS.Z   (CX)(R8*1), K1, Z4
+	VFMADD231PS Z0, Z4, Z2
+	VFMADD231PS Z1, Z4, Z3
+	VMOVUPS     Z2, K1, (DX)(R8*1)
+	VMOVUPS     Z3, K1, (BX)(R8*1)
+
+all10:
+	ADDQ $0x04, SI
+	ADDQ $0x04, DI
+	ADDQ R9, CX
+	JMP  rows6
+
+norows7:
+	ADDQ $0x01, rows+48(FP)
+	VZEROUPPER
+	RET
+
+// func deltaValueAVX512(known *float32, y *float32, v *float32, out *float32, fade float32, beta float32, fresh float32, scale float32, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·deltaValueAVX512(SB), NOSPLIT, $0-56
+	MOVQ         cols+48(FP), AX
+	MOVQ         AX, CX
+	ANDQ         $0x0f, CX
+	SUBQ         CX, AX
+	SHLQ         $0x02, AX
+	MOVQ         $-1, DX
+	BZHIQ        CX, DX, DX
+	KMOVW        DX, K1
+	MOVQ         known+0(FP), CX
+	MOVQ         y+8(FP), DX
+	MOVQ         v+16(FP), BX
+	MOVQ         out+24(FP), SI
+	VBROADCASTSS fade+32(FP), Z0
+	VBROADCASTSS beta+36(FP), Z1
+	VBROADCASTSS fresh+40(FP), Z2
+	VBROADCASTSS scale+44(FP), Z3
+	XORQ         DI, DI
+	CMPQ         DI, AX
+	JGE          rest12
+
+columns11:
+	VMOVUPS      (BX)(DI*1), Z4
+	VMOVUPS      (CX)(DI*1), Z5
+	VFNMADD231PS Z0, Z5, Z4
+	VMULPS       Z1, Z4, Z4
+	VMOVUPS      (SI)(DI*1), Z5
+	VMULPS       Z0, Z5, Z5
+	VFMADD231PS  Z2, Z4, Z5
+	VMOVUPS      Z4, (CX)(DI*1)
+	VMULPS       Z3, Z5, Z4
+	VMOVUPS      Z4, (DX)(DI*1)
+	ADDQ         $0x40, DI
+	CMPQ         DI, AX
+	JLT          columns11
+
+rest12:
+	MOVQ         cols+48(FP), AX
+	TESTQ        $0x0000000f, AX
+	JZ           all13
+	VMOVUPS.Z    (BX)(DI*1), K1, Z4
+	VMOVUPS.Z    (CX)(DI*1), K1, Z5
+	VFNMADD231PS Z0, Z5, Z4
+	VMULPS       Z1, Z4, Z1
+	VMOVUPS.Z    (SI)(DI*1), K1, Z4
+	VMULPS       Z0, Z4, Z0
+	VFMADD231PS  Z2, Z1, Z0
+	VMOVUPS      Z1, K1, (CX)(DI*1)
+	VMULPS       Z3, Z0, Z0
+	VMOVUPS      Z0, K1, (DX)(DI*1)
+
+all13:
+	VZEROUPPER
+	RET
+
+// func deltaWriteAVX512(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·deltaWriteAVX512(SB), NOSPLIT, $0-64
+	MOVQ  cols+56(FP), AX
+	MOVQ  AX, CX
+	ANDQ  $0x0f, CX
+	SUBQ  CX, AX
+	SHLQ  $0x02, AX
+	MOVQ  $-1, DX
+	BZHIQ CX, DX, DX
+	KMOVW DX, K1
+	MOVQ  s+0(FP), CX
+	MOVQ  x+8(FP), DX
+	MOVQ  k+16(FP), BX
+	MOVQ  decay+24(FP), SI
+	MOVQ  step+32(FP), DI
+	SHLQ  $0x02, DI
+	MOVQ  row+40(FP), R9
+	SHLQ  $0x02, R9
+	LEAQ  (R9)(R9*2), R10
+
+rows14:
+	SUBQ         $0x04, rows+48(FP)
+	JLT          norows15
+	VBROADCASTSS (BX), Z0
+	VBROADCASTSS (SI), Z1
+	ADDQ         DI, SI
+	VBROADCASTSS 4(BX), Z2
+	VBROADCASTSS (SI), Z3
+	ADDQ         DI, SI
+	VBROADCASTSS 8(BX), Z4
+	VBROADCASTSS (SI), Z5
+	ADDQ         DI, SI
+	VBROADCASTSS 12(BX), Z6
+	VBROADCASTSS (SI), Z7
+	ADDQ         DI, SI
+	XORQ         R11, R11
+	CMPQ         R11, AX
+	JGE          rest17
+
+columns16:
+	VMOVUPS     (DX)(R11*1), Z8
+	VMOVUPS     (CX)(R11*1), Z9
+	VMULPS      Z1, Z9, Z9
+	VFMADD231PS Z0, Z8, Z9
+	VMOVUPS     Z9, (CX)(R11*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*1), Z9
+	VMULPS      Z3, Z9, Z9
+	VFMADD231PS Z2, Z8, Z9
+	VMOVUPS     Z9, (R8)(R9*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R9*2), Z9
+	VMULPS      Z5, Z9, Z9
+	VFMADD231PS Z4, Z8, Z9
+	VMOVUPS     Z9, (R8)(R9*2)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS     (R8)(R10*1), Z9
+	VMULPS      Z7, Z9, Z9
+	VFMADD231PS Z6, Z8, Z9
+	VMOVUPS     Z9, (R8)(R10*1)
+	ADDQ        $0x40, R11
+	CMPQ        R11, AX
+	JLT         columns16
+
+rest17:
+	MOVQ        cols+56(FP), R8
+	TESTQ       $0x0000000f, R8
+	JZ          all18
+	VMOVUPS.Z   (DX)(R11*1), K1, Z8
+	VMOVUPS.Z   (CX)(R11*1), K1, Z9
+	VMULPS      Z1, Z9, Z1
+	VFMADD231PS Z0, Z8, Z1
+	VMOVUPS     Z1, K1, (CX)(R11*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R9*1), K1, Z0
+	VMULPS      Z3, Z0, Z0
+	VFMADD231PS Z2, Z8, Z0
+	VMOVUPS     Z0, K1, (R8)(R9*1)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R9*2), K1, Z0
+	VMULPS      Z5, Z0, Z0
+	VFMADD231PS Z4, Z8, Z0
+	VMOVUPS     Z0, K1, (R8)(R9*2)
+	LEAQ        (CX)(R11*1), R8
+	VMOVUPS.Z   (R8)(R10*1), K1, Z0
+	VMULPS      Z7, Z0, Z0
+	VFMADD231PS Z6, Z8, Z0
+	VMOVUPS     Z0, K1, (R8)(R10*1)
+
+all18:
+	ADDQ $0x10, BX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	ADDQ R9, CX
+	JMP  rows14
+
+norows15:
+	ADDQ $0x04, rows+48(FP)
+
+rows19:
+	SUBQ         $0x01, rows+48(FP)
+	JLT          norows20
+	VBROADCASTSS (BX), Z0
+	VBROADCASTSS (SI), Z1
+	ADDQ         DI, SI
+	XORQ         R8, R8
+	CMPQ         R8, AX
+	JGE          rest22
+
+columns21:
+	VMOVUPS     (DX)(R8*1), Z2
+	VMOVUPS     (CX)(R8*1), Z3
+	VMULPS      Z1, Z3, Z3
+	VFMADD231PS Z0, Z2, Z3
+	VMOVUPS     Z3, (CX)(R8*1)
+	ADDQ        $0x40, R8
+	CMPQ        R8, AX
+	JLT         columns21
+
+rest22:
+	MOVQ        cols+56(FP), R10
+	TESTQ       $0x0000000f, R10
+	JZ          all23
+	VMOVUPS.Z   (DX)(R8*1), K1, Z2
+	VMOVUPS.Z   (CX)(R8*1), K1, Z3
+	VMULPS      Z1, Z3, Z1
+	VFMADD231PS Z0, Z2, Z1
+	VMOVUPS     Z1, K1, (CX)(R8*1)
+
+all23:
+	ADDQ $0x04, BX
+	ADDQ R9, CX
+	JMP  rows19
+
+norows20:
+	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET

@@ -3,64 +3,32 @@ package cpu
 import "github.com/krait-ml/krait/kernels"
 
 var (
-	_ = kernels.Register(avx2, kernels.Set{"delta_scan": {Units: deltaUnits, Run: deltaRuleAVX2.scan}})
-	_ = kernels.Register(avx512, kernels.Set{"delta_scan": {Units: deltaUnits, Run: deltaRuleAVX512.scan}})
+	_ = kernels.Register(avx2, deltaOf(&lanesAVX2, deltaReadAVX2, deltaValueAVX2, deltaWriteAVX2).kernels())
+	_ = kernels.Register(avx512, deltaOf(&lanesAVX512, deltaReadAVX512, deltaValueAVX512, deltaWriteAVX512).kernels())
 )
 
-// deltaRule is what an instruction set has for a token of the gated delta rule: columns of a
-// state, four vectors of lanes at a time, or fewer than fill one. A block of columns that takes
-// many tokens stays in the nearest cache.
-type deltaRule struct {
-	lanes int
-	four  func(s, v, y, k, readK, readQ, decay *float32, fade, beta, fresh, scale float32, row, rows, step int)
-	part  func(s, v, y, k, readK, readQ, decay *float32, fade, beta, fresh, scale float32, row, rows, step, columns int)
-}
-
-var (
-	deltaRuleAVX2   = deltaRule{8, deltaAVX2, deltaPartAVX2}
-	deltaRuleAVX512 = deltaRule{16, deltaAVX512, deltaPartAVX512}
-)
-
-// scan is the plain one, with the columns of a state in lanes.
-func (r *deltaRule) scan(c *kernels.Call, lo, hi int) {
-	for unit := lo; unit < hi; unit++ {
-		h, start, tokens, kept := deltaHeadOf(c, unit)
-		if h.n > 0 {
-			r.head(&h, start, tokens)
-		}
-		kept.put()
-	}
-}
-
-// head takes a head past its tokens, some at a time.
-func (r *deltaRule) head(h *deltaHead, start, tokens int) {
-	buf := borrow(deltaTokens * 3 * h.n)
-	defer buf.giveBack()
-	for t := start; t < start+tokens; t += deltaTokens {
-		var list [deltaTokens]deltaToken
-		some := list[:min(deltaTokens, start+tokens-t)]
-		for i := range some {
-			some[i] = h.token(t+i, buf.h[i*3*h.n:(i+1)*3*h.n])
-		}
-		for col := 0; col < h.size; {
-			n := 4 * r.lanes
-			if h.size-col < n {
-				n = min(r.lanes, h.size-col)
-			}
-			for i := range some {
-				r.columns(h, &some[i], t+i, col, n)
-			}
-			col += n
-		}
-	}
-}
-
-// columns takes n columns from one on past a token.
-func (r *deltaRule) columns(h *deltaHead, d *deltaToken, t, col, n int) {
-	s, v, y, k := &h.s[col], &h.vAt(t)[col], &h.yAt(t)[col], &h.kAt(t)[0]
-	if n == 4*r.lanes {
-		r.four(s, v, y, k, &d.readK[0], &d.readQ[0], &d.decay[0], d.fade, d.beta, d.fresh, h.scale, h.size, h.n, d.step)
-	} else {
-		r.part(s, v, y, k, &d.readK[0], &d.readQ[0], &d.decay[0], d.fade, d.beta, d.fresh, h.scale, h.size, h.n, d.step, n)
+// deltaOf makes the steps of the gated delta rule of assembly, which checks no bounds.
+func deltaOf(l *lanewises,
+	read func(s, known, out, k, q *float32, row, rows, cols int),
+	value func(known, y, v, out *float32, fade, beta, fresh, scale float32, cols int),
+	write func(s, x, k, decay *float32, step, row, rows, cols int),
+) *deltaRule {
+	return &deltaRule{
+		negExp: func(y, x []float32) { l.negExp(y, x, nil, nil, 0, 0) },
+		read: func(s []float32, row int, known, out, k, q []float32) {
+			n, cols := len(k), len(known)
+			_, _, _ = s[(n-1)*row+cols-1], out[cols-1], q[n-1]
+			read(&s[0], &known[0], &out[0], &k[0], &q[0], row, n, cols)
+		},
+		value: func(known, y, v, out []float32, d *deltaToken, scale float32) {
+			n := len(known)
+			_, _, _ = y[n-1], v[n-1], out[n-1]
+			value(&known[0], &y[0], &v[0], &out[0], d.fade, d.beta, d.fresh, scale, n)
+		},
+		write: func(s []float32, row int, x, k []float32, d *deltaToken) {
+			n, cols := len(k), len(x)
+			_, _ = s[(n-1)*row+cols-1], d.decay[(n-1)*d.step]
+			write(&s[0], &x[0], &k[0], &d.decay[0], d.step, row, n, cols)
+		},
 	}
 }

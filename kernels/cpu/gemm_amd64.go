@@ -2,7 +2,7 @@
 
 package cpu
 
-// gemmF32x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
+// gemmF32x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements.
 // Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
 // apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
 // as many rows of x from next on.
@@ -10,95 +10,62 @@ package cpu
 //go:noescape
 func gemmF32x4x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmBF16x4x1AVX2 is gemmF32x4x1AVX2 for 1 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x1AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x1AVX2 is gemmF32x4x1AVX2 for 1 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x1AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x1AVX2 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x1AVX2 is gemmF32x4x1AVX2 for 1 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x2AVX2 is gemmF32x4x1AVX2 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x2AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmBF16x4x2AVX2 is gemmF32x4x1AVX2 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x2AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x2AVX2 is gemmF32x4x1AVX2 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x2AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x2AVX2 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x2AVX2 is gemmF32x4x1AVX2 for 2 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x2AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x3AVX2 is gemmF32x4x1AVX2 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmBF16x4x3AVX2 is gemmF32x4x1AVX2 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x3AVX2 is gemmF32x4x1AVX2 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x3AVX2 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x3AVX2 is gemmF32x4x1AVX2 for 3 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
+// gemmF32x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements.
 // Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
 // apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
 // as many rows of x from next on.
@@ -106,186 +73,117 @@ func gemmF32x1x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int,
 //go:noescape
 func gemmF32x4x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x1AVX512 is gemmF32x4x1AVX512 for 1 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x1AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x1AVX512 is gemmF32x4x1AVX512 for 1 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x1AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x1AVX512 adds x[t]·w[r] to y[t][r], for 1 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x1AVX512 is gemmF32x4x1AVX512 for 1 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x2AVX512 is gemmF32x4x1AVX512 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x2AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x2AVX512 is gemmF32x4x1AVX512 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x2AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x2AVX512 is gemmF32x4x1AVX512 for 2 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x2AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x2AVX512 adds x[t]·w[r] to y[t][r], for 2 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x2AVX512 is gemmF32x4x1AVX512 for 2 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x2AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x3AVX512 is gemmF32x4x1AVX512 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x3AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x3AVX512 is gemmF32x4x1AVX512 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x3AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x3AVX512 is gemmF32x4x1AVX512 for 3 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x3AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x3AVX512 adds x[t]·w[r] to y[t][r], for 3 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x3AVX512 is gemmF32x4x1AVX512 for 3 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x3AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x4AVX512 is gemmF32x4x1AVX512 for 4 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x4AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x4AVX512 is gemmF32x4x1AVX512 for 4 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x4AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x4AVX512 is gemmF32x4x1AVX512 for 4 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x4AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x4AVX512 adds x[t]·w[r] to y[t][r], for 4 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x4AVX512 is gemmF32x4x1AVX512 for 4 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x4AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x5AVX512 is gemmF32x4x1AVX512 for 5 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x5AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x5AVX512 is gemmF32x4x1AVX512 for 5 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x5AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x5AVX512 is gemmF32x4x1AVX512 for 5 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x5AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x5AVX512 adds x[t]·w[r] to y[t][r], for 5 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x5AVX512 is gemmF32x4x1AVX512 for 5 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x5AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x4x6AVX512 is gemmF32x4x1AVX512 for 6 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF32x4x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmBF16x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k
-// elements. Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are
-// apart bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches
-// near bytes of as many rows of x from next on.
+// gemmBF16x4x6AVX512 is gemmF32x4x1AVX512 for 6 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmBF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF16x4x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 4 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF16x4x6AVX512 is gemmF32x4x1AVX512 for 6 rows of x and groups of 4 of w.
 //
 //go:noescape
 func gemmF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
-// gemmF32x1x6AVX512 adds x[t]·w[r] to y[t][r], for 6 rows of x and groups of 1 of w, of k elements.
-// Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
-// apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
-// as many rows of x from next on.
+// gemmF32x1x6AVX512 is gemmF32x4x1AVX512 for 6 rows of x and groups of 1 of w.
 //
 //go:noescape
 func gemmF32x1x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)

@@ -1,157 +1,22 @@
 package cpu
 
-import (
-	"math"
-
-	"github.com/krait-ml/krait/kernels"
-)
+import "github.com/krait-ml/krait/kernels"
 
 var (
 	_ = kernels.Register(avx2, normsAVX2.kernels())
 	_ = kernels.Register(avx512, normsAVX512.kernels())
 )
 
-// norms have the parts of the norms of an instruction set: a sum of squares in float64,
-// whose order is that of the row alone, and what is made of it, rounded once.
-type norms struct {
-	squares func(x *float32, n int) float64
-	lanes   *lanewises
-}
-
 var (
-	normsAVX2   = norms{squaresAVX2, &lanesAVX2}
-	normsAVX512 = norms{squaresAVX512, &lanesAVX512}
+	normsAVX2   = norms{assembledSum(squaresAVX2), &lanesAVX2}
+	normsAVX512 = norms{assembledSum(squaresAVX512), &lanesAVX512}
 )
 
-func (m *norms) kernels() kernels.Set {
-	set := kernels.Set{}
-	for op, run := range map[string]func(c *kernels.Call, lo, hi int){
-		"rmsnorm": m.rmsnorm, "add_rmsnorm": m.addRMSNorm, "unit_rmsnorm": m.unitRMSNorm, "group_rmsnorm": m.groupRMSNorm,
-		"head_rmsnorm": m.headRMSNorm, "head_l2norm": m.headL2Norm,
-		"sumsq": m.sumsq, "rms_scale": m.rmsScale, "rms_rows": m.rmsRows, "group_sumsq": m.groupSumsq, "group_rms_scale": m.groupRMSScale,
-	} {
-		set[op] = kernels.Kernel{Units: kernels.RowUnits, Run: run}
-	}
-	return set
-}
-
-func (m *norms) sum(x []float32) float64 {
-	if len(x) == 0 {
-		return 0
-	}
-	return m.squares(&x[0], len(x))
-}
-
-// inverse is 1 / sqrt(sum / width + eps), and as inverseRMS a NaN where the sum overflowed.
-func inverse(sum float64, width int, eps float64) float64 {
-	if math.IsInf(sum, 1) {
-		return math.NaN()
-	}
-	return 1 / math.Sqrt(sum/float64(width)+eps)
-}
-
-func (m *norms) normalise(y, x, w []float32, eps float64) {
-	m.lanes.weigh.on(y, x, w, nil, inverse(m.sum(x), len(x), eps), 0)
-}
-
-func (m *norms) rmsnorm(c *kernels.Call, lo, hi int) {
-	w, eps := c.Args[1].Vector(), c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		m.normalise(c.Results[0].Row(i), c.Args[0].Row(i), w, eps)
-	}
-}
-
-func (m *norms) addRMSNorm(c *kernels.Call, lo, hi int) {
-	w, eps := c.Args[2].Vector(), c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		sum := c.Results[0].Row(i)
-		m.lanes.add.on(sum, c.Args[0].Row(i), c.Args[1].Row(i), nil, 0, 0)
-		m.normalise(c.Results[1].Row(i), sum, w, eps)
-	}
-}
-
-func (m *norms) unitRMSNorm(c *kernels.Call, lo, hi int) {
-	eps := c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		x := c.Args[0].Row(i)
-		m.lanes.norm.on(c.Results[0].Row(i), x, nil, nil, inverse(m.sum(x), len(x), eps), 0)
-	}
-}
-
-func (m *norms) groupRMSNorm(c *kernels.Call, lo, hi int) {
-	w, eps := c.Args[1].Vector(), c.Attrs.Float("eps")
-	size := c.Args[1].Full / c.Attrs.Int("groups")
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for g := 0; g < len(w); g += size {
-			m.normalise(y[g:g+size], x[g:g+size], w[g:g+size], eps)
+func assembledSum(f func(x *float32, n int) float64) func(x []float32) float64 {
+	return func(x []float32) float64 {
+		if len(x) == 0 {
+			return 0
 		}
-	}
-}
-
-func (m *norms) headRMSNorm(c *kernels.Call, lo, hi int) {
-	w, eps := c.Args[1].Vector(), c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for h := 0; h < len(y); h += len(w) {
-			m.normalise(y[h:h+len(w)], x[h:h+len(w)], w, eps)
-		}
-	}
-}
-
-func (m *norms) headL2Norm(c *kernels.Call, lo, hi int) {
-	size, eps := c.Args[0].Unit, c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		y, x := c.Results[0].Row(i), c.Args[0].Row(i)
-		for h := 0; h < len(y); h += size {
-			m.lanes.norm.on(y[h:h+size], x[h:h+size], nil, nil, inverse(m.sum(x[h:h+size]), 1, eps), 0)
-		}
-	}
-}
-
-func (m *norms) sumsq(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		c.Results[0].F32[i*c.Results[0].Stride] = float32(m.sum(c.Args[0].Row(i)))
-	}
-}
-
-func (m *norms) rmsScale(c *kernels.Call, lo, hi int) {
-	w := c.Args[2].Vector()
-	for i := lo; i < hi; i++ {
-		m.lanes.weigh.on(c.Results[0].Row(i), c.Args[0].Row(i), w, nil, rowFactor(c, i), 0)
-	}
-}
-
-func (m *norms) rmsRows(c *kernels.Call, lo, hi int) {
-	for i := lo; i < hi; i++ {
-		m.lanes.norm.on(c.Results[0].Row(i), c.Args[0].Row(i), nil, nil, rowFactor(c, i), 0)
-	}
-}
-
-// rowFactor is 1 / sqrt(sum / width + eps) of row i.
-func rowFactor(c *kernels.Call, i int) float64 {
-	return inverse(float64(c.Args[1].F32[i*c.Args[1].Stride]), c.Attrs.Int("width"), c.Attrs.Float("eps"))
-}
-
-func (m *norms) groupSumsq(c *kernels.Call, lo, hi int) {
-	x, y := &c.Args[0], &c.Results[0]
-	size := max(1, x.Full/c.Attrs.Int("groups"))
-	for i := lo; i < hi; i++ {
-		for g := range y.Cols {
-			from, to := kernels.Held(x, (y.Start()+g)*size, size)
-			y.F32[i*y.Stride+g] = float32(m.sum(x.Row(i)[from:to]))
-		}
-	}
-}
-
-func (m *norms) groupRMSScale(c *kernels.Call, lo, hi int) {
-	x, sums, w := &c.Args[0], &c.Args[1], c.Args[2].Vector()
-	width, eps := c.Attrs.Int("width"), c.Attrs.Float("eps")
-	for i := lo; i < hi; i++ {
-		y, row := c.Results[0].Row(i), x.Row(i)
-		for g := range sums.Cols {
-			from, to := kernels.Held(x, (sums.Start()+g)*width, width)
-			m.lanes.weigh.on(y[from:to], row[from:to], w[from:to], nil, inverse(float64(sums.F32[i*sums.Stride+g]), width, eps), 0)
-		}
+		return f(&x[0], len(x))
 	}
 }

@@ -3,23 +3,26 @@ package cpu
 import "github.com/krait-ml/krait/kernels"
 
 var _ = kernels.Register(Kernels, kernels.Set{
-	"embedding":   {Units: kernels.RowUnits, Run: embedding},
+	"embedding":   embedding((*kernels.Tensor).Read),
 	"select_rows": {Units: kernels.RowUnits, Run: selectRows},
 	"concat":      {Units: kernels.RowUnits, Run: concat},
 	"quantize":    {Units: kernels.RowUnits, Run: convert},
 	"dequantize":  {Units: kernels.RowUnits, Run: convert},
 })
 
-func embedding(c *kernels.Call, lo, hi int) {
-	ids, table := c.Args[0].I32, &c.Args[1]
-	for i := lo; i < hi; i++ {
-		row := c.Results[0].Row(i)
-		if at, ok := table.HeldRow(int(ids[i])); ok {
-			table.Read(row, at*table.Stride)
-		} else {
-			clear(row) // another rank has it
+// embedding copies rows of the table, which read reads.
+func embedding(read func(t *kernels.Tensor, dst []float32, at int)) kernels.Kernel {
+	return kernels.Kernel{Units: kernels.RowUnits, Run: func(c *kernels.Call, lo, hi int) {
+		ids, table := c.Args[0].I32, &c.Args[1]
+		for i := lo; i < hi; i++ {
+			row := c.Results[0].Row(i)
+			if at, ok := table.HeldRow(int(ids[i])); ok {
+				read(table, row, at*table.Stride)
+			} else {
+				clear(row) // another rank has it
+			}
 		}
-	}
+	}}
 }
 
 func selectRows(c *kernels.Call, lo, hi int) {

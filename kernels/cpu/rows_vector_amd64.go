@@ -25,7 +25,7 @@ var (
 
 func (v *converter) kernels() kernels.Set {
 	return kernels.Set{
-		"embedding":  {Units: kernels.RowUnits, Run: v.embedding},
+		"embedding":  embedding(v.read),
 		"quantize":   {Units: kernels.RowUnits, Run: v.convert},
 		"dequantize": {Units: kernels.RowUnits, Run: v.convert},
 	}
@@ -73,18 +73,6 @@ func (v *converter) write(t *kernels.Tensor, at int, src []float32) {
 		round(&t.U16[at : at+n][0], &src[0], n)
 	}
 	t.Write(at+n, src[n:])
-}
-
-func (v *converter) embedding(c *kernels.Call, lo, hi int) {
-	ids, table := c.Args[0].I32, &c.Args[1]
-	for i := lo; i < hi; i++ {
-		row := c.Results[0].Row(i)
-		if at, ok := table.HeldRow(int(ids[i])); ok {
-			v.read(table, row, at*table.Stride)
-		} else {
-			clear(row) // another rank has it
-		}
-	}
 }
 
 // convert rounds or widens to the format of the result.

@@ -2,75 +2,12 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-var _ = kernels.Register(Kernels, kernels.Set{
-	"conv1d":         {Units: convUnits, Run: conv1d},
-	"selective_scan": {Units: scanUnits, Run: selectiveScan},
-})
+var _ = kernels.Register(Kernels, kernels.Set{"selective_scan": {Units: scanUnits, Run: selectiveScan}})
 
 // A unit of the operations over time is one sequence and a block of channels.
 const channelBlock = 64
 
 func blocks(channels int) int { return (channels + channelBlock - 1) / channelBlock }
-
-func convUnits(c *kernels.Call) int { return c.Args[3].Rows() * blocks(c.Results[0].Cols) }
-
-func conv1d(c *kernels.Call, lo, hi int) {
-	convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], lo, hi, nil)
-}
-
-// convolve: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the
-// segment come from the state, which then takes the segment's last ones. With a
-// bias it is silu of that and the bias.
-func convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
-	width, perSeq := w.Cols, blocks(y.Cols)
-	for u := lo; u < hi; u++ {
-		start, tokens, slot := seg.Segment(u / perSeq)
-		from := u % perSeq * channelBlock
-		to := min(from+channelBlock, y.Cols)
-		kept := widen(state, slot*state.Stride+from*(width-1), (to-from)*(width-1))
-		convolveBlock(y, x, w, kept.h, start, tokens, from, to)
-		for t := start; t < start+tokens && bias != nil; t++ {
-			addSilu(y.Row(t)[from:to], bias[from:to])
-		}
-		kept.put()
-	}
-}
-
-// convolveBlock does channels from one to before another, and leaves the segment's last
-// inputs in their history.
-func convolveBlock(y, x, w *kernels.Tensor, history []float32, start, tokens, from, to int) {
-	width := w.Cols
-	for t := range tokens {
-		out := y.Row(start + t)[from:to]
-		clear(out)
-		for j := range width {
-			back := t - (width - 1) + j
-			if back < 0 {
-				for k := range out {
-					out[k] += w.F32[(from+k)*w.Stride+j] * history[k*(width-1)+back+width-1]
-				}
-				continue
-			}
-			in := x.Row(start + back)[from:to]
-			for k := range out {
-				out[k] += w.F32[(from+k)*w.Stride+j] * in[k]
-			}
-		}
-	}
-	shift(history, x, start, tokens, from, to, width-1)
-}
-
-// shift moves the segment's last inputs into the history of channels, keep of each.
-func shift(history []float32, x *kernels.Tensor, start, tokens, from, to, keep int) {
-	for ch := from; ch < to; ch++ {
-		h := history[(ch-from)*keep : (ch-from+1)*keep]
-		fresh := min(tokens, keep)
-		copy(h, h[fresh:])
-		for i := range fresh {
-			h[keep-fresh+i] = x.Row(start + tokens - fresh + i)[ch]
-		}
-	}
-}
 
 func scanUnits(c *kernels.Call) int { return c.Args[6].Rows() * blocks(c.Results[0].Cols) }
 

@@ -15,42 +15,27 @@ func packShortAVX2(to *float64, from *float32, n int, apart int)
 //go:noescape
 func shortF32x1AVX2(w *float32, ws int, x *float32, y *float32, ys int, k int)
 
-// shortF32x3AVX2 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF32x3AVX2 is shortF32x1AVX2 for 3 rows of x.
 //
 //go:noescape
 func shortF32x3AVX2(w *float32, ws int, x *float64, y *float32, ys int, k int)
 
-// shortBF16x1AVX2 multiplies 4 rows of weights of k elements with 1 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortBF16x1AVX2 is shortF32x1AVX2 for 1 rows of x.
 //
 //go:noescape
 func shortBF16x1AVX2(w *uint16, ws int, x *float32, y *float32, ys int, k int)
 
-// shortBF16x3AVX2 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortBF16x3AVX2 is shortF32x1AVX2 for 3 rows of x.
 //
 //go:noescape
 func shortBF16x3AVX2(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
-// shortF16x1AVX2 multiplies 4 rows of weights of k elements with 1 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF16x1AVX2 is shortF32x1AVX2 for 1 rows of x.
 //
 //go:noescape
 func shortF16x1AVX2(w *uint16, ws int, x *float32, y *float32, ys int, k int)
 
-// shortF16x3AVX2 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF16x3AVX2 is shortF32x1AVX2 for 3 rows of x.
 //
 //go:noescape
 func shortF16x3AVX2(w *uint16, ws int, x *float64, y *float32, ys int, k int)
@@ -68,66 +53,42 @@ func packShortAVX512(to *float64, from *float32, n int, apart int)
 //go:noescape
 func shortF32x1AVX512(w *float32, ws int, x *float32, y *float32, ys int, k int)
 
-// shortF32x3AVX512 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF32x3AVX512 is shortF32x1AVX512 for 3 rows of x.
 //
 //go:noescape
 func shortF32x3AVX512(w *float32, ws int, x *float64, y *float32, ys int, k int)
 
-// shortF32x6AVX512 multiplies 4 rows of weights of k elements with 6 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF32x6AVX512 is shortF32x1AVX512 for 6 rows of x.
 //
 //go:noescape
 func shortF32x6AVX512(w *float32, ws int, x *float64, y *float32, ys int, k int)
 
-// shortBF16x1AVX512 multiplies 4 rows of weights of k elements with 1 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortBF16x1AVX512 is shortF32x1AVX512 for 1 rows of x.
 //
 //go:noescape
 func shortBF16x1AVX512(w *uint16, ws int, x *float32, y *float32, ys int, k int)
 
-// shortBF16x3AVX512 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortBF16x3AVX512 is shortF32x1AVX512 for 3 rows of x.
 //
 //go:noescape
 func shortBF16x3AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
-// shortBF16x6AVX512 multiplies 4 rows of weights of k elements with 6 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortBF16x6AVX512 is shortF32x1AVX512 for 6 rows of x.
 //
 //go:noescape
 func shortBF16x6AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
-// shortF16x1AVX512 multiplies 4 rows of weights of k elements with 1 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF16x1AVX512 is shortF32x1AVX512 for 1 rows of x.
 //
 //go:noescape
 func shortF16x1AVX512(w *uint16, ws int, x *float32, y *float32, ys int, k int)
 
-// shortF16x3AVX512 multiplies 4 rows of weights of k elements with 3 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF16x3AVX512 is shortF32x1AVX512 for 3 rows of x.
 //
 //go:noescape
 func shortF16x3AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
-// shortF16x6AVX512 multiplies 4 rows of weights of k elements with 6 of x, with sums in float64:
-// y[t][r] = x[t]·w[r]. Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written.
-// Several rows of x are packed: a vector of each, and so on, and what fills none an element of
-// each.
+// shortF16x6AVX512 is shortF32x1AVX512 for 6 rows of x.
 //
 //go:noescape
 func shortF16x6AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)

@@ -40,9 +40,9 @@ func TestBugs(t *testing.T) {
 		{"product_barrier", ptx.Unwritten, "norm_matmul", func(d *draw) kernels.Call {
 			return call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, 1, 5)), d.packed(graph.F32, 1, 600), d.packed(graph.F32, 600), d.packed(graph.F32, 5, 600))
 		}},
-		{"split_barrier", ptx.SharedRace, "matmul", func(d *draw) kernels.Call {
-			return call(nil, one(d.packed(graph.F32, 40, 70)), d.packed(graph.F32, 40, 64), d.packed(graph.BF16, 70, 64))
-		}},
+		{"stage_barrier", ptx.Unwritten, "matmul", productOf},
+		{"stage_wait", ptx.Unwritten, "matmul", productOf},
+		{"slice_fence", ptx.GlobalRace, "matmul", productOf},
 		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
 		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
 		{"block_race", ptx.GlobalRace, "conv1d", func(d *draw) kernels.Call { return convOf(d, 40) }},
@@ -139,6 +139,11 @@ func TestTooLarge(t *testing.T) {
 			t.Errorf("%s: %v, want %q", what, err, c.want)
 		}
 	}
+}
+
+// productOf is a product on tensor cores, in slices of k.
+func productOf(d *draw) kernels.Call {
+	return call(nil, one(d.packed(graph.F32, 40, 30)), d.packed(graph.F32, 40, 520), d.packed(graph.BF16, 30, 520))
 }
 
 // siluOf is silu of a row.

@@ -66,11 +66,17 @@ type Call struct {
 	// Scratch is the address of as many bytes as Kernel.Scratch asks for, aligned
 	// to 256. Their contents do not matter, before or after.
 	Scratch uint64
+	// Arrivals is the address of MaxArrivals counters of 4 bytes that are 0, and are so again after
+	// each launch. Calls that may run at the same time have their own.
+	Arrivals uint64
 
 	module   string // of an operation that was registered
 	launches []Launch
 	err      error // of the first launch that is beyond CUDA's limits
 }
+
+// MaxArrivals bounds the tiles of a product whose blocks count those that have arrived.
+const MaxArrivals = 1024
 
 // Launch is one launch of a kernel.
 type Launch struct {

@@ -55,7 +55,8 @@ type device struct {
 	mem memory
 	gpu *gpu // nil: the interpreter
 
-	pages map[uint64]*pages // of caches, by the address of the table
+	pages    map[uint64]*pages // of caches, by the address of the table
+	counters uint64            // see Call.Arrivals; 0: not yet
 }
 
 type fataler interface {
@@ -212,6 +213,18 @@ func (d *device) alloc(bytes int) uint64 {
 		d.t.Fatal(err)
 	}
 	return addr
+}
+
+// arrivals gives counters that are 0.
+func (d *device) arrivals() uint64 {
+	d.t.Helper()
+	if d.counters == 0 {
+		d.counters = d.alloc(4 * MaxArrivals)
+		if err := d.mem.Write(d.counters, make([]byte, 4*MaxArrivals)); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	return d.counters
 }
 
 // empty is a tensor of which nothing is written, some elements into an
@@ -436,6 +449,7 @@ func (d *device) plan(op *graph.Op, c *Call) []Launch {
 	if n := k.Scratch(c); n > 0 {
 		c.Scratch = d.alloc(int(n))
 	}
+	c.Arrivals = d.arrivals()
 	launches, err := k.Launches(c)
 	if err != nil {
 		d.t.Fatal(err)

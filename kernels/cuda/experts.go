@@ -40,6 +40,15 @@ func router(c *Call) error {
 	return nil
 }
 
+// The tiles of experts on tensor cores.
+const (
+	expertsMany          = 64 // rows of an expert; with more, tiles of expertRows are faster
+	fewPass, fewCols     = 32, 64
+	mmaRows, mmaCols     = 128, 128
+	splitRows, splitCols = 64, 128 // of numbers that are taken apart
+	splitWide            = 256     // columns, by bf16
+)
+
 // routerBytes is how large a router's weight may be that a block reads for each token, and
 // routerExperts how many experts it may have.
 const routerBytes, routerExperts = 128 << 10, 1024
@@ -286,7 +295,7 @@ func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
 	}
 	average := tokens * c.Attrs.Int("top") / m.experts // rows of an expert
 	switch {
-	case m.by == byTensors && average > mmaFew:
+	case m.by == byTensors && average > expertsMany:
 		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
 	case m.by == byTensors:
 		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)

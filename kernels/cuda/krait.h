@@ -40,6 +40,7 @@ DEVICE int block_x() { return __nvvm_read_ptx_sreg_ctaid_x(); }
 DEVICE int block_y() { return __nvvm_read_ptx_sreg_ctaid_y(); }
 DEVICE int block_z() { return __nvvm_read_ptx_sreg_ctaid_z(); }
 DEVICE int block_in_yz() { return block_z() * __nvvm_read_ptx_sreg_nctaid_y() + block_y(); } // of 65,535 and more
+DEVICE int blocks_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
 DEVICE int blocks_z() { return __nvvm_read_ptx_sreg_nctaid_z(); }
 DEVICE void sync() { __syncthreads(); }
 
@@ -68,6 +69,12 @@ DEVICE u64 from_lane_below(u64 v, int by) {
 }
 
 DEVICE u32 ballot(bool p) { return __nvvm_vote_ballot_sync(all_lanes, p); }
+
+// Makes what the thread has stored visible to threads that see what it does next.
+DEVICE void fence() { __nvvm_membar_gl(); }
+
+// Counts up to last and then from 0 again; returns what was there.
+DEVICE u32 atomic_inc(u32 *p, u32 last) { return __nvvm_atom_inc_gen_ui(p, last); }
 
 // The storage formats. Weights are widened as they are loaded.
 typedef float f32;

@@ -200,6 +200,6 @@ func TestSharedMemory(t *testing.T) {
 		limit := rapid.SampledFrom([]int{1, 12 << 10, 15 << 10, 21 << 10}).Draw(t, "limit")
 		checkOp(t, op, Options{Shared: limit})
 	}
-	prop.Check(t, test)
+	check(t, "ssd_scan", test)
 	until(t, test, "ssd_f32.ssd_scan_chunks_16", "ssd_bf16.ssd_scan_chunks_16")
 }

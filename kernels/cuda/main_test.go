@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
@@ -20,22 +21,30 @@ var launched = struct {
 }{count: map[string]int{}, dependent: map[string]int{}}
 
 // slow are the operations, and tests, whose cases cost most in the interpreter, and how many are
-// drawn; 30 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
+// drawn; 20 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
 var slow = map[string]int{
-	"attention": 10, "choose": 10, "experts": 10, "ungated_experts": 10, "add_experts": 10, "add_ungated_experts": 10,
-	"ssd_scan": 10, "ssd_scan_gated": 10, "delta_scan": 10, "selective_scan": 16, "selective_scan_gated": 10, "selective_scan_projected": 10,
-	"selective_scan_normed": 10, "selective_scan_unit_normed": 10, "gated_matmul": 16, "norm_gated_matmul": 16,
-	"split": 8, "width": 8, "pieces": 6,
+	"attention": 8, "choose": 8, "experts": 8, "ungated_experts": 8, "add_experts": 8, "add_ungated_experts": 8,
+	"ssd_scan": 8, "ssd_scan_gated": 8, "delta_scan": 8, "selective_scan": 10, "selective_scan_gated": 8,
+	"selective_scan_projected": 8, "selective_scan_normed": 8, "selective_scan_unit_normed": 8, "gated_matmul": 10,
+	"norm_gated_matmul": 10, "tiles": 4, "pieces": 3,
 }
 
 // check draws cases of an operation.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	n := cmp.Or(slow[op], 30)
+	n := cmp.Or(slow[op], 20)
 	if onDevice != "" {
 		n = 100
 	}
 	prop.CheckN(t, n, test)
+}
+
+// some is how much of something long a test runs: all with KRAIT_TEST_ALL, else few.
+func some(few, all int) int {
+	if goldens.All() {
+		return all
+	}
+	return few
 }
 
 // TestMain: when all tests have run, each kernel has, and as a dependent launch, too.

@@ -2,19 +2,20 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul":          {launch: matmul, accepts: productAccepts},
-	"matmul_add":      {launch: matmulAdd, accepts: productAccepts},
-	"norm_matmul":     {launch: normMatmul, parts: normParts},
-	"norm_matmul_add": {launch: normMatmul, parts: normParts},
+	"matmul":          products(plainProduct, nil, productAccepts),
+	"matmul_add":      products(addedProduct, nil, productAccepts),
+	"norm_matmul":     products(normedProduct, normParts, nil),
+	"norm_matmul_add": products(normedProduct, normParts, nil),
 
-	"gated_matmul":      {launch: gatedMatmul, parts: gatedParts},
-	"norm_gated_matmul": {launch: gatedMatmul, parts: gatedParts},
+	"gated_matmul":      products(gatedProduct, gatedParts, nil),
+	"norm_gated_matmul": products(gatedProduct, gatedParts, nil),
 })
 
 const (
@@ -25,34 +26,59 @@ const (
 	fewRows            = 32      // with more, tiles are faster
 	tileRows, tileCols = 128, 64 // of f32
 
-	mmaFew           = 64 // with more rows, tiles are faster
-	mmaBlocks        = 16 // with fewer blocks, more of smaller ones are faster
-	fewPass, fewCols = 32, 64
-	mmaRows, mmaCols = 128, 128 // of bf16 tiles
-	mmaThreads       = 256
-
-	splitRows, splitCols = 64, 128 // of tiles of numbers that are taken apart
-	splitWide            = 256     // columns, by bf16
-	splitHigh            = 128     // rows, by f32
+	mmaThreads      = 256
+	mmaFused        = 128  // rows of which every block may take the norm
+	mmaNarrow       = 32   // columns of a block where n is below mmaWideFrom and few blocks would be wide
+	mmaWide         = 128  // columns of a block elsewhere
+	mmaWideFrom     = 2048 // columns
+	mmaDepth        = 32   // along k, of a stage
+	mmaSlices       = 16   // of k, at most: one block adds them up
+	mmaDeepest      = 128  // along k, of a slice at least
+	multiprocessors = 132  // of an H100, whose waves choose the slices
 )
 
-// splitBlocks is how many of the wide blocks are enough. Tests make it smaller.
-var splitBlocks = 256
-
 // product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
-// is one.
+// is one. With a second weight it is silu(x wᵀ) · (x otherᵀ).
 type product struct {
-	x, w, y, norm, sum *Tensor
+	x, w, y, norm, sum, other *Tensor
 }
 
-// matmul is x wᵀ.
-func matmul(c *Call) error {
-	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]})
+// products is the kernel of an operation that is one product.
+func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(c *Call) []int) Kernel {
+	return Kernel{
+		launch:  func(c *Call) error { return c.multiply(of(c)) },
+		scratch: func(c *Call) int64 { return c.partialBytes(of(c)) },
+		parts:   parts, accepts: accepts,
+	}
 }
 
-// matmulAdd is x wᵀ + y.
-func matmulAdd(c *Call) error {
-	return c.multiply(&product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]})
+// plainProduct is x wᵀ.
+func plainProduct(c *Call) *product {
+	return &product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]}
+}
+
+// addedProduct is x wᵀ + y.
+func addedProduct(c *Call) *product {
+	return &product{x: &c.Args[0], w: &c.Args[1], sum: &c.Args[2], y: &c.Results[0]}
+}
+
+// normedProduct is norm_matmul, and with a fourth operand norm_matmul_add.
+func normedProduct(c *Call) *product {
+	p := &product{x: &c.Args[0], norm: &c.Args[1], w: &c.Args[2], y: &c.Results[0]}
+	if len(c.Args) > 3 {
+		p.sum = &c.Args[3]
+	}
+	return p
+}
+
+// gatedProduct: x w v, or x norm w v.
+func gatedProduct(c *Call) *product {
+	a, p := c.Args, &product{x: &c.Args[0], y: &c.Results[0]}
+	if len(a) > 3 {
+		p.norm, a = &a[1], a[1:]
+	}
+	p.w, p.other = &a[1], &a[2]
+	return p
 }
 
 // productAccepts: a library reads x in bf16 by weights in that format, and then writes y so, unless
@@ -69,18 +95,28 @@ func productAccepts(c *Call) []int {
 	return []int{0, 2}
 }
 
-// normMatmul is norm_matmul, and with a fourth operand norm_matmul_add.
-func normMatmul(c *Call) error {
-	p := &product{x: &c.Args[0], norm: &c.Args[1], w: &c.Args[2], y: &c.Results[0]}
-	if len(c.Args) > 3 {
-		p.sum = &c.Args[3]
-	}
-	return c.multiply(p)
-}
-
 // normParts: where rows are many, they are normed once, and not by every block.
 func normParts(c *Call) bool {
-	return !c.isGemv(&product{x: &c.Args[0], w: &c.Args[2], y: &c.Results[0]})
+	p := normedProduct(c)
+	return !c.isGemv(p) && !c.normsFew(p)
+}
+
+// normsFew reports whether tiles norm their rows, which few blocks share.
+func (c *Call) normsFew(p *product) bool {
+	return c.onTensorCores(p) && p.y.Rows() <= mmaFused && (p.norm == nil || p.norm.Ptr%16 == 0)
+}
+
+// gatedParts: where rows are many, each product is one of its own. Without a norm there is a gemv for
+// one row only.
+func gatedParts(c *Call) bool {
+	p := gatedProduct(c)
+	if p.w.DType != p.other.DType || p.w.Stride != p.other.Stride {
+		return true
+	}
+	if c.isGemv(p) {
+		return p.norm == nil && p.y.Rows() > 1
+	}
+	return !c.normsFew(p) || !aligned(p.other)
 }
 
 func (p *product) args(t, n, k int) []any {
@@ -104,111 +140,164 @@ func (c *Call) tensorCores(p *product) bool {
 // taken apart: f32's result but for the last bits, at a third of bf16's rate, a fifth by weights in
 // f16, and a sixth by those in f32.
 func (c *Call) split(p *product) bool {
-	pays := p.w.DType != graph.F32 || c.Options.Split && c.fits(splitShared(p.w.DType))
+	pays := p.w.DType != graph.F32 || c.Options.Split
 	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
+}
+
+// onTensorCores reports whether tiles on tensor cores compute a product of more than a few rows.
+func (c *Call) onTensorCores(p *product) bool {
+	return (c.tensorCores(p) || c.split(p)) && c.fits(c.mmaShared(p))
 }
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
 	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
-	return !p.isGemv(product) && p.split(product)
-}
-
-// splitShared is what such a tile takes of dynamic shared memory: as two steps of all pieces, of 24
-// numbers of 16 bits for each row of x and w, where they are not in static memory.
-func splitShared(w graph.DType) int {
-	if w != graph.F32 {
-		return 0
-	}
-	return 2 * 3 * (splitHigh + splitCols) * 24 * 2
-}
-
-// splitTile is how many rows and columns such a product's tiles have. Of all sizes results are the
-// same.
-func splitTile(w graph.DType, t, n int) (rows, cols int) {
-	switch {
-	case w == graph.F32:
-		return splitHigh, splitCols
-	case w == graph.BF16 && ceilDiv(t, splitRows)*ceilDiv(n, splitWide) >= splitBlocks:
-		return splitRows, splitWide
-	}
-	return splitRows, splitCols
+	return !p.isGemv(product) && p.split(product) && p.onTensorCores(product)
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles.
 func (c *Call) isGemv(p *product) bool {
-	t, n := p.y.Rows(), p.w.Rows()
-	return t <= fewRows && !(c.tensorCores(p) && t > gemvRows && n >= mmaBlocks*fewCols)
+	t := p.y.Rows()
+	return t <= gemvRows || t <= fewRows && !c.onTensorCores(p)
+}
+
+// mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on it.
+func mmaTile(p *product) (rows, cols int) {
+	t, n := p.y.Rows(), p.columns()
+	if rows = 64; t <= 32 {
+		rows = 32
+	}
+	if cols = mmaWide; p.other == nil && n < mmaWideFrom && ceilDiv(t, rows)*ceilDiv(n, mmaWide) < multiprocessors {
+		cols = mmaNarrow
+	}
+	return rows, cols
+}
+
+// columns is how many columns the tiles of a product have, of two weights those of both.
+func (p *product) columns() int {
+	if p.other != nil {
+		return 2 * ceilDiv(p.w.Rows(), 8) * 8
+	}
+	return p.w.Rows()
+}
+
+// mmaSlice is how deep the slices are into which a product's k is cut. It depends on the shape of the
+// weight alone, up to mmaFused rows, and so do the bits of a row: as many slices as let the slowest
+// multiprocessor end first, where each slice moves its sums twice.
+func mmaSlice(p *product) int {
+	n, k := p.columns(), p.w.Cols
+	if p.y.Rows() > mmaFused {
+		return ceilDiv(k, mmaDepth) * mmaDepth
+	}
+	cols := mmaWide
+	if p.other == nil && n < mmaWideFrom {
+		cols = mmaNarrow
+	}
+	best, least := k, math.Inf(1)
+	for slices := 1; slices == 1 || slices <= mmaSlices && k >= slices*mmaDeepest && 2*ceilDiv(n, cols) <= MaxArrivals; slices++ {
+		depth := ceilDiv(ceilDiv(k, slices), mmaDepth) * mmaDepth
+		blocks := ceilDiv(n, cols) * ceilDiv(k, depth)
+		moved := float64(n * k * p.w.DType.Bytes())
+		if slices > 1 {
+			moved += float64(2 * slices * n * 64 * 4)
+		}
+		if takes := moved * float64(ceilDiv(blocks, multiprocessors)) / float64(blocks); takes < least {
+			best, least = depth, takes
+		}
+	}
+	return best
+}
+
+// partialBytes is the scratch for what slices of a product sum up.
+func (c *Call) partialBytes(p *product) int64 {
+	if c.isGemv(p) || !c.onTensorCores(p) {
+		return 0
+	}
+	rows, cols := mmaTile(p)
+	slices := ceilDiv(p.w.Cols, mmaSlice(p))
+	if slices == 1 {
+		return 0
+	}
+	return int64(ceilDiv(p.y.Rows(), rows)*ceilDiv(p.columns(), cols)*slices) * int64(rows*cols+rows) * 4
+}
+
+// mmaShared is the dynamic shared memory of a tile: stages of x, with the norm's weight, and of w, and
+// x of a stage in 16 bits, once or in three pieces.
+func (c *Call) mmaShared(p *product) int {
+	rows, cols := mmaTile(p)
+	return c.mmaSharedOf(rows, cols, p.w.DType)
+}
+
+func (c *Call) mmaSharedOf(rows, cols int, w graph.DType) int {
+	stages, parts := 4, 1
+	if w == graph.F32 {
+		stages = 3
+	}
+	if c.Options.Math == F32 {
+		parts = 3
+	}
+	return stages*((rows+1)*mmaDepth*4+cols*(mmaDepth+8)*w.Bytes()) + parts*rows*(mmaDepth+8)*2
 }
 
 func (c *Call) multiply(p *product) error {
 	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
-	name, args := format(p.w.DType), p.args(t, n, k)
 	if p.x.DType != graph.F32 || p.y.DType != graph.F32 {
 		panic(fmt.Sprintf("BUG: a product of activations in %s is the library's", p.x.DType))
 	}
-	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	switch {
+	case c.isGemv(p) && p.other != nil:
+		c.gatedGemv(p)
 	case c.isGemv(p):
-		c.gemv(p, append(append(args, vec), p.added()...))
-	case c.tensorCores(p) && t > mmaFew:
-		grid := [3]int{ceilDiv(t, mmaRows), ceilDiv(n, mmaCols), 1}
-		c.launch("matmul_mma_"+name, "mma_tile_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
-	case c.tensorCores(p):
-		grid := [3]int{ceilDiv(t, fewPass), ceilDiv(n, fewCols), 1}
-		c.launch("matmul_mma_"+name, "mma_few_"+name, grid, [3]int{mmaThreads}, 0, append(append(args, vec), p.added()...)...)
-	case c.split(p):
-		rows, cols := splitTile(p.w.DType, t, n)
-		grid := [3]int{ceilDiv(t, rows), ceilDiv(n, cols), 1}
-		c.launch("matmul_split_"+name, fmt.Sprint("mma_split_", name, "_", cols), grid, [3]int{mmaThreads}, splitShared(p.w.DType), append(append(args, vec), p.added()...)...)
+		c.gemv(p)
+	case c.onTensorCores(p):
+		c.mma(p)
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
-		c.launch("matmul_"+name, "matmul_"+name, grid, [3]int{128}, 0, append(append(args, vec), p.added()...)...)
+		name, vec := "matmul_"+format(p.w.DType), alignment(aligned(p.x, p.w), aligned(p.y))
+		c.launch(name, name, grid, [3]int{128}, 0, append(append(p.args(t, n, k), vec), p.added()...)...)
 	}
 	return nil
 }
 
+// mma launches tiles on tensor cores.
+func (c *Call) mma(p *product) {
+	t, n, k, slice, name, eps := p.y.Rows(), p.w.Rows(), p.w.Cols, mmaSlice(p), "mma_split_", float32(0)
+	if c.Options.Math == BF16 {
+		name = "mma_round_"
+	}
+	var norm, other uint64
+	if p.norm != nil {
+		norm, eps = p.norm.Ptr, float32(c.Attrs.Float("eps"))
+	}
+	if p.other != nil {
+		other = p.other.Ptr
+	}
+	rows, cols := mmaTile(p)
+	grid := [3]int{ceilDiv(t, rows), ceilDiv(p.columns(), cols), ceilDiv(k, slice)}
+	add := p.added()
+	c.launch("matmul_mma_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", rows, "_", cols), grid, [3]int{mmaThreads}, c.mmaShared(p),
+		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch, c.Arrivals, t, n, k, slice, eps})
+}
+
 // gemv launches a product of few rows. One row by a small weight has a block for each
 // column, so that most multiprocessors have one.
-func (c *Call) gemv(p *product, args []any) {
+func (c *Call) gemv(p *product) {
 	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
 	m, cols := gemvPass(t), gemvCols
 	if m == 1 && n < gemvCols*gemvBlocks {
 		cols = 1
 	}
-	name := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols)
+	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
+	name, args := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols), append(append(p.args(t, n, k), vec), p.added()...)
 	if p.norm != nil {
 		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
 	}
 	c.launch("gemv_"+format(p.w.DType), name, gemvGrid(t, m, ceilDiv(n, cols)), gemvThreads(k), 0, args...)
 }
 
-// gated is a product that another one gates.
-type gated struct {
-	product
-	other *Tensor // the second weight
-}
-
-// gatedProduct: x w v, or x norm w v.
-func gatedProduct(c *Call) *gated {
-	a, p := c.Args, &gated{product: product{x: &c.Args[0], y: &c.Results[0]}}
-	if len(a) > 3 {
-		p.norm, a = &a[1], a[1:]
-	}
-	p.w, p.other = &a[1], &a[2]
-	return p
-}
-
-// gatedParts: where rows are many, both products are tiles. Without a norm there is a kernel for
-// one row only.
-func gatedParts(c *Call) bool {
-	p := gatedProduct(c)
-	return !c.isGemv(&p.product) || p.w.DType != p.other.DType || p.norm == nil && p.y.Rows() > 1
-}
-
-// gatedMatmul is gated_matmul, and with four operands norm_gated_matmul.
-func gatedMatmul(c *Call) error {
-	p, norm, name := gatedProduct(c), Tensor{}, "gated_gemv_"
+// gatedGemv is gated_matmul of few rows, and with four operands norm_gated_matmul.
+func (c *Call) gatedGemv(p *product) {
+	norm, name := Tensor{}, "gated_gemv_"
 	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
 	if p.norm != nil {
 		norm, name = *p.norm, "norm_gated_gemv_"
@@ -216,7 +305,6 @@ func gatedMatmul(c *Call) error {
 	m, vec := gemvPass(t), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
 	args := append(p.args(t, n, k), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
 	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), gemvGrid(t, m, ceilDiv(n, gatedCols)), gemvThreads(k), 0, args...)
-	return nil
 }
 
 // alignment tells the kernels of products what is aligned: loads, and stores.

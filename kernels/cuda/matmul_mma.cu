@@ -1,36 +1,238 @@
-// Matrix products y = x wᵀ on tensor cores: both operands are rounded to bf16,
-// sums are in f32. A row of y does not depend on which rows come with it. The
-// operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'.
-// Formats: f32 f16 bf16
-#include "tile_mma.h"
+// Matrix products y = x wᵀ on tensor cores, for 9 rows and more. With split, x is the sum of three bf16 and w of one,
+// from f16 of two and from f32 of three, and products of pieces are summed in f32: the result of f32 arithmetic but for
+// the last bits. With round, both are rounded to bf16. A row of y does not depend on which rows come with it, nor on
+// the size of tiles. The operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'. Where a weight is
+// infinite, or x by f16 or f32, a split product may be NaN that would be infinite: a piece of the other may be 0.
+// Formats: f16 bf16 f32
+#include "split.h"
 
-// Stores sums where they belong, the tile's first row and column being from and col.
-struct Stored {
+// What a launch multiplies. Blocks are (rows / tile rows, columns / tile columns, slices of k): with several slices,
+// the last block of a tile to arrive adds up the sums of all in their order.
+template <class T> struct Product {
 	float *y;
 	i64 ys;
-	int from, col, t, n;
-	Sum add;
+	const float *x;
+	i64 xs;
+	const T *w;
+	i64 ws;
+	const T *other; // a second weight, with strides as the first: y is silu(x wᵀ) · (x otherᵀ); null: none
+	const float *add;
+	i64 as;
+	const float *norm; // the weight of a norm of x; null: x is not normed
+	float *partial;    // for each tile and slice its sums, and then the squares of its rows
+	u32 *arrived;      // for each tile a 0, before and after
+	int t, n, k, slice;
+	float eps;
+};
 
-	__attribute__((device, always_inline)) void put(int row, int c, float v, float *) const {
-		int m = from + row, at = col + c;
-		if (m < t && at < n)
-			y[m * ys + at] = add.to(v, m, at);
+const int stage_depth = 32; // along k
+
+// How many stages a block has in shared memory, all but one of them on their way while it multiplies.
+template <class T> const int stages = sizeof(T) == 4 ? 3 : 4;
+
+// A stage as it is in memory, the norm's weight behind the rows of x. Rows of w are 16 or 32 bytes longer than
+// stage_depth, so that 8 of them lie in all banks.
+template <class T, int rows, int cols> struct alignas(16) Stage {
+	float x[rows + 1][stage_depth];
+	T w[cols][stage_depth + 8];
+};
+
+// What x of a stage is taken apart into, or rounded.
+template <int parts, int rows> struct alignas(16) Parts {
+	u16 x[parts][rows][stage_depth + 8];
+};
+
+DEVICE void take_apart(f32x4 v, u32x2 (&p)[1]) { p[0] = u32x2{bf16x2(v[0], v[1]), bf16x2(v[2], v[3])}; }
+
+// The pieces of what a lane has of b in mma, of 8 columns and 16 deep from d on.
+template <class T, int n> DEVICE void fragments(u32x2 (&q)[n], const T (*w)[stage_depth + 8], int d) {
+	if constexpr (sizeof(T) == 2)
+		q[0] = load_two_matrices((const u16 *)&w[lane() % 8][d + lane() / 8 % 2 * 8]);
+	if constexpr (weight_pieces<T> > 1)
+		UNROLL for (int i = 0; i < 2; i++) {
+			f32x2 v;
+			if constexpr (sizeof(T) == 2)
+				v = f32x2{widen(T{(u16)q[0][i]}), widen(T{(u16)(q[0][i] >> 16)})};
+			else
+				v = load_pair(&w[lane() / 4][d + 8 * i + lane() % 4 * 2]);
+			UNROLL for (int e = 0; e < n; e++) {
+				q[e][i] = n == 1 ? bf16x2(v[0], v[1]) : upper_halves(v[0], v[1]);
+				UNROLL for (int h = 0; h < 2; h++) v[h] = e == 0 ? rest_of(v[h]) : v[h] - cut_off(v[h]);
+			}
+		}
+}
+
+template <class T, bool split, int rows, int cols> struct Tile {
+	static const int parts = split ? pieces : 1, weights = split ? weight_pieces<T> : 1;
+	// A warp has a few rows and columns of the tile, in squares of 16 rows and 8 columns.
+	static const int warps_down = rows / (cols == 32 ? 16 : 32), warps_across = 8 / warps_down;
+	static const int tall = rows / warps_down / 16, wide = cols / warps_across / 8;
+	static const int x_loads = rows / 32, w_each = 16 / sizeof(T), w_chunks = cols * stage_depth / w_each;
+	using Ring = Stage<T, rows, cols>;
+	using Apart = Parts<parts, rows>;
+
+	const Product<T> &p;
+	int from, col, x_row, x_part;
+	Ring *ring;
+	Apart *apart;
+	float square[x_loads];
+	f32x4 sums[tall][wide];
+
+	// The row of a weight that makes column c of the tile: of two weights, eight columns in turn.
+	__attribute__((device, always_inline)) const T *weight_row(int c) const {
+		if (!p.other)
+			return p.w + min(col + c, p.n - 1) * p.ws;
+		return (c / 8 % 2 ? p.other : p.w) + min(col / 2 + c / 16 * 8 + c % 8, p.n - 1) * p.ws;
 	}
-	__attribute__((device, always_inline)) void done(float *) const {}
-	__attribute__((device, always_inline)) void operator()(f32x4 (&sums)[4][4], int r, int c, float *) const {
-		each_sum(sums, [=, this](int i, int j, float v) ALWAYS_INLINE { put(r + i, c + j, v, nullptr); });
+
+	// Lets a stage come, of k from j on and up to end.
+	__attribute__((device, always_inline)) void load(Ring &to, int j, int end) const {
+		UNROLL for (int i = 0; i < w_chunks; i += 256) {
+			int c = (i + thread()) / (stage_depth / w_each), e = thread() % (stage_depth / w_each) * w_each;
+			if (i + thread() < w_chunks)
+				copy_async_16(shared_address(&to.w[c][e]), weight_row(c) + j + e, j + e < end ? 16 : 0);
+		}
+		int bytes = j + x_part < end ? 16 : 0;
+		UNROLL for (int i = 0; i < x_loads; i++)
+			copy_async_16(shared_address(&to.x[x_row + 32 * i][x_part]), p.x + min(from + x_row + 32 * i, p.t - 1) * p.xs + j + x_part, bytes);
+		if (p.norm && thread() < stage_depth / 4)
+			copy_async_16(shared_address(&to.x[rows][x_part]), p.norm + j + x_part, bytes);
+	}
+
+	__attribute__((device, always_inline)) void take_apart_x(const Ring &now) {
+		UNROLL for (int i = 0; i < x_loads; i++) {
+			f32x4 v = whole4(&now.x[x_row + 32 * i][x_part]);
+			if (p.norm) {
+				UNROLL for (int e = 0; e < 4; e++) square[i] = fma(v[e], v[e], square[i]);
+				v *= whole4(&now.x[rows][x_part]);
+			}
+			u32x2 q[parts];
+			take_apart(v, q);
+			UNROLL for (int e = 0; e < parts; e++) *(u32x2 *)&apart->x[e][x_row + 32 * i][x_part] = q[e];
+		}
+	}
+
+	// Tensor cores truncate their accumulator. Split products of each 16 along k therefore are summed from zero there,
+	// the smallest first, and added to the sums outside. What is left out is 2^-24 of a product.
+	__attribute__((device, always_inline)) void multiply(const Ring &now, int r, int c) {
+		UNROLL for (int d = 0; d < stage_depth; d += 16) {
+			u32x4 u[tall][parts];
+			UNROLL for (int i = 0; i < tall; i++)
+				UNROLL for (int e = 0; e < parts; e++) u[i][e] = load_matrices(&apart->x[e][r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
+			UNROLL for (int j = 0; j < wide; j++) {
+				u32x2 v[weights];
+				fragments(v, &now.w[c + 8 * j], d);
+				UNROLL for (int i = 0; i < tall; i++) {
+					if constexpr (split) {
+						f32x4 step = 0;
+						UNROLL for (int q = weights - 1; q >= 0; q--)
+							UNROLL for (int e = pieces - 1 - q; e >= 0; e--) mma(step, u[i][e], v[q]);
+						sums[i][j] += step;
+					} else {
+						mma(sums[i][j], u[i][0], v[0]);
+					}
+				}
+			}
+		}
+	}
+
+	// Leaves the sums of a slice where the last block finds them, and reports whether this is the last. That one has the
+	// sums of all slices then.
+	__attribute__((device, always_inline)) bool gather(float *squares) {
+		SHARED static u32 before;
+		const int size = rows * cols + rows;
+		int tile = block_y() * blocks_x() + block_x(), last = blocks_z() - 1;
+		float *all = p.partial + (i64)tile * blocks_z() * size, *own = all + block_z() * size;
+		UNROLL for (int i = 0; i < tall * wide; i++) put4(own + 4 * (256 * i + thread()), sums[i / wide][i % wide]);
+		if (thread() < rows)
+			own[rows * cols + thread()] = squares[thread()];
+		fence();
+		sync();
+		if (thread() == 0)
+			before = atomic_inc(p.arrived + tile, last);
+		sync();
+		if (before != last)
+			return false;
+		fence();
+		UNROLL for (int i = 0; i < tall * wide; i++) sums[i / wide][i % wide] = 0;
+		float square = 0;
+		for (int z = 0; z <= last; z++, all += size) {
+			UNROLL for (int i = 0; i < tall * wide; i++) sums[i / wide][i % wide] += whole4(all + 4 * (256 * i + thread()));
+			if (thread() < rows)
+				square += all[rows * cols + thread()];
+		}
+		if (thread() < rows)
+			squares[thread()] = square;
+		sync();
+		return true;
+	}
+
+	__attribute__((device, always_inline)) void run() {
+		SHARED static float squares[rows];
+		int begin = block_z() * p.slice, end = min(p.k, begin + p.slice), steps = ceil_div(end - begin, stage_depth);
+		int r = warp() / warps_across * (rows / warps_down), c = warp() % warps_across * (cols / warps_across);
+		UNROLL for (int s = 0; s < stages<T> - 1; s++) {
+			if (s < steps)
+				load(ring[s], begin + s * stage_depth, end);
+			end_group();
+		}
+		int now = 0, next = stages<T> - 1;
+		for (int s = 0; s < steps; s++) {
+			wait_groups<stages<T> - 2>();
+			sync();
+			if (s + stages<T> - 1 < steps)
+				load(ring[next], begin + (s + stages<T> - 1) * stage_depth, end);
+			end_group();
+			take_apart_x(ring[now]);
+			sync();
+			multiply(ring[now], r, c);
+			next = now;
+			now = now == stages<T> - 1 ? 0 : now + 1;
+		}
+		UNROLL for (int i = 0; i < x_loads; i++) {
+			UNROLL for (int o = 1; o < 8; o *= 2) square[i] += from_lane_xor(square[i], o);
+			if (x_part == 0)
+				squares[x_row + 32 * i] = square[i];
+		}
+		sync();
+		if (blocks_z() > 1 && !gather(squares))
+			return;
+		UNROLL for (int i = 0; i < tall; i++)
+			UNROLL for (int h = 0; h < 2; h++) {
+				int row = r + 16 * i + 8 * h + lane() / 4, m = from + row;
+				if (m >= p.t)
+					continue;
+				float factor = p.norm ? inverse_rms(squares[row], p.k, p.eps) : 1;
+				UNROLL for (int j = 0; j < wide; j++)
+					UNROLL for (int e = 0; e < 2; e++) put(m, c + 8 * j + lane() % 4 * 2 + e, i, j, 2 * h + e, factor);
+			}
+	}
+
+	// Stores a sum, or what two make that one thread has.
+	__attribute__((device, always_inline)) void put(int m, int c, int i, int j, int e, float factor) const {
+		float v = sums[i][j][e] * factor;
+		int at = col + c;
+		if (p.other) {
+			if (wide == 1 || j % 2)
+				return;
+			v = math::silu(v) * (sums[i][(j + 1) % wide][e] * factor);
+			at = (col + c - c % 8) / 2 + c % 8;
+		}
+		if (at < p.n)
+			p.y[m * p.ys + at] = Sum{p.add, p.as}.to(v, m, at);
 	}
 };
 
-// Blocks are (rows / 32, columns / 64) and (rows / 128, columns / 128).
-#define PRODUCT(name, T, product, rows, cols)                                                                              \
-	KERNEL THREADS(256) name##_##T(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int, const float *add, i64 as) { \
-		int from = block_x() * rows, col = block_y() * cols;                                                         \
-		product<T>(x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, Stored{y, ys, from, col, t, n, Sum{add, as}});       \
-	}
+template <class T, bool split, int rows, int cols> DEVICE void product(const Product<T> &p) {
+	using Of = Tile<T, split, rows, cols>;
+	auto *ring = (typename Of::Ring *)shared_memory;
+	Of tile{p, block_x() * rows, block_y() * cols, thread() / 8, thread() % 8 * 4, ring, (typename Of::Apart *)(ring + stages<T>), {}, {}};
+	tile.run();
+}
 
-#define ALL(T)                                                                                                             \
-	PRODUCT(mma_few, T, few, few_rows, few_cols)                                                                       \
-	PRODUCT(mma_tile, T, tile, tile_rows, tile_cols)
+#define PRODUCT(T, rows, cols)                                                                                             \
+	KERNEL THREADS_BLOCKS(256, 2) mma_split_##T##_##rows##_##cols(Product<T> p) { product<T, true, rows, cols>(p); }    \
+	KERNEL THREADS_BLOCKS(256, 2) mma_round_##T##_##rows##_##cols(Product<T> p) { product<T, false, rows, cols>(p); }
 
+#define ALL(T) PRODUCT(T, 32, 32) PRODUCT(T, 32, 128) PRODUCT(T, 64, 32) PRODUCT(T, 64, 128)
 ALL(FORMAT)

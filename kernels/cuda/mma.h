@@ -29,7 +29,14 @@ DEVICE u32x4 load_matrices(const u16 *row) {
 	return u32x4{a, b, c, d};
 }
 
-// The same, with rows and columns exchanged.
+// Two of them, of which the first 16 lanes give the addresses.
+DEVICE u32x2 load_two_matrices(const u16 *row) {
+	u32 a, b;
+	asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(shared_address(row)) : "memory");
+	return u32x2{a, b};
+}
+
+// Four, with rows and columns exchanged.
 DEVICE u32x4 load_transposed(const u16 *row) {
 	u32 a, b, c, d;
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");

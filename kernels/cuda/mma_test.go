@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,99 +28,127 @@ func round(t kernels.Tensor) kernels.Tensor {
 	return out
 }
 
-// TestMatmulBF16: products of many rows are those of operands rounded to bf16.
-func TestMatmulBF16(t *testing.T) {
-	op := findOp(t, "matmul")
-	test := func(t *rapid.T) {
-		d, dev := newDraw(t), newDevice(t)
-		d.aligned = true
-		n, k, rows := d.size("n", 63, 65, 129), d.pick("k", 8, 16, 24, 32, 40, 64, 248, 264), d.pick("t", 33, 64, 65, 127, 129)
-		if d.pick("few", 0, 0, 1) == 1 {
-			n, k, rows = 1030, 8, d.pick("t", 9, 31)
-		}
-		c := call(nil, one(d.tensor(graph.F32, rows, n)), d.tensor(graph.F32, rows, k), d.tensor(d.format(), n, k))
-		on := dev.deviceCall(op, &c, nil, d.offset)
-		on.Options.Math = BF16
-		dev.compute(op, on, d.rng.Uint64())
-		got := clone(&c.Results[0])
-		dev.download(on.Results[0], &got)
-		c.Args[0], c.Args[1] = round(c.Args[0]), round(c.Args[1])
-		plain := reference.Kernels["matmul"]
-		plain.Run(&c, 0, 1)
-		same(t, "result", &got, &c.Results[0], 1e-5)
+// mmaCase draws a product of more than a few rows with aligned operands, of any of the operations, and
+// the options that let tiles on tensor cores compute it.
+func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
+	d.aligned = true
+	format := d.format()
+	n, k := d.size("n", 31, 33, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 264, 520)
+	rows := d.pick("t", 9, 16, 31, 32, 33, 63, 64, 65, 128, 129)
+	if d.pick("wide", 0, 0, 0, 1) == 1 {
+		n, k = d.pick("wide n", mmaWideFrom, mmaWideFrom+1), d.pick("wide k", 8, 40)
+		rows = d.pick("wide t", 9, 33)
 	}
-	check(t, "matmul", test)
-	for _, format := range []string{"f32", "f16", "bf16"} {
-		until(t, test, "matmul_mma_"+format+".mma_few_"+format, "matmul_mma_"+format+".mma_tile_"+format)
+	y := d.tensor(graph.F32, rows, n)
+	c := call(graph.Attrs{"eps": 0.5}, one(y), d.tensor(graph.F32, rows, k))
+	if strings.HasPrefix(name, "norm_") {
+		c.Args = append(c.Args, d.packed(graph.F32, k))
 	}
+	w := d.tensor(format, n, k)
+	c.Args = append(c.Args, w)
+	if strings.HasSuffix(name, "gated_matmul") {
+		other := w
+		d.fill(&other, func(v float64) float64 { return v })
+		c.Args = append(c.Args, other)
+	}
+	if strings.HasSuffix(name, "_add") {
+		c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
+	}
+	return c, Options{Math: math, Split: math == F32}
 }
 
-// wideSplit lets products that are taken apart have wide tiles however few.
-func wideSplit(t *testing.T) {
-	was := splitBlocks
-	splitBlocks = 1
-	t.Cleanup(func() { splitBlocks = was })
-}
-
-// TestMatmulSplit: products of many rows on tensor cores are those of f32, by weights of each
-// format, and whatever the tiles leave over.
-func TestMatmulSplit(t *testing.T) {
-	test := func(name string) func(t *rapid.T) {
+// TestMatmulTiles: products on tensor cores are those of f32, or with math of bf16 those of operands
+// rounded to bf16, for weights of each format, whatever tiles and slices of k leave over.
+func TestMatmulTiles(t *testing.T) {
+	for _, name := range []string{"matmul", "matmul_add", "norm_matmul", "norm_matmul_add", "gated_matmul", "norm_gated_matmul"} {
 		op := findOp(t, name)
-		return func(t *rapid.T) {
-			d, dev := newDraw(t), newDevice(t)
-			d.aligned = true
-			n, k, rows := d.size("n", 63, 127, 129, 255, 257), d.pick("k", 8, 16, 24, 32, 40, 248, 1032), d.pick("t", 33, 63, 64, 65, 129)
-			y := d.tensor(graph.F32, rows, n)
-			format := d.format()
-			c := call(nil, one(y), d.tensor(graph.F32, rows, k), d.tensor(format, n, k))
-			if name == "matmul_add" {
-				c.Args = append(c.Args, d.tensor(graph.F32, rows, n))
-			}
-			on := dev.deviceCall(op, &c, nil, d.offset)
-			on.Options.Split = true
-			dev.compute(op, on, d.rng.Uint64())
-			got := clone(&c.Results[0])
-			dev.download(on.Results[0], &got)
-			plain := reference.Kernels[name]
-			plain.Run(&c, 0, 1)
-			same(t, "result", &got, &c.Results[0], 1.5e-6) // the reference has sums of f32, too
+		for _, math := range []Math{F32, BF16} {
+			t.Run(fmt.Sprint(name, " ", math), func(t *testing.T) {
+				t.Parallel()
+				check(t, "tiles", func(t *rapid.T) { checkTiles(t, op, math) })
+			})
 		}
 	}
-	for _, name := range []string{"matmul", "matmul_add"} {
-		check(t, "split", test(name))
-	}
-	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_128", "matmul_split_f16.mma_split_f16_128", "matmul_split_f32.mma_split_f32_128")
-	wideSplit(t)
-	check(t, "split", test("matmul_add"))
-	until(t, test("matmul"), "matmul_split_bf16.mma_split_bf16_256")
 }
 
-// TestSplitPlan: by weights in f32 tiles are taken apart where that pays and a block has the shared
-// memory, and rows are aligned and many.
-func TestSplitPlan(t *testing.T) {
+func checkTiles(t *rapid.T, op *graph.Op, math Math) {
+	d, dev := newDraw(t), newDevice(t)
+	c, o := mmaCase(d, op.Name, math)
+	on := dev.deviceCall(op, &c, nil, d.offset)
+	on.Options = o
+	dev.compute(op, on, d.rng.Uint64())
+	got, most := clone(&c.Results[0]), 2e-6 // the reference has sums of f32, too
+	dev.download(on.Results[0], &got)
+	if math == BF16 {
+		for i := range c.Args {
+			if gain := strings.HasPrefix(op.Name, "norm_") && i < 2; !gain && !(strings.HasSuffix(op.Name, "_add") && i == len(c.Args)-1) {
+				c.Args[i] = round(c.Args[i])
+			}
+		}
+		most = 1e-5
+		if strings.HasPrefix(op.Name, "norm_") {
+			most = 2e-2 // the product of x and the norm's weight is rounded
+		}
+	}
+	plain := reference.Kernels[op.Name]
+	plain.Run(&c, 0, 1)
+	same(t, "result", &got, &c.Results[0], most)
+}
+
+// TestMatmulTileKernels runs each kernel of TestMatmulTiles, in one slice and in several.
+func TestMatmulTileKernels(t *testing.T) {
+	op := findOp(t, "matmul")
+	for _, math := range []Math{F32, BF16} {
+		for _, format := range []string{"f32", "f16", "bf16"} {
+			var names []string
+			for _, tile := range []string{"32_32", "32_128", "64_32", "64_128"} {
+				names = append(names, "matmul_mma_"+format+"."+map[Math]string{F32: "mma_split_", BF16: "mma_round_"}[math]+format+"_"+tile)
+			}
+			until(t, func(t *rapid.T) { checkTiles(t, op, math) }, names...)
+		}
+	}
+}
+
+// TestTilePlan: which kernels a product of bf16 launches, with how many slices of k.
+func TestTilePlan(t *testing.T) {
 	for _, c := range []struct {
-		o    Options
-		t, k int
-		want string
+		o       Options
+		t, n, k int
+		format  graph.DType
+		want    string
 	}{
-		{Options{Split: true}, 33, 64, "mma_split_f32_128"},
-		{Options{Split: true, Shared: 73728}, 33, 64, "mma_split_f32_128"},
-		{Options{Split: true, Shared: 73727}, 33, 64, "matmul_f32"},
-		{Options{Split: true, Math: BF16}, 33, 64, "mma_few_f32"},
-		{Options{Split: true}, 33, 68, "matmul_f32"},
-		{Options{Split: true}, 32, 64, "gemv_f32_8_4"},
-		{Options{}, 33, 64, "matmul_f32"},
+		{Options{}, 8, 10240, 2560, graph.BF16, "gemv_bf16_8_4"},
+		{Options{}, 9, 10240, 2560, graph.BF16, "mma_split_bf16_32_128 3"},
+		{Options{}, 32, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 6"},
+		{Options{}, 64, 192, 5120, graph.BF16, "mma_split_bf16_64_32 16"},
+		{Options{}, 128, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 6"},
+		{Options{}, 129, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 1"},
+		{Options{Math: BF16}, 64, 50280, 2560, graph.BF16, "mma_round_bf16_64_128 1"},
+		{Options{}, 32, 100, 68, graph.BF16, "gemv_bf16_8_4"},
+		{Options{}, 33, 100, 68, graph.BF16, "matmul_bf16"},
+		{Options{Shared: 99 << 10}, 33, 10240, 64, graph.BF16, "mma_split_bf16_64_128 1"},
+		{Options{Shared: 64 << 10}, 33, 10240, 64, graph.BF16, "matmul_bf16"},
+		{Options{Split: true}, 33, 10240, 64, graph.F32, "mma_split_f32_64_128 1"},
+		{Options{Split: true, Shared: 99 << 10}, 33, 10240, 64, graph.F32, "matmul_f32"},
+		{Options{Split: true, Math: BF16}, 33, 100, 64, graph.F32, "mma_round_f32_64_32 1"},
+		{Options{}, 33, 100, 64, graph.F32, "matmul_f32"},
 	} {
 		part := Part{Kernels["matmul"], &Call{Options: c.o}}
-		for _, a := range []kernels.Tensor{shaped(graph.F32, c.t, c.k), shaped(graph.F32, 100, c.k)} {
+		for _, a := range []kernels.Tensor{shaped(graph.F32, c.t, c.k), shaped(c.format, c.n, c.k)} {
 			part.Args = append(part.Args, Tensor{Tensor: a, Ptr: 256})
 		}
-		part.Results = []Tensor{{Tensor: shaped(graph.F32, c.t, 100), Ptr: 256}}
+		part.Results = []Tensor{{Tensor: shaped(graph.F32, c.t, c.n), Ptr: 256}}
 		splits := strings.HasPrefix(c.want, "mma_split")
 		list, err := part.Launches(part.Call)
-		if err != nil || len(list) != 1 || list[0].Function != c.want || part.Splits() != splits || c.o.Shared > 0 && int(list[0].Shared) > c.o.Shared {
-			t.Errorf("%+v: %v, %v, splits %v", c, list, err, part.Splits())
+		if err != nil || len(list) != 1 || c.o.Shared > 0 && int(list[0].Shared) > c.o.Shared {
+			t.Fatalf("%+v: %v, %v", c, list, err)
+		}
+		got := list[0].Function
+		if strings.HasPrefix(got, "mma") {
+			got = fmt.Sprint(got, " ", list[0].Grid[2])
+		}
+		if got != c.want || part.Splits() != splits {
+			t.Errorf("%+v: %s, splits %v", c, got, part.Splits())
 		}
 	}
 	for capability, pays := range map[[2]int]bool{{8, 0}: true, {8, 6}: false, {8, 9}: false, {9, 0}: true, {10, 0}: true, {12, 0}: false} {
@@ -128,30 +158,41 @@ func TestSplitPlan(t *testing.T) {
 	}
 }
 
-// TestSplitWidth: wide tiles give the same bits as narrow ones.
-func TestSplitWidth(t *testing.T) {
-	wideSplit(t)
-	op := findOp(t, "matmul")
-	check(t, "width", func(t *rapid.T) {
-		d := newDraw(t)
-		n, k, rows := d.pick("n", 127, 129, 255, 257), d.pick("k", 8, 104), d.pick("t", 33, 65)
-		c := call(nil, one(d.packed(graph.F32, rows, n)), d.packed(graph.F32, rows, k), d.packed(graph.BF16, n, k))
-		dev := newDevice(t)
-		on := dev.deviceCall(op, &c, nil, func() int { return 0 })
-		wide := dev.compute(op, on, 1)
-		var got [2]kernels.Tensor
-		for i, name := range []string{"mma_split_bf16_256", "mma_split_bf16_128"} {
-			l := wide[0]
-			if l.Function = name; i == 0 && wide[0].Function != name {
-				t.Fatalf("%s is launched", wide[0].Function)
-			}
-			l.Grid[1] = uint32(ceilDiv(n, splitWide>>i))
-			dev.run([]Launch{l}, 2)
-			got[i] = clone(&c.Results[0])
-			dev.download(on.Results[0], &got[i])
+// TestSlices: up to mmaFused rows, a row has the same bits whichever come with it, and tiles of any
+// size give the same bits.
+func TestSlices(t *testing.T) {
+	op := findOp(t, "norm_matmul")
+	const n, k = 40, 520
+	d, dev := &draw{rng: newRand(1)}, newDevice(t)
+	c := call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, mmaFused, n)), d.packed(graph.F32, mmaFused, k), d.packed(graph.F32, k), d.packed(graph.BF16, n, k))
+	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
+	launches := dev.compute(op, on, 1)
+	if l := launches[0]; l.Function != "mma_split_bf16_64_32" || l.Grid[2] != 4 {
+		t.Fatalf("%s in %d slices", l.Function, l.Grid[2])
+	}
+	want := clone(&c.Results[0])
+	dev.download(on.Results[0], &want)
+	for rows, tile := range map[int]string{9: "32_32", 65: "64_128", 33: "64_32"} {
+		few := *on
+		few.Args, few.Results = slices.Clone(on.Args), slices.Clone(on.Results)
+		few.Args[0].Dims[0], few.Results[0].Dims[0] = rows, rows
+		few.Results[0].Ptr = dev.alloc(4 * rows * n)
+		few.Scratch, few.Arrivals = dev.alloc(1<<20), dev.arrivals()
+		list, err := Kernels[op.Name].Launches(&few)
+		if err != nil {
+			t.Fatal(err)
 		}
-		same(t, "wide tiles", &got[0], &got[1], 0)
-	})
+		l := list[0]
+		if l.Function = "mma_split_bf16_" + tile; tile == "64_128" {
+			l.Grid[1], l.Shared = 1, uint32(few.mmaSharedOf(64, mmaWide, graph.BF16))
+		}
+		dev.run([]Launch{l}, 2)
+		got := shaped(graph.F32, rows, n)
+		got.F32 = make([]float32, rows*n)
+		dev.download(few.Results[0], &got)
+		part := rowsOf(want, 0, rows)
+		same(t, tile, &got, &part, 0)
+	}
 }
 
 // put sets an element.
@@ -212,7 +253,7 @@ func TestSplitInfiniteWeight(t *testing.T) {
 		dev, op, c := newDevice(t), findOp(t, "matmul"), call(nil, one(y), x, w)
 		on := dev.deviceCall(op, &c, nil, func() int { return 0 })
 		on.Options.Split = true
-		if l := dev.compute(op, on, 0); l[0].Module != "matmul_split_"+format.String() {
+		if l := dev.compute(op, on, 0); l[0].Module != "matmul_mma_"+format.String() {
 			t.Errorf("%s is launched", l[0].Module)
 		}
 		dev.download(on.Results[0], &y)

@@ -42,7 +42,7 @@ func (k Kernel) Parts(c *Call) []Part {
 
 // partOf is the call of a step of a fused operation.
 func partOf(step *graph.ApartStep, c *Call, values []Tensor) *Call {
-	part := &Call{Attrs: step.AttrsOf(c.Attrs), Options: c.Options}
+	part := &Call{Attrs: step.AttrsOf(c.Attrs), Options: c.Options, Arrivals: c.Arrivals}
 	for _, v := range step.Args {
 		part.Args = append(part.Args, values[v])
 	}

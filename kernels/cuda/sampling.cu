@@ -251,7 +251,6 @@ DEVICE u64 weight_of(const Bins &b, float score) { return weight_of(score, b.bes
 
 DEVICE u32 atomic_add(u32 *p, u32 v) { return __nvvm_atom_add_gen_i((int *)p, v); }
 DEVICE void atomic_add(u64 *p, u64 v) { __nvvm_atom_add_gen_ll((i64 *)p, v); }
-DEVICE void fence() { __nvvm_membar_gl(); }
 
 KERNEL THREADS(block) choose_bins(Params p) {
 	SHARED static u32 counts[bins], lower[bins], upper[bins]; // 20 bits of weights, and the others

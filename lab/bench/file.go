@@ -1,9 +1,12 @@
 package bench
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -109,8 +112,22 @@ func (f *File) Save(path string) error {
 	return files.Write(path, append(text, '\n'))
 }
 
-// Read reads and joins files. The environment is that of the first one with a GPU, with the
-// libraries of all.
+// Append adds the file to one of lines (JSON Lines), which others may append to as well.
+func (f *File) Append(path string) error {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	w, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return cmp.Or(err, w.Close())
+}
+
+// Read reads and joins files, of which each has one value of JSON or a line per measurement. The
+// environment is that of the first with a GPU, with the libraries of all.
 func Read(paths []string) (*File, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no file given")
@@ -121,21 +138,26 @@ func Read(paths []string) (*File, error) {
 		if err != nil {
 			return nil, err
 		}
-		var f File
-		if err := json.Unmarshal(text, &f); err != nil {
-			return nil, fmt.Errorf("%s: not a result of krait bench: %w", path, err)
+		for d := json.NewDecoder(bytes.NewReader(text)); ; {
+			var f File
+			if err := d.Decode(&f); err == io.EOF {
+				break
+			} else if err != nil {
+				return nil, fmt.Errorf("%s: not a result of krait bench: %w", path, err)
+			}
+			out.Add(&f)
 		}
-		out.add(&f)
 	}
 	return out, nil
 }
 
-func (f *File) add(g *File) {
+// Add joins the results of g to those of f.
+func (f *File) Add(g *File) {
 	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
 	f.Pairs, f.Traces = append(f.Pairs, g.Pairs...), append(f.Traces, g.Traces...)
 	f.Metered, f.Ops = append(f.Metered, g.Metered...), append(f.Ops, g.Ops...)
 	libraries := f.Environment.Libraries
-	if f.Environment.GPU == "" {
+	if f.Environment.GPU == "" && g.Environment.Date != "" {
 		f.Environment = g.Environment
 	}
 	for name, version := range g.Environment.Libraries {

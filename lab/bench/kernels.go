@@ -285,7 +285,14 @@ func (b *kernelBench) launches(n *graph.Node, call *cuda.Call, m *memory, k *Ker
 	if err != nil {
 		return nil, err
 	}
-	call.Scratch = uint64(scratch)
+	arrivals, err := m.alloc(4 * cuda.MaxArrivals)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.stream.Fill(arrivals, 0, 4*cuda.MaxArrivals); err != nil {
+		return nil, err
+	}
+	call.Scratch, call.Arrivals = uint64(scratch), uint64(arrivals)
 	list, err := kernel.Launches(call)
 	if err != nil {
 		return nil, err

@@ -99,7 +99,7 @@ func TestAutoInBudget(t *testing.T) {
 		return krait.Embedded(krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: ranks, Payload: payload}})
 	}
 	ctx, windows := context.Background(), krait.Evaluate{Window: 64}
-	c, err := Run(ctx, "", open, ids(0, 512), windows, nil)
+	c, err := Run(ctx, "", open, ids(0, 256), windows, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestAutoInBudget(t *testing.T) {
 			t.Errorf("%s: largest %g, rms %g, %d formats", s.Name, s.Largest, s.RMS, len(s.Rounded))
 		}
 	}
-	held := ids(40000, 1024)
+	held := ids(40000, 512)
 	score := func(payload string) float64 {
 		m := embedded(t, krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks, Payload: payload}})
 		e, err := m.Evaluate(ctx, held, windows)

@@ -25,8 +25,7 @@ func TestCUDA(t *testing.T) {
 	cases := covering.Pairs(t.Name(), 3, 2, 2, 2)
 	for i, dir := range goldens.Folders(t, "../..") {
 		name := filepath.Base(dir)
-		// Attention with each kind of scans, and scans alone.
-		long := name == "bamba" || name == "jamba" || name == "mamba-a"
+		long := name == "bamba" || name == "mamba-a" // attention and a scan, and a scan alone
 		for k, ranks := range []int{1, 2, 4} {
 			c := cases[i%len(cases)]
 			if c[0] != k && !goldens.All() {

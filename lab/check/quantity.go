@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -40,7 +41,7 @@ const (
 // names maps what the file calls a quantity to values of the graph, the first
 // that exists.
 var names = []struct {
-	pattern *regexp.Regexp
+	pattern func() *regexp.Regexp
 	kind    kind
 	values  []string
 }{
@@ -85,11 +86,11 @@ var names = []struct {
 // counted has what numbers count that are not of layers: the layers with a value, from 0 on.
 var counted = map[string]string{"attn": "attention.attended", "moe": "experts.router"}
 
-var numbered = regexp.MustCompile(`^([a-z]+)(\d+)(\..*)$`)
+var numbered = exactly(`([a-z]+)(\d+)(\..*)`)
 
 // inLayer is the name of a quantity with the number of its layer, where another number is counted.
 func inLayer(g *graph.Graph, name string) string {
-	m := numbered.FindStringSubmatch(name)
+	m := numbered().FindStringSubmatch(name)
 	if m == nil || counted[m[1]] == "" {
 		return name
 	}
@@ -104,7 +105,10 @@ func inLayer(g *graph.Graph, name string) string {
 	return name
 }
 
-func exactly(pattern string) *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") }
+// exactly compiles a pattern of a whole name when it is first asked for, not with each start.
+func exactly(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^" + pattern + "$") })
+}
 
 // source finds the value or state to compare with, or sets why there is none.
 func (q *quantity) source(g *graph.Graph, p *prompt) {
@@ -120,7 +124,7 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 	}
 	named := inLayer(g, q.name)
 	for _, n := range names {
-		if !n.pattern.MatchString(named) {
+		if !n.pattern().MatchString(named) {
 			continue
 		}
 		q.kind = n.kind
@@ -132,7 +136,7 @@ func (q *quantity) source(g *graph.Graph, p *prompt) {
 			return
 		}
 		for _, v := range n.values {
-			name := n.pattern.ReplaceAllString(named, v)
+			name := n.pattern().ReplaceAllString(named, v)
 			if v, ok := lookup(g, name); ok {
 				q.attach(name, v.Type, p)
 				q.reordered(v)

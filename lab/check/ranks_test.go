@@ -40,9 +40,7 @@ func TestRanks(t *testing.T) {
 		t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(c.dir), c.ranks, c.strategy), func(t *testing.T) {
 			o := Options{Tolerance: goldens.Tolerance(c.dir), Chunks: c.chunks, Sharding: krait.Sharding{Ranks: c.ranks, Strategy: c.strategy, Overlap: c.overlap}}
 			if c.ranks > 1 && !goldens.All() {
-				if c.strategy != passes.Strategies[0].Name {
-					o.steps = 4
-				}
+				o.steps = 4
 				o.only = func(prompt, way string) bool {
 					return way == "whole" || way == "batched" || prompt == "a" && (way == "alone") == c.alone
 				}

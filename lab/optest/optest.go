@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/bail"
 	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
@@ -78,32 +79,23 @@ func check(ctx context.Context, op string, graphs int) error {
 	return nil
 }
 
-// one checks a graph.
-func (n *counts) one(ctx context.Context, source *graph.Graph, row *graph.Op, seed uint64) error {
-	model, err := passes.Compile(source, passes.Options{Stop: graph.ModelStage})
-	if err != nil {
-		return err
-	}
+// one checks a graph, and returns the error with which a function that it calls panics.
+func (n *counts) one(ctx context.Context, source *graph.Graph, row *graph.Op, seed uint64) (err error) {
+	defer bail.Catch(&err)
+	model := bail.Of(passes.Compile(source, passes.Options{Stop: graph.ModelStage}))
 	if !has(model, row) {
 		return nil
 	}
 	n.with++
 	ranks := 2 + int(seed%4)
-	unpacked, err := passes.Compile(model, passes.Options{Stop: graph.UnpackedStage, Ranks: ranks})
-	if err != nil {
-		return err
-	}
+	unpacked := bail.Of(passes.Compile(model, passes.Options{Stop: graph.UnpackedStage, Ranks: ranks}))
 	if g, err := passes.Compile(unpacked, passes.Options{Stop: graph.PartitionedStage, Ranks: ranks}); err == nil {
 		if _, err := prove.Prove(unpacked, g, prove.Options{}); err != nil {
-			return fmt.Errorf("compiled for %d ranks, and not proved: %w", ranks, err)
+			panic(fmt.Errorf("compiled for %d ranks, and not proved: %w", ranks, err))
 		}
 		n.proved++
-		if err := executed(ctx, model, g, seed); err != nil {
-			return err
-		}
-		if err := runs(ctx, model, g, row, seed); err != nil {
-			return err
-		}
+		executed(ctx, model, g, seed)
+		runs(ctx, model, g, row, seed)
 	}
 	for try := range uint64(4) {
 		g := graphgen.Partition(seed+try<<32, model, ranks)
@@ -114,9 +106,7 @@ func (n *counts) one(ctx context.Context, source *graph.Graph, row *graph.Op, se
 			continue // drawn at random: most are wrong
 		}
 		n.proved++
-		if err := executed(ctx, model, g, seed); err != nil {
-			return err
-		}
+		executed(ctx, model, g, seed)
 	}
 	return nil
 }
@@ -126,38 +116,26 @@ func has(g *graph.Graph, row *graph.Op) bool {
 }
 
 // executed runs a graph on ranks in float64.
-func executed(ctx context.Context, model, g *graph.Graph, seed uint64) error {
+func executed(ctx context.Context, model, g *graph.Graph, seed uint64) {
 	r, err := validate.Run(ctx, model, g, validate.Options{Seed: seed + 1})
 	if err != nil {
-		return fmt.Errorf("the rule lets it be split on %d ranks so, and the reference kernel then gives other numbers: %w\n%s", g.Ranks, err, graph.Print(g))
+		panic(fmt.Errorf("the rule lets it be split on %d ranks so, and the reference kernel then gives other numbers: %w\n%s", g.Ranks, err, graph.Print(g)))
 	}
 	for _, p := range r.Parts {
 		if p.Skipped != "" {
-			return fmt.Errorf("it cannot be run: %s", p.Skipped)
+			panic(fmt.Errorf("it cannot be run: %s", p.Skipped))
 		}
 	}
-	return nil
 }
 
 // runs compares the CPU's kernel with the reference kernel, and with itself in other batches.
-func runs(ctx context.Context, model, split *graph.Graph, row *graph.Op, seed uint64) error {
-	kept, err := keeping(model, row)
-	if err != nil {
-		return err
-	}
+func runs(ctx context.Context, model, split *graph.Graph, row *graph.Op, seed uint64) {
+	kept := keeping(model, row)
 	b := newBatch(model, seed)
-	want, err := b.run(ctx, model, reference.Kernels, b.together())
-	if err != nil {
-		return err
-	}
+	want := b.run(ctx, model, reference.Kernels, b.together())
 	set := kernelscpu.Kernels
-	whole, err := b.run(ctx, model, set, b.together())
-	if err != nil {
-		return err
-	}
-	if err := near("the CPU's kernel and the reference kernel", whole, want, 1e-4); err != nil {
-		return err
-	}
+	whole := b.run(ctx, model, set, b.together())
+	near("the CPU's kernel and the reference kernel", whole, want, 1e-4)
 	for _, other := range []struct {
 		what  string
 		graph *graph.Graph
@@ -168,37 +146,26 @@ func runs(ctx context.Context, model, split *graph.Graph, row *graph.Op, seed ui
 		{"a sequence alone and in a batch", model, b.alone(), 0},
 		{fmt.Sprintf("one rank and %d", split.Ranks), split, b.together(), 1e-4},
 	} {
-		got, err := b.run(ctx, other.graph, set, other.steps)
-		if err != nil {
-			return err
-		}
-		if err := near("on the CPU, "+other.what, got, whole, other.share); err != nil {
-			return err
-		}
+		got := b.run(ctx, other.graph, set, other.steps)
+		near("on the CPU, "+other.what, got, whole, other.share)
 	}
-	return nil
 }
 
 // keeping returns a graph whose outputs include the operation's operands, so that no result can
 // overwrite them.
-func keeping(model *graph.Graph, row *graph.Op) (*graph.Graph, error) {
-	g, err := graph.Parse(graph.Print(model))
-	if err != nil {
-		return nil, err
-	}
+func keeping(model *graph.Graph, row *graph.Op) *graph.Graph {
+	g := bail.Of(graph.Parse(graph.Print(model)))
 	for _, n := range g.Nodes {
 		if n.Op != row {
 			continue
 		}
 		for _, v := range n.Args {
 			if v.Def.Op.Class == graph.Compute && !slices.ContainsFunc(g.Outputs, func(o graph.Output) bool { return o.Name == v.Name }) {
-				if err := g.AddOutput(v.Name, v); err != nil {
-					return nil, err
-				}
+				bail.If(g.AddOutput(v.Name, v))
 			}
 		}
 	}
-	return g, nil
+	return g
 }
 
 // batch is three sequences with weights and inputs for a graph.
@@ -255,49 +222,34 @@ func (b *batch) together() [][]int { return [][]int{{0, 1, 2}} }
 func (b *batch) alone() [][]int    { return [][]int{{1}, {0}, {2}} }
 
 // run returns the outputs and states by name and sequence.
-func (b *batch) run(ctx context.Context, g *graph.Graph, set kernels.Set, steps [][]int) (map[string][]float32, error) {
-	fused, err := passes.Compile(g, passes.Options{Stop: graph.FusedStage, Ranks: g.Ranks})
-	if err != nil {
-		return nil, err
-	}
-	s, err := lowering.Lower(fused)
-	if err != nil {
-		return nil, err
-	}
+func (b *batch) run(ctx context.Context, g *graph.Graph, set kernels.Set, steps [][]int) map[string][]float32 {
+	fused := bail.Of(passes.Compile(g, passes.Options{Stop: graph.FusedStage, Ranks: g.Ranks}))
+	s := bail.Of(lowering.Lower(fused))
 	e, err := exec.New(s, func(name string) (graph.Array, error) { return b.params[name], nil },
 		exec.Options{Device: &cpu.Device{Kernels: set, Workers: 2}, Slots: len(b.lengths)})
-	if err != nil {
-		return nil, err
-	}
+	bail.If(err)
 	defer e.Close()
 	slots := make([]int, len(b.lengths))
 	for i := range slots {
-		if slots[i], err = e.Alloc(); err != nil {
-			return nil, err
-		}
+		slots[i] = bail.Of(e.Alloc())
 	}
 	out := map[string][]float32{}
 	for range 2 { // the second continues from the state of the first
 		for _, step := range steps {
-			if err := b.step(ctx, e, step, slots, out); err != nil {
-				return nil, err
-			}
+			b.step(ctx, e, step, slots, out)
 		}
 	}
 	for _, st := range e.States() {
 		for i, slot := range slots {
-			values, err := e.State(slot, st.Name)
-			if err != nil {
-				return nil, err
-			}
+			values := bail.Of(e.State(slot, st.Name))
 			out[fmt.Sprintf("state %s of sequence %d", st.Name, i)] = values
 		}
 	}
-	return out, nil
+	return out
 }
 
 // step runs some sequences in one step, and adds their outputs.
-func (b *batch) step(ctx context.Context, e *exec.Engine, step, slots []int, out map[string][]float32) error {
+func (b *batch) step(ctx context.Context, e *exec.Engine, step, slots []int, out map[string][]float32) {
 	q := exec.Batch{Inputs: map[string]graph.Array{}}
 	for _, i := range step {
 		q.Sequences = append(q.Sequences, exec.Sequence{Slot: slots[i], Len: b.lengths[i]})
@@ -315,15 +267,10 @@ func (b *batch) step(ctx context.Context, e *exec.Engine, step, slots []int, out
 		}
 		q.Inputs[name] = all
 	}
-	r, err := e.Step(ctx, &q)
-	if err != nil {
-		return err
-	}
+	r := bail.Of(e.Step(ctx, &q))
 	for _, name := range b.names {
 		t, sym, err := r.OutputOf(name)
-		if err != nil {
-			return err
-		}
+		bail.If(err)
 		row := 0
 		for _, i := range step {
 			rows := map[graph.Sym]int{graph.Tokens: b.lengths[i], graph.Rows: 1, graph.Seqs: 1}[sym]
@@ -334,15 +281,14 @@ func (b *batch) step(ctx context.Context, e *exec.Engine, step, slots []int, out
 			}
 		}
 	}
-	return nil
 }
 
 // near compares results; share is of the largest of them.
-func near(what string, got, want map[string][]float32, share float64) error {
+func near(what string, got, want map[string][]float32, share float64) {
 	for name, w := range want {
 		g := got[name]
 		if len(g) != len(w) {
-			return fmt.Errorf("%s: %s has %d numbers, and %d", what, name, len(g), len(w))
+			panic(fmt.Errorf("%s: %s has %d numbers, and %d", what, name, len(g), len(w)))
 		}
 		largest := 1.0
 		for _, v := range w {
@@ -352,9 +298,8 @@ func near(what string, got, want map[string][]float32, share float64) error {
 		}
 		for i := range w {
 			if d := math.Abs(float64(g[i]) - float64(w[i])); !(d <= share*largest) && !(g[i] != g[i] && w[i] != w[i]) {
-				return fmt.Errorf("%s differ: %s, number %d, is %g and %g", what, name, i, g[i], w[i])
+				panic(fmt.Errorf("%s differ: %s, number %d, is %g and %g", what, name, i, g[i], w[i]))
 			}
 		}
 	}
-	return nil
 }

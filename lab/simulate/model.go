@@ -48,7 +48,7 @@ type Model struct {
 	schedules []*lowering.Schedule
 	device    *virtual.Device
 	machine   *virtual.Machine
-	wanted    lowering.Wanted // of steps that give tokens
+	wanted    lowering.OutputMask // of steps that give tokens
 }
 
 // pageTokens is the tokens of a KV page, as in the engine.
@@ -126,7 +126,7 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	for at := 0; at < w.Prompt; at += chunk {
 		n, wanted := min(chunk, w.Prompt-at), m.wanted
 		if at+n < w.Prompt {
-			wanted = make(lowering.Wanted, len(m.wanted))
+			wanted = make(lowering.OutputMask, len(m.wanted))
 		}
 		s, err := m.machine.Run(m.sizes(w, at, n, at+n == w.Prompt), wanted)
 		if err != nil {

@@ -104,7 +104,7 @@ func TestEveryMutation(t *testing.T) {
 				continue
 			}
 			for k, how := range mutations {
-				if (i/every+k)%2 != 0 && !goldens.All() {
+				if (i/every+k)%3 != 0 && !goldens.All() {
 					continue
 				}
 				broken := parse(t, text)
@@ -117,7 +117,7 @@ func TestEveryMutation(t *testing.T) {
 				}
 			}
 		}
-		if t.Logf("%s: %d mutations", name, tried); tried < 50 {
+		if t.Logf("%s: %d mutations", name, tried); tried < 35 {
 			t.Errorf("%d mutations", tried)
 		}
 	}
@@ -201,10 +201,13 @@ func relay(n *graph.Node, l graph.Layout) bool {
 // TestGathersLeftOut: gathers and shards that are left out are found, too.
 func TestGathersLeftOut(t *testing.T) {
 	g := golden(t, "mamba-a")
-	for _, s := range passes.Strategies {
+	for k, s := range passes.Strategies {
 		out := compiled(t, g, passes.Options{Ranks: 2, Strategy: s}, "")
 		text := graph.Print(out)
 		for i, n := range out.Nodes {
+			if (i+k)%3 != 0 && !goldens.All() {
+				continue
+			}
 			broken := parse(t, text)
 			if mutations[0].do(broken, broken.Nodes[i]) {
 				if r, err := Run(t.Context(), g, broken, Options{}); err == nil {

@@ -14,7 +14,7 @@ import (
 // laid over 2 to 8 ranks by partition and in ways drawn at random. Graphs that the proof
 // accepts are executed and must be right.
 func TestProvedIsRight(t *testing.T) {
-	graphs := 600
+	graphs := 250
 	if goldens.All() {
 		graphs = 2000
 	}

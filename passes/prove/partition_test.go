@@ -14,7 +14,7 @@ import (
 // has a placement for, and nothing else; what merge makes of it is proved, and
 // costs what the proof's own search says is the least.
 func TestPartitionIsTheMinimum(t *testing.T) {
-	graphs := 1200
+	graphs := 600
 	if goldens.All() {
 		graphs = 5000
 	}
@@ -36,7 +36,7 @@ func TestPartitionIsTheMinimum(t *testing.T) {
 
 // TestPartitionOfRowsIsTheMinimum is the same where tokens are split between blocks.
 func TestPartitionOfRowsIsTheMinimum(t *testing.T) {
-	graphs := 600
+	graphs := 300
 	if goldens.All() {
 		graphs = 3000
 	}

@@ -3,9 +3,10 @@
 with Krait: the same folder, prompts' lengths, batches and numbers of tokens. A round is every
 way of running once, and the next goes the other way about; what counts are medians over the
 rounds, and ratios of what one round has of both. A way that fails, or that is not installed, is
-a result with a note, and the others go on. The JSON is what `krait bench report` reads.
+a result with a note, and the others go on. Each batch is a line of JSON, appended when it is
+measured; `krait bench report` reads it.
 
-    python3 peers.py --krait ./krait --model DIR --batch 1,8 --prompt 512 -n 128 --json OUT
+    python3 peers.py --krait ./krait --model DIR --batch 1,8 --prompt 512 -n 128 --json OUT.jsonl
 
 Nothing is downloaded. Without torch and transformers it measures Krait only, and says so;
 without causal_conv1d and mamba_ssm, or with --without-kernels, transformers takes slow paths, and the
@@ -255,7 +256,7 @@ class Krait:
         if torch is not None and self.args.device == "cuda":
             torch.cuda.empty_cache()
         command = [self.args.krait, "bench", "--device", self.args.krait_device or self.args.device, "--model", self.args.model, "--math", self.math, "--chunk", "0",
-                   "--batch", str(self.batch), "--prompt", str(self.args.prompt), "-n", str(self.args.n), "--repeat", "1", "--json", "-"]
+                   "--batch", str(self.batch), "--prompt", str(self.args.prompt), "-n", str(self.args.n), "--repeat", "1", "-o", "-"]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines()
@@ -330,11 +331,10 @@ def show(list):
 
 
 def save(args, results, paired):
-    """Writes what there is so far: a run that is stopped leaves its first batches."""
+    """Appends a line with what was measured of a batch: a run that is stopped leaves its first batches."""
     environment = {"date": datetime.date.today().isoformat(), "libraries": versions()}
-    with open(args.json + ".tmp", "w") as f:
-        json.dump({"environment": environment, "results": results, "pairs": paired}, f, indent=2)
-    os.replace(args.json + ".tmp", args.json)
+    with open(args.json, "a") as f:
+        f.write(json.dumps({"environment": environment, "results": results, "pairs": paired}) + "\n")
 
 
 def others(args, model, batch):
@@ -357,7 +357,7 @@ def main(argv=None):
     parser.add_argument("--prompt", type=int, default=512, help="tokens of each prompt")
     parser.add_argument("-n", type=int, default=128, help="tokens that each sequence goes on for")
     parser.add_argument("--repeat", type=int, default=5, help="rounds")
-    parser.add_argument("--json", required=True, help="the file that is written")
+    parser.add_argument("--json", required=True, help="the file that lines are appended to")
     args = parser.parse_args(argv)
     if min(args.prompt, args.n, args.repeat) < 1:
         parser.error("--prompt, -n and --repeat are at least 1")
@@ -370,7 +370,6 @@ def main(argv=None):
 
     if args.without_kernels and not any(installed(name) for name in KERNELS):
         print(f"none of {', '.join(KERNELS)} is installed, and nothing else than without --without-kernels is to be measured", flush=True)
-        save(args, [], [])
         return
     why, model = load_libraries(args), None
     if not why:
@@ -380,7 +379,6 @@ def main(argv=None):
             why = f"transformers does not open {args.model}: {reason(err)}"
     if why:
         print(f"transformers is not measured: {why}", flush=True)
-    results, paired = [], []
     for batch in batches:
         ours = [Side(Krait(args, math, batch)) for math in ("f32", "bf16")] if args.krait else []
         if why:
@@ -388,11 +386,9 @@ def main(argv=None):
         else:
             theirs = [Side(way) for way in others(args, model, batch)]
         in_turns(ours + theirs, args.repeat)
-        results += [result(args, side) for side in theirs]
-        now = [p for o in ours for t in theirs for p in pairs(args, o, t)]
-        paired += now
-        save(args, results, paired)
-        show(now)
+        paired = [p for o in ours for t in theirs for p in pairs(args, o, t)]
+        save(args, [result(args, side) for side in theirs], paired)
+        show(paired)
 
 
 if __name__ == "__main__":

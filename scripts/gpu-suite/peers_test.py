@@ -117,11 +117,13 @@ class Peers(unittest.TestCase):
 
     def run_peers(self, modules, *more):
         """The file that is written, and what is said."""
-        out, path = io.StringIO(), os.path.join(self.dir, "out.json")
+        out, path = io.StringIO(), os.path.join(self.dir, "out.jsonl")
+        open(path, "w").close()
         with mock.patch.dict(sys.modules, modules), contextlib.redirect_stdout(out):
             peers.main(["--model", self.model, "--krait", self.krait, "--device", "cpu", "--batch", "1,2", "--prompt", "40", "-n", "3", "--repeat", "3", "--json", path, *more])
         with open(path) as f:
-            return json.load(f), out.getvalue()
+            lines = [json.loads(line) for line in f]
+        return {key: [x for line in lines for x in line[key]] for key in ("results", "pairs")}, out.getvalue()
 
     def test_nothing_installed(self):
         """What is missing is named, and Krait is measured all the same."""
@@ -158,7 +160,7 @@ class Peers(unittest.TestCase):
         with open(os.path.join(self.dir, "said")) as f:
             calls = f.read().splitlines()
         self.assertEqual(len(calls), 2 * 2 * 3)  # batches, maths, rounds
-        self.assertEqual(calls[0], f"bench --device cpu --model {self.model} --math f32 --chunk 0 --batch 1 --prompt 40 -n 3 --repeat 1 --json -")
+        self.assertEqual(calls[0], f"bench --device cpu --model {self.model} --math f32 --chunk 0 --batch 1 --prompt 40 -n 3 --repeat 1 -o -")
         self.assertEqual([c.split()[6] for c in calls[:6]], ["f32", "bf16", "bf16", "f32", "f32", "bf16"])
 
     def test_order(self):

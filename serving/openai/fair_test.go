@@ -18,11 +18,11 @@ import (
 
 // shapes are requests of kinds whose texts must not change where they are paused.
 var shapes = []string{
-	`{"prompt": %q, "max_tokens": 90, "temperature": 0, "ignore_eos": true, "logprobs": 2, "stream": %v}`,
-	`{"prompt": %q, "max_tokens": 90, "seed": 7, "ignore_eos": true, "presence_penalty": 0.5, "frequency_penalty": 0.3, "logprobs": 0, "echo": true, "stream": %v}`,
-	`{"prompt": %q, "max_tokens": 90, "seed": 8, "temperature": 1.2, "top_p": 0.9, "stop": ["zz", " and the L"], "stream": %v}`,
-	`{"prompt": %q, "max_tokens": 60, "seed": 9, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 3, "maxItems": 4}}}, "stream": %v}`,
-	`{"prompt": %q, "max_tokens": 70, "seed": 10, "n": 3, "ignore_eos": true, "stream": %v}`,
+	`{"prompt": %q, "max_tokens": 45, "temperature": 0, "ignore_eos": true, "logprobs": 2, "stream": %v}`,
+	`{"prompt": %q, "max_tokens": 45, "seed": 7, "ignore_eos": true, "presence_penalty": 0.5, "frequency_penalty": 0.3, "logprobs": 0, "echo": true, "stream": %v}`,
+	`{"prompt": %q, "max_tokens": 45, "seed": 8, "temperature": 1.2, "top_p": 0.9, "stop": ["zz", " and the L"], "stream": %v}`,
+	`{"prompt": %q, "max_tokens": 45, "seed": 9, "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "array", "items": {"type": "string", "maxLength": 20}, "minItems": 3, "maxItems": 4}}}, "stream": %v}`,
+	`{"prompt": %q, "max_tokens": 40, "seed": 10, "n": 3, "ignore_eos": true, "stream": %v}`,
 }
 
 // TestPausedTexts: five keys, of which one asks for much more, share few slots, so that texts are
@@ -130,7 +130,7 @@ func TestFlood(t *testing.T) {
 			}
 		}
 		if what == "tokens" {
-			if r := send(t, h, "flood", `{"prompt": "a", "max_tokens": 900000}`); r.StatusCode != 429 {
+			if r := send(t, h, "flood", `{"prompt": "a", "max_tokens": 450000}`); r.StatusCode != 429 {
 				t.Errorf("the flood gets more than there is: %d", r.StatusCode)
 			}
 		} else if m.Session().Scheduler().Load().Paused == 0 {
@@ -171,7 +171,7 @@ func flood(t *testing.T, h *httptest.Server, key, body string) (end func()) {
 // the prompt is prefilled once, with and without a prefix cache, log-probabilities and echo, on one
 // rank and on several.
 func TestChoicesReadOnce(t *testing.T) {
-	prompt := strings.Repeat(genesis+" ", 12)[:200]
+	prompt := strings.Repeat(genesis+" ", 12)[:100]
 	const n = 5
 	for _, o := range []krait.Options{
 		{Slots: 3}, {Slots: 1, PrefixCache: 16 << 20}, {Slots: 2, Sharding: krait.Sharding{Ranks: 2, Strategy: "sequence"}}, {Slots: 2, Sharding: krait.Sharding{States: "conv=bf16,ssm=bf16"}},

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
 	"strings"
 	"sync"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/serving/openai"
 )
 
@@ -408,8 +408,8 @@ func TestTokenize(t *testing.T) {
 // TestConcurrent: 64 at the same time, and with KRAIT_TEST_ALL 256, get what they get one after
 // the other, greedy and seeded, with a prefix cache and without, and streamed or not.
 func TestConcurrent(t *testing.T) {
-	n := 64
-	if os.Getenv("KRAIT_TEST_ALL") != "" {
+	n := 24
+	if goldens.All() {
 		n = 256
 	}
 	_, plain, _ := serverOf(t, openai.Options{}, krait.Options{Slots: 8})

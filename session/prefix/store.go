@@ -23,13 +23,6 @@ type Store interface {
 	Drop(node int)
 }
 
-// NewTreeOf returns an empty tree with a store.
-func NewTreeOf(m Model, capacity int64, alpha float64, s Store) *Tree {
-	t := NewTree(m, capacity, alpha)
-	t.store = s
-	return t
-}
-
 // Path lists the nodes from the root to the one at a depth, where [Tree.Lookup] has hit.
 func (t *Tree) Path(tokens Tokens, depth int) []int {
 	var path []int

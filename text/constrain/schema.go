@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/bail"
 )
 
 // Object is the grammar of any JSON object.
@@ -33,7 +35,8 @@ const (
 // Compile makes the grammar of a JSON schema. Objects have the properties that it names, in its
 // order, and others only if it names none. A keyword that is not in [Keywords] or [Annotations] is
 // an error with its place, as is a schema that no text of bounded depth fulfils.
-func Compile(schema []byte) (*Grammar, error) {
+func Compile(schema []byte) (_ *Grammar, err error) {
+	defer bail.Catch(&err)
 	c := &compiler{defs: map[string]*value{}, rules: map[*value]int32{}, places: map[int32]string{}}
 	c.newRule()
 	c.common = newCommon(&c.network)
@@ -42,11 +45,7 @@ func Compile(schema []byte) (*Grammar, error) {
 		return nil, fmt.Errorf("#: %w", err)
 	}
 	c.root = root
-	rule, err := c.schema("#", root, 0)
-	if err != nil {
-		return nil, err
-	}
-	c.callTo(c.Grammar.rules[0].start, c.Grammar.rules[0].end, rule)
+	c.callTo(c.Grammar.rules[0].start, c.Grammar.rules[0].end, c.schema("#", root, 0))
 	if !c.finish() {
 		return nil, c.impossible()
 	}
@@ -94,6 +93,7 @@ func (c *compiler) calls(id int32) bool {
 	return false
 }
 
+// compiler makes rules of schemas. Its methods panic with their errors.
 type compiler struct {
 	network
 	common common
@@ -172,86 +172,76 @@ func short(name string) string {
 }
 
 // schema is the rule of a schema. One that is come to twice, by $ref, has one.
-func (c *compiler) schema(at string, v *value, depth int) (int32, error) {
+func (c *compiler) schema(at string, v *value, depth int) int32 {
 	if rule, ok := c.rules[v]; ok {
-		return rule, nil
+		return rule
 	}
 	if err := v.open(); err != nil {
-		return 0, fmt.Errorf("%s: %w", at, err)
+		panic(fmt.Errorf("%s: %w", at, err))
 	}
 	switch {
 	case depth > maxDepth:
-		return 0, fmt.Errorf("%s: schemas are more than %d deep", short(at), maxDepth)
+		panic(fmt.Errorf("%s: schemas are more than %d deep", short(at), maxDepth))
 	case string(v.raw) == "true":
-		return c.common.any, nil
+		return c.common.any
 	case string(v.raw) == "false":
-		return 0, fmt.Errorf("%s: no text fulfils the schema false", at)
+		panic(fmt.Errorf("%s: no text fulfils the schema false", at))
 	case !v.object:
-		return 0, fmt.Errorf("%s: a schema must be an object or true, and is %s", at, short(string(v.raw)))
+		panic(fmt.Errorf("%s: a schema must be an object or true, and is %s", at, short(string(v.raw))))
 	}
-	if err := check(at, v); err != nil {
-		return 0, err
-	}
+	check(at, v)
 	id := c.newRule()
 	c.rules[v], c.places[id] = id, at
 	r := c.Grammar.rules[id]
-	if err := c.read(at, r, v, depth); err != nil {
-		return 0, err
-	}
+	c.read(at, r, v, depth)
 	if c.err != nil {
-		return 0, fmt.Errorf("%s: %w", at, c.err)
+		panic(fmt.Errorf("%s: %w", at, c.err))
 	}
-	return id, nil
+	return id
 }
 
 // read makes the rule of a schema that is an object.
-func (c *compiler) read(at string, r rule, v *value, depth int) error {
+func (c *compiler) read(at string, r rule, v *value, depth int) {
 	for _, whole := range []struct {
 		name  string
 		among []string // keywords that may stand beside it
-		read  func(at string, r rule, v *value, depth int) error
+		read  func(at string, r rule, v *value, depth int)
 	}{{"$ref", nil, c.ref}, {"anyOf", nil, c.anyOf}, {"const", []string{"type"}, c.constant}, {"enum", []string{"type"}, c.enum}} {
 		if v.get(whole.name) == nil {
 			continue
 		}
 		for _, m := range v.members {
 			if m.name != whole.name && !slices.Contains(whole.among, m.name) && m.name != "$defs" && m.name != "definitions" && slices.Contains(Keywords, m.name) {
-				return fmt.Errorf("%s: %s beside %s is not supported", at, m.name, whole.name)
+				panic(fmt.Errorf("%s: %s beside %s is not supported", at, m.name, whole.name))
 			}
 		}
-		return whole.read(at, r, v, depth)
+		whole.read(at, r, v, depth)
+		return
 	}
-	return c.types(at, r, v, depth)
+	c.types(at, r, v, depth)
 }
 
 // check looks at the keywords' names.
-func check(at string, v *value) error {
+func check(at string, v *value) {
 	for _, m := range v.members {
 		if !slices.Contains(Keywords, m.name) && !slices.Contains(Annotations, m.name) {
-			return fmt.Errorf("%s: the keyword %q is not supported; supported are %s", at, short(m.name), strings.Join(Keywords, ", "))
+			panic(fmt.Errorf("%s: the keyword %q is not supported; supported are %s", at, short(m.name), strings.Join(Keywords, ", ")))
 		}
 	}
-	return nil
 }
 
 // read reads what a keyword says; what is not there changes nothing.
-func read[T any](at string, v *value, name, kind string, into *T) error {
+func read[T any](at string, v *value, name, kind string, into *T) {
 	m := v.get(name)
-	if m == nil {
-		return nil
+	if m != nil && (bytes.Equal(m.raw, []byte("null")) || json.Unmarshal(m.raw, into) != nil) {
+		panic(fmt.Errorf("%s/%s: it must be %s, and is %s", at, name, kind, short(string(m.raw))))
 	}
-	if bytes.Equal(m.raw, []byte("null")) || json.Unmarshal(m.raw, into) != nil {
-		return fmt.Errorf("%s/%s: it must be %s, and is %s", at, name, kind, short(string(m.raw)))
-	}
-	return nil
 }
 
 // ref is another part of the schema: # or #/a/b.
-func (c *compiler) ref(at string, r rule, v *value, depth int) error {
+func (c *compiler) ref(at string, r rule, v *value, depth int) {
 	var ref string
-	if err := read(at, v, "$ref", "a string", &ref); err != nil {
-		return err
-	}
+	read(at, v, "$ref", "a string", &ref)
 	path, ok := strings.CutPrefix(ref, "#")
 	to := c.root
 	for _, name := range strings.Split(path, "/")[1:] {
@@ -261,49 +251,35 @@ func (c *compiler) ref(at string, r rule, v *value, depth int) error {
 		}
 	}
 	if !ok || to == nil || path != "" && path[0] != '/' {
-		return fmt.Errorf("%s/$ref: %q is not in the schema; it must be # or such as #/$defs/name", at, short(ref))
+		panic(fmt.Errorf("%s/$ref: %q is not in the schema; it must be # or such as #/$defs/name", at, short(ref)))
 	}
-	rule, err := c.schema(short(ref), to, depth+1)
-	c.callTo(r.start, r.end, rule)
-	return err
+	c.callTo(r.start, r.end, c.schema(short(ref), to, depth+1))
 }
 
-func (c *compiler) anyOf(at string, r rule, v *value, depth int) error {
+func (c *compiler) anyOf(at string, r rule, v *value, depth int) {
 	var list []json.RawMessage
-	if err := read(at, v, "anyOf", "an array of schemas", &list); err != nil {
-		return err
-	}
+	read(at, v, "anyOf", "an array of schemas", &list)
 	if len(list) > maxAlternatives {
-		return fmt.Errorf("%s/anyOf: it has %d schemas; the limit is %d", at, len(list), maxAlternatives)
+		panic(fmt.Errorf("%s/anyOf: it has %d schemas; the limit is %d", at, len(list), maxAlternatives))
 	}
 	for i, raw := range list {
-		rule, err := c.schema(fmt.Sprintf("%s/anyOf/%d", at, i), &value{raw: raw}, depth+1)
-		if err != nil {
-			return err
-		}
-		c.callTo(r.start, r.end, rule)
+		c.callTo(r.start, r.end, c.schema(fmt.Sprintf("%s/anyOf/%d", at, i), &value{raw: raw}, depth+1))
 	}
-	return nil
 }
 
-func (c *compiler) constant(at string, r rule, v *value, _ int) error {
-	return c.among(at, r, v, []json.RawMessage{v.get("const").raw})
+func (c *compiler) constant(at string, r rule, v *value, _ int) {
+	c.among(at, r, v, []json.RawMessage{v.get("const").raw})
 }
 
-func (c *compiler) enum(at string, r rule, v *value, _ int) error {
+func (c *compiler) enum(at string, r rule, v *value, _ int) {
 	var list []json.RawMessage
-	if err := read(at, v, "enum", "an array of values", &list); err != nil {
-		return err
-	}
-	return c.among(at, r, v, list)
+	read(at, v, "enum", "an array of values", &list)
+	c.among(at, r, v, list)
 }
 
 // among reads one of some values, of those that are of the types.
-func (c *compiler) among(at string, r rule, v *value, list []json.RawMessage) error {
-	types, err := typesOf(at, v)
-	if err != nil {
-		return err
-	}
+func (c *compiler) among(at string, r rule, v *value, list []json.RawMessage) {
+	types := typesOf(at, v)
 	for _, raw := range list {
 		kind := kindOf(raw)
 		if !slices.Contains(types, kind) && !(kind == "integer" && slices.Contains(types, "number")) {
@@ -312,18 +288,17 @@ func (c *compiler) among(at string, r rule, v *value, list []json.RawMessage) er
 		if kind == "string" {
 			var text string
 			if err := json.Unmarshal(raw, &text); err != nil {
-				return fmt.Errorf("%s: %w", at, err)
+				panic(fmt.Errorf("%s: %w", at, err))
 			}
 			c.empty(c.quoted(r.start, text), r.end)
 			continue
 		}
 		compact, err := ascii(raw)
 		if err != nil {
-			return fmt.Errorf("%s: %w", at, err)
+			panic(fmt.Errorf("%s: %w", at, err))
 		}
 		c.empty(c.shared(r.start, compact), r.end)
 	}
-	return nil
 }
 
 // ascii is a value as JSON without spaces and without what is not ASCII.
@@ -366,23 +341,23 @@ func kindOf(raw json.RawMessage) string {
 var kinds = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
 // typesOf are the types that a schema allows.
-func typesOf(at string, v *value) ([]string, error) {
+func typesOf(at string, v *value) []string {
 	if v.get("type") == nil {
-		return kinds, nil
+		return kinds
 	}
 	var one string
 	list := []string{}
 	if json.Unmarshal(v.get("type").raw, &one) == nil {
 		list = []string{one}
-	} else if err := read(at, v, "type", "a type or an array of types", &list); err != nil {
-		return nil, err
+	} else {
+		read(at, v, "type", "a type or an array of types", &list)
 	}
 	for _, name := range list {
 		if !slices.Contains(kinds, name) {
-			return nil, fmt.Errorf("%s/type: unknown type %q; it must be one of %s", at, short(name), strings.Join(kinds, ", "))
+			panic(fmt.Errorf("%s/type: unknown type %q; it must be one of %s", at, short(name), strings.Join(kinds, ", ")))
 		}
 	}
-	return list, nil
+	return list
 }
 
 // of are the keywords that only values of a type have.
@@ -394,11 +369,8 @@ var of = map[string][]string{
 
 // types reads a value of one of the types. A schema without a type is of those that its
 // keywords are about, or of any.
-func (c *compiler) types(at string, r rule, v *value, depth int) error {
-	types, err := typesOf(at, v)
-	if err != nil {
-		return err
-	}
+func (c *compiler) types(at string, r rule, v *value, depth int) {
+	types := typesOf(at, v)
 	if v.get("type") == nil {
 		var about []string
 		for _, kind := range slices.Sorted(maps.Keys(of)) {
@@ -408,17 +380,17 @@ func (c *compiler) types(at string, r rule, v *value, depth int) error {
 		}
 		if types = about; about == nil {
 			c.callTo(r.start, r.end, c.common.any)
-			return nil
+			return
 		}
 	}
 	for _, kind := range types {
 		switch kind {
 		case "object":
-			err = c.object(at, r, v, depth)
+			c.object(at, r, v, depth)
 		case "array":
-			err = c.array(at, r, v, depth)
+			c.array(at, r, v, depth)
 		case "string":
-			err = c.string(at, r, v)
+			c.string(at, r, v)
 		case "integer":
 			c.callTo(r.start, r.end, c.common.integer)
 		case "number":
@@ -429,87 +401,67 @@ func (c *compiler) types(at string, r rule, v *value, depth int) error {
 			c.empty(c.text(r.start, "true"), r.end)
 			c.empty(c.text(r.start, "false"), r.end)
 		}
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // bounds reads a minimum and a maximum; high is -1 if the schema has no maximum.
-func bounds(at string, v *value, least, most string) (low, high int, err error) {
+func bounds(at string, v *value, least, most string) (low, high int) {
 	high = -1
 	for _, b := range []struct {
 		name string
 		into *int
 	}{{least, &low}, {most, &high}} {
-		if err := read(at, v, b.name, "a whole number", b.into); err != nil {
-			return 0, 0, err
-		}
+		read(at, v, b.name, "a whole number", b.into)
 		if v.get(b.name) != nil && (*b.into < 0 || *b.into > maxStates) {
-			return 0, 0, fmt.Errorf("%s/%s: it is %d; it must be from 0 to %d", at, b.name, *b.into, maxStates)
+			panic(fmt.Errorf("%s/%s: it is %d; it must be from 0 to %d", at, b.name, *b.into, maxStates))
 		}
 	}
 	if high >= 0 && low > high {
-		return 0, 0, fmt.Errorf("%s/%s: it is %d, which is more than %s, %d", at, least, low, most, high)
+		panic(fmt.Errorf("%s/%s: it is %d, which is more than %s, %d", at, least, low, most, high))
 	}
-	return low, high, nil
+	return low, high
 }
 
-func (c *compiler) string(at string, r rule, v *value) error {
-	least, most, err := bounds(at, v, "minLength", "maxLength")
-	if err == nil {
-		c.network.string(r, c.common.char, least, most)
-	}
-	return err
+func (c *compiler) string(at string, r rule, v *value) {
+	least, most := bounds(at, v, "minLength", "maxLength")
+	c.network.string(r, c.common.char, least, most)
 }
 
-func (c *compiler) array(at string, r rule, v *value, depth int) error {
-	least, most, err := bounds(at, v, "minItems", "maxItems")
-	if err != nil {
-		return err
-	}
+func (c *compiler) array(at string, r rule, v *value, depth int) {
+	least, most := bounds(at, v, "minItems", "maxItems")
 	item := c.common.any
 	if items := v.get("items"); items != nil {
-		if item, err = c.schema(at+"/items", items, depth+1); err != nil {
-			return err
-		}
+		item = c.schema(at+"/items", items, depth+1)
 	}
 	c.network.array(r, item, least, most)
-	return nil
 }
 
-func (c *compiler) object(at string, r rule, v *value, depth int) error {
+func (c *compiler) object(at string, r rule, v *value, depth int) {
 	properties, others := &value{object: true}, v.get("additionalProperties")
 	if p := v.get("properties"); p != nil {
 		if err := p.open(); err != nil || !p.object {
-			return fmt.Errorf("%s/properties: it must be an object of schemas, each name once%s", at, because(err))
+			panic(fmt.Errorf("%s/properties: it must be an object of schemas, each name once%s", at, because(err)))
 		}
 		if properties = p; len(p.members) > maxAlternatives {
-			return fmt.Errorf("%s/properties: it has %d; the limit is %d", at, len(p.members), maxAlternatives)
+			panic(fmt.Errorf("%s/properties: it has %d; the limit is %d", at, len(p.members), maxAlternatives))
 		}
 	}
 	var required []string
-	if err := read(at, v, "required", "an array of names", &required); err != nil {
-		return err
-	}
+	read(at, v, "required", "an array of names", &required)
 	for _, name := range required {
 		if properties.get(name) == nil {
-			return fmt.Errorf("%s/required: %q is not in properties", at, short(name))
+			panic(fmt.Errorf("%s/required: %q is not in properties", at, short(name)))
 		}
 	}
 	value, none := c.common.any, others != nil && string(others.raw) == "false"
 	if others != nil && !none {
-		var err error
-		if value, err = c.schema(at+"/additionalProperties", others, depth+1); err != nil {
-			return err
-		}
+		value = c.schema(at+"/additionalProperties", others, depth+1)
 	}
 	if len(properties.members) == 0 && !none {
 		c.mapping(r, c.common.str, value)
-		return nil
+		return
 	}
-	return c.members(at, r, properties.members, required, depth)
+	c.members(at, r, properties.members, required, depth)
 }
 
 func because(err error) string {
@@ -521,14 +473,11 @@ func because(err error) string {
 
 // members reads an object's members in their order; the state where one was read, of which
 // another follows behind a comma, is not that where none was.
-func (c *compiler) members(at string, r rule, list []member, required []string, depth int) error {
+func (c *compiler) members(at string, r rule, list []member, required []string, depth int) {
 	none := c.text(r.start, "{")
 	some := c.state()
 	for _, m := range list {
-		rule, err := c.schema(at+"/properties/"+short(m.name), m.value, depth+1)
-		if err != nil {
-			return err
-		}
+		rule := c.schema(at+"/properties/"+short(m.name), m.value, depth+1)
 		name := c.state()
 		if none >= 0 {
 			c.empty(none, name)
@@ -548,5 +497,4 @@ func (c *compiler) members(at string, r rule, list []member, required []string, 
 	if none >= 0 {
 		c.readTo(none, r.end, '}', '}')
 	}
-	return nil
 }

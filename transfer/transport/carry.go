@@ -44,9 +44,9 @@ type Receiver interface {
 }
 
 // Checksum returns the CRC-32C of a part.
-func Checksum(part []byte) uint32 { return crc32.Checksum(part, castagnoli) }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+func Checksum(part []byte) uint32 {
+	return crc32.Checksum(part, crc32.MakeTable(crc32.Castagnoli))
+}
 
 // partsOf cuts memory into parts.
 func partsOf(to []Part, m Memory, at, n int64) []Part {

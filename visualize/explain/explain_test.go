@@ -74,7 +74,7 @@ func runs(t testing.TB, in *explain.Input, batch, prompt int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := make(lowering.Wanted, len(in.Schedules[0].Outputs))
+	wanted := make(lowering.OutputMask, len(in.Schedules[0].Outputs))
 	for i := range wanted {
 		wanted[i] = true
 	}

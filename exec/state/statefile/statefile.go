@@ -95,7 +95,7 @@ func Write(w io.Writer, o Origin, x *state.Export) error {
 func headOf(magic string, text []byte) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte(magic), uint32(len(text)))
 	b = append(b, text...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // magic is the magic number of a file with this header.
@@ -108,8 +108,6 @@ func (h *header) magic() string {
 	}
 	return magic
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func idsOf(ids []int32) []byte {
 	var b bytes.Buffer

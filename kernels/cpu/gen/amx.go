@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
@@ -33,15 +32,6 @@ func amx(c *build.Context) {
 	}
 }
 
-// function begins one.
-func function(c *build.Context, name, signature string, doc ...string) {
-	c.Function(name)
-	c.Attributes(attr.NOSPLIT)
-	c.Pragma("noescape")
-	c.Doc(doc...)
-	c.SignatureExpr(signature)
-}
-
 // all is a vector that has a number in each lane.
 func all(c *build.Context, bits uint32) reg.VecVirtual {
 	r, v := c.GP32(), c.ZMM()
@@ -62,7 +52,7 @@ func first(c *build.Context, n reg.Register, most int) reg.GPVirtual {
 }
 
 func largest(c *build.Context) {
-	function(c, "amxLargest", "func(x *float32, k int) uint32", "amxLargest is the bits of the largest absolute value of x[:k]; any NaN is larger than all numbers.")
+	function(c, "amxLargest", "(x *float32, k int) uint32", "amxLargest is the bits of the largest absolute value of x[:k]; any NaN is larger than all numbers.")
 	x, k := c.Load(c.Param("x"), c.GP64()), c.Load(c.Param("k"), c.GP64())
 	most, sign, mask := c.ZMM(), all(c, 0x7fffffff), c.K()
 	c.VPXORD(most, most, most)
@@ -95,7 +85,7 @@ func largest(c *build.Context) {
 // rowsToTiles copies rows of weights to where tiles are read faster than from rows that do
 // not begin with a line of the cache.
 func rowsToTiles(c *build.Context) {
-	function(c, "amxTiles", "func(w *uint16, ws, k, rows int, to *byte)",
+	function(c, "amxTiles", "(w *uint16, ws, k, rows int, to *byte)",
 		"amxTiles copies 32 rows of weights, or fewer: of each 32 of the k elements those of all rows, and zeros behind the last.")
 	w, ws, k := c.Load(c.Param("w"), c.GP64()), c.Load(c.Param("ws"), c.GP64()), c.Load(c.Param("k"), c.GP64())
 	rows, to := c.Load(c.Param("rows"), c.GP64()), c.Load(c.Param("to"), c.GP64())
@@ -124,7 +114,7 @@ func rowsToTiles(c *build.Context) {
 
 // fetchLines asks for memory before the first product.
 func fetchLines(c *build.Context) {
-	function(c, "amxFetch", "func(w *uint16, ws, rows int)", fmt.Sprintf("amxFetch asks for the first %d lines of some rows of weights.", nearSteps))
+	function(c, "amxFetch", "(w *uint16, ws, rows int)", fmt.Sprintf("amxFetch asks for the first %d lines of some rows of weights.", nearSteps))
 	w, ws, rows := c.Load(c.Param("w"), c.GP64()), c.Load(c.Param("ws"), c.GP64()), c.Load(c.Param("rows"), c.GP64())
 	c.Label("next")
 	for i := range nearSteps {
@@ -139,7 +129,7 @@ func fetchLines(c *build.Context) {
 // tilePeak is a loop of products alone, to compare with.
 func tilePeak(c tiles) {
 	const sums = 6
-	function(c.Context, "amxPeak", "func(work *byte, n int)", fmt.Sprintf("amxPeak multiplies %d n times two tiles.", sums))
+	function(c.Context, "amxPeak", "(work *byte, n int)", fmt.Sprintf("amxPeak multiplies %d n times two tiles.", sums))
 	c.Load(c.Param("work"), work)
 	n := c.Load(c.Param("n"), c.GP64())
 	c.config(work)
@@ -194,7 +184,7 @@ func (p *pack) split(v reg.VecVirtual) []reg.VecVirtual {
 }
 
 func (p *pack) tokens(name string) {
-	function(p.Context, name, "func(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)",
+	function(p.Context, name, "(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n int)",
 		fmt.Sprintf("%s writes tiles of n tokens in %d parts, times 2^scale. The rows are some bytes behind x; there are 16, of which those from n on are not used.", name, p.parts))
 	x, rows, k := p.Load(p.Param("x"), p.GP64()), p.Load(p.Param("rows"), p.GP64()), p.Load(p.Param("k"), p.GP64())
 	to, n := p.Load(p.Param("to"), p.GP64()), p.Load(p.Param("n"), p.GP64())
@@ -258,7 +248,7 @@ func (p *pack) half(offset int, x, rows, to, row, tile reg.Register, scale reg.V
 
 // token is tokens for a single one, whose tiles are its parts as they are.
 func (p *pack) token(name string) {
-	function(p.Context, name, "func(x *float32, scale float32, k int, to *byte)",
+	function(p.Context, name, "(x *float32, scale float32, k int, to *byte)",
 		fmt.Sprintf("%s writes the tiles of one token in %d parts, times 2^scale.", name, p.parts))
 	x, k, to := p.Load(p.Param("x"), p.GP64()), p.Load(p.Param("k"), p.GP64()), p.Load(p.Param("to"), p.GP64())
 	low, scale := p.Load(p.Param("scale"), p.XMM()), p.ZMM()
@@ -361,7 +351,7 @@ var (
 
 func (m *multiply) function() {
 	name := fmt.Sprintf("amxMultiply%dx%d", m.parts, m.tokens)
-	function(m.Context, name, "func(work *byte, w *uint16, x *byte, y *float32) (odd uint32)",
+	function(m.Context, name, "(work *byte, w *uint16, x *byte, y *float32) (odd uint32)",
 		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with tokens packed in %d parts and %d tiles, as the work says.", name, m.parts, m.tokens),
 		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
 	m.Load(m.Param("work"), work)

@@ -23,7 +23,7 @@ const (
 // converting and multiplying. Every fourth byte is not the next: the weights of a block
 // come in another order, into which spread brings the activations.
 func blocks(c *build.Context) {
-	g := &blockGenerator{Context: c}
+	g := &blockGenerator{vec: newVec(c, avx512)}
 	g.widenAVX2()
 	g.constants()
 	g.widenAVX512()
@@ -35,11 +35,11 @@ func blocks(c *build.Context) {
 
 // blockGenerator is of one function at a time.
 type blockGenerator struct {
-	*build.Context
+	*vec
 	lanes, order Mem // constants in memory
 
-	bias      reg.VecVirtual    // 3·2²² in f32
-	every     [2]reg.VecVirtual // of 4 bytes, the ones that go to a vector's lanes
+	bias      vector    // 3·2²² in f32
+	every     [2]vector // of 4 bytes, the ones that go to a vector's lanes
 	table, at reg.GPVirtual
 }
 
@@ -78,12 +78,8 @@ func (g *blockGenerator) scale(block Mem) Mem {
 }
 
 func (g *blockGenerator) widenAVX2() {
-	g.Function("widenBlocksAVX2")
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc("widenBlocksAVX2 widens n blocks.")
-	g.SignatureExpr("func(to *float32, from *byte, n int)")
-	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
+	newVec(g.Context, avx2).function("widenBlocks", "(to *float32, from *byte, n int)", "widens n blocks.")
+	to, from, n := g.param("to"), g.param("from"), g.param("n")
 	g.scales()
 	g.Label("block")
 	s := g.YMM()
@@ -99,8 +95,7 @@ func (g *blockGenerator) widenAVX2() {
 	g.ADDQ(U32(4*blockLen), to)
 	g.DECQ(n)
 	g.JNZ(LabelRef("block"))
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }
 
 // numbers sets up what weights takes.
@@ -117,7 +112,7 @@ func (g *blockGenerator) numbers() {
 }
 
 // weights are a half of a block's in f32.
-func (g *blockGenerator) weights(block, scale Mem, half int) reg.VecVirtual {
+func (g *blockGenerator) weights(block, scale Mem, half int) vector {
 	bytes, s, w := g.ZMM(), g.ZMM(), g.ZMM()
 	g.VMOVDQA64(g.bias, w)
 	g.VBROADCASTI64X4(block.Offset(2), bytes)
@@ -128,12 +123,8 @@ func (g *blockGenerator) weights(block, scale Mem, half int) reg.VecVirtual {
 }
 
 func (g *blockGenerator) widenAVX512() {
-	g.Function("widenBlocksAVX512")
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc("widenBlocksAVX512 widens n blocks, each in the order of spreadBlocksAVX512.")
-	g.SignatureExpr("func(to *float32, from *byte, n int)")
-	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
+	g.function("widenBlocks", "(to *float32, from *byte, n int)", "widens n blocks, each in the order of spreadBlocksAVX512.")
+	to, from, n := g.param("to"), g.param("from"), g.param("n")
 	g.numbers()
 	g.Label("block")
 	scale := g.scale(Mem{Base: from})
@@ -144,26 +135,21 @@ func (g *blockGenerator) widenAVX512() {
 	g.ADDQ(U32(4*blockLen), to)
 	g.DECQ(n)
 	g.JNZ(LabelRef("block"))
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }
 
 // spread brings activations into the order of the weights.
 func (g *blockGenerator) spread() {
-	g.Function("spreadBlocksAVX512")
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc("spreadBlocksAVX512 brings n blocks of 32 activations into the order of a block's weights:",
+	g.function("spreadBlocks", "(to, from *float32, n int)", "brings n blocks of 32 activations into the order of a block's weights:",
 		"every fourth, from the first on, from the second, the third and the last. To may be from.")
-	g.SignatureExpr("func(to, from *float32, n int)")
-	to, from, n := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64()), g.Load(g.Param("n"), g.GP64())
-	var order [2]reg.VecVirtual
+	to, from, n := g.param("to"), g.param("from"), g.param("n")
+	var order [2]vector
 	for i := range order {
 		order[i] = g.ZMM()
 		g.VMOVDQU64(g.order.Offset(64*i), order[i])
 	}
 	g.Label("block")
-	var x, y [2]reg.VecVirtual
+	var x, y [2]vector
 	for i := range x {
 		x[i], y[i] = g.ZMM(), g.ZMM()
 		g.VMOVUPS(Mem{Base: from, Disp: 64 * i}, x[i])
@@ -179,21 +165,20 @@ func (g *blockGenerator) spread() {
 	g.ADDQ(U32(4*blockLen), to)
 	g.DECQ(n)
 	g.JNZ(LabelRef("block"))
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }
 
 // tile is a tile of 4 rows of weights with some of x, as gemm generates it for other
 // formats: its sums have the order of those of widened weights.
 func (g *blockGenerator) tile(tokens int) {
-	t := &generator{Context: g.Context, set: avx512, format: format{"Q8", "byte", 1}, rows: 4, tokens: tokens}
+	t := &generator{vec: newVec(g.Context, avx512), format: format{"Q8", "byte", 1}, rows: 4, tokens: tokens}
 	t.declare()
-	t.SHLQ(U8(1), t.param("step")) // a block has two vectors
+	t.SHLQ(U8(1), t.memory("step")) // a block has two vectors
 	t.Label("group")
 	t.nextTokens()
 	g.numbers() // which reduce has no registers for
 	sums := t.sums()
-	k := t.Load(t.Param("k"), t.GP64())
+	k := t.param("k")
 	t.Label("block")
 	x := g.tokens(t)
 	for r := range t.rows {
@@ -215,7 +200,7 @@ func (g *blockGenerator) tile(tokens int) {
 	t.SUBQ(U8(blockLen), k)
 	t.JNZ(LabelRef("block"))
 	t.store(t.reduce(sums))
-	back := t.Load(t.Param("k"), t.GP64())
+	back := t.param("k")
 	t.SHLQ(U8(2), back)
 	for _, x := range []reg.Register{t.x, t.upper} {
 		if x != nil {
@@ -239,7 +224,7 @@ func (g *blockGenerator) tokens(t *generator) (x [2][]Op) {
 				x[half] = append(x[half], at)
 				continue
 			}
-			v := t.vector()
+			v := t.new()
 			t.VMOVUPS(at, v)
 			x[half] = append(x[half], v)
 		}

@@ -28,47 +28,49 @@ func codecs(c *build.Context) {
 		g.VMOVUPS(most, Mem{Base: y})
 		g.end()
 
-		g.held = map[constant]vector{}
-		g.function("toInt8", "(y *byte, x *float32, by *float32, n int)", "gives n elements times by, to nearest and ties to even; they fill vectors and are not 0.")
-		y, x, n = g.param("y"), g.param("x"), g.param("n")
-		by := g.new()
-		g.VBROADCASTSS(Mem{Base: g.param("by")}, by)
-		g.Label("vectors")
-		v = g.load(Mem{Base: x}, nil)
-		g.VMULPS(by, v, v)
-		g.VCVTPS2DQ(v, v)
-		if g.wide() {
-			g.VPMOVSDB(v, Mem{Base: y})
-		} else {
+		g.coding("toInt8", toCodes, "gives n elements times by, to nearest and ties to even; they fill vectors and are not 0.", 4*set.lanes, set.lanes, set.lanes, func(x, y Mem, by vector) {
+			v := g.load(x, nil)
+			g.VMULPS(by, v, v)
+			g.VCVTPS2DQ(v, v)
+			if g.wide() {
+				g.VPMOVSDB(v, y)
+				return
+			}
 			g.VPACKSSDW(v, v, v)
 			g.VPERMQ(U8(0x08), v, v)
 			g.VPACKSSWB(v.AsX(), v.AsX(), v.AsX())
-			g.VMOVQ(v.AsX(), Mem{Base: y})
-		}
-		g.ADDQ(U8(4*set.lanes), x)
-		g.ADDQ(U8(set.lanes), y)
-		g.SUBQ(U8(set.lanes), n)
-		g.JNZ(LabelRef("vectors"))
-		g.end()
-
-		g.held = map[constant]vector{}
-		g.function("fromInt8", "(y *float32, x *byte, by *float32, n int)", "gives n codes times by; they fill vectors and are not 0.")
-		y, x, n = g.param("y"), g.param("x"), g.param("n")
-		by = g.new()
-		g.VBROADCASTSS(Mem{Base: g.param("by")}, by)
-		g.Label("vectors")
-		v = g.new()
-		g.VPMOVSXBD(Mem{Base: x}, v)
-		g.VCVTDQ2PS(v, v)
-		g.VMULPS(by, v, v)
-		g.VMOVUPS(v, Mem{Base: y})
-		g.ADDQ(U8(set.lanes), x)
-		g.ADDQ(U8(4*set.lanes), y)
-		g.SUBQ(U8(set.lanes), n)
-		g.JNZ(LabelRef("vectors"))
-		g.end()
+			g.VMOVQ(v.AsX(), y)
+		})
+		g.coding("fromInt8", fromCodes, "gives n codes times by; they fill vectors and are not 0.", set.lanes, 4*set.lanes, set.lanes, func(x, y Mem, by vector) {
+			v := g.new()
+			g.VPMOVSXBD(x, v)
+			g.VCVTDQ2PS(v, v)
+			g.VMULPS(by, v, v)
+			g.VMOVUPS(v, y)
+		})
 	}
 	smallCodecs(c)
+}
+
+const (
+	toCodes   = "(y *byte, x *float32, by *float32, n int)"
+	fromCodes = "(y *float32, x *byte, by *float32, n int)"
+)
+
+// coding writes a loop whose step takes n elements: it reads read bytes, and writes write bytes.
+func (g *vec) coding(name, signature, doc string, read, write, n int, step func(x, y Mem, by vector)) {
+	g.held = map[constant]vector{}
+	g.function(name, signature, doc)
+	y, x, left := g.param("y"), g.param("x"), g.param("n")
+	by := g.new()
+	g.VBROADCASTSS(Mem{Base: g.param("by")}, by)
+	g.Label("vectors")
+	step(Mem{Base: x}, Mem{Base: y}, by)
+	g.ADDQ(U8(read), x)
+	g.ADDQ(U8(write), y)
+	g.SUBQ(U8(n), left)
+	g.JNZ(LabelRef("vectors"))
+	g.end()
 }
 
 // small is a format of 8 bits: how many of them are its mantissa's, the bias of its exponent, and
@@ -83,23 +85,8 @@ var smalls = []small{{"E4M3", 3, 7, 448}, {"E5M2", 2, 15, 57344}}
 
 // smallCodecs generates blocks of int4 and of fp8, by vectors of AVX2, which is enough for memory.
 func smallCodecs(c *build.Context) {
-	const to, from = "(y *byte, x *float32, by *float32, n int)", "(y *float32, x *byte, by *float32, n int)"
 	g := newVec(c, avx2)
-	each := func(name, signature, doc string, read, write, n int, step func(x, y Mem, by vector)) {
-		g.held = map[constant]vector{}
-		g.function(name, signature, doc)
-		y, x, left := g.param("y"), g.param("x"), g.param("n")
-		by := g.new()
-		g.VBROADCASTSS(Mem{Base: g.param("by")}, by)
-		g.Label("vectors")
-		step(Mem{Base: x}, Mem{Base: y}, by)
-		g.ADDQ(U8(read), x)
-		g.ADDQ(U8(write), y)
-		g.SUBQ(U8(n), left)
-		g.JNZ(LabelRef("vectors"))
-		g.end()
-	}
-	each("toInt4", to, "gives n elements times by, to nearest and ties to even, with 8 added and two in a byte; n is a multiple of 8, and not 0.", 32, 4, 8, func(x, y Mem, by vector) {
+	g.coding("toInt4", toCodes, "gives n elements times by, to nearest and ties to even, with 8 added and two in a byte; n is a multiple of 8, and not 0.", 32, 4, 8, func(x, y Mem, by vector) {
 		v := g.load(x, nil)
 		g.VMULPS(by, v, v)
 		g.VCVTPS2DQ(v, v)
@@ -109,7 +96,7 @@ func smallCodecs(c *build.Context) {
 		g.VPACKUSWB(v.AsX(), v.AsX(), v.AsX())
 		g.VMOVD(v.AsX(), y)
 	})
-	each("fromInt4", from, "gives n codes times by; n is a multiple of 16, and not 0.", 8, 64, 16, func(x, y Mem, by vector) {
+	g.coding("fromInt4", fromCodes, "gives n codes times by; n is a multiple of 16, and not 0.", 8, 64, 16, func(x, y Mem, by vector) {
 		low, high := g.XMM(), g.XMM()
 		g.VPMOVZXBW(x, low)
 		g.VPAND(g.bits(0x00f000f0), low, high)
@@ -127,13 +114,13 @@ func smallCodecs(c *build.Context) {
 		}
 	})
 	for _, f := range smalls {
-		each("to"+f.name, to, "sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.", 32, 8, 8, func(x, y Mem, by vector) {
+		g.coding("to"+f.name, toCodes, "sets y to n elements times by, to the nearest code, ties to even, and to the largest at most; n is a multiple of 8, and not 0.", 32, 8, 8, func(x, y Mem, by vector) {
 			v := g.load(x, nil)
 			g.VMULPS(by, v, v)
 			g.roundSmall(f, v)
 			g.VMOVQ(v.AsX(), y)
 		})
-		each("from"+f.name, from, "gives n codes times by; n is a multiple of 8, and not 0.", 8, 32, 8, func(x, y Mem, by vector) {
+		g.coding("from"+f.name, fromCodes, "gives n codes times by; n is a multiple of 8, and not 0.", 8, 32, 8, func(x, y Mem, by vector) {
 			codes, v := g.XMM(), g.new()
 			g.VPMOVZXBW(x, codes)
 			if f.mantissa == 2 { // f16, cut short

@@ -128,17 +128,14 @@ func (g *convolver) weights(w, ws reg.Register) [4]vector {
 	g.LEAQ(Mem{Base: four, Index: four, Scale: 2}, twelve)
 	var m [4]vector
 	for i := range m {
-		m[i] = g.quads(Mem{Base: at}, Mem{Base: at, Index: four, Scale: 1}, Mem{Base: at, Index: four, Scale: 2}, Mem{Base: at, Index: twelve, Scale: 1})
+		m[i] = g.quads(strided(at, four, twelve))
 		g.ADDQ(ws, at)
 	}
-	pair := func(op func(...Op), a, b vector) vector { v := g.new(); op(b, a, v); return v }
-	a, b := pair(g.VUNPCKLPS, m[0], m[1]), pair(g.VUNPCKLPS, m[2], m[3])
-	c, d := pair(g.VUNPCKHPS, m[0], m[1]), pair(g.VUNPCKHPS, m[2], m[3])
-	return [4]vector{pair(g.VUNPCKLPD, a, b), pair(g.VUNPCKHPD, a, b), pair(g.VUNPCKLPD, c, d), pair(g.VUNPCKHPD, c, d)}
+	return g.transposed(m)
 }
 
 // quads loads four elements from each of as many places as a vector has room for.
-func (g *convolver) quads(from ...Mem) vector {
+func (g *convolver) quads(from [4]Mem) vector {
 	v := g.zero() // all of it: else it would seem to live before
 	g.VMOVUPS(from[0], v.AsX())
 	if !g.wide() {
@@ -152,9 +149,9 @@ func (g *convolver) quads(from ...Mem) vector {
 }
 
 // triples are where the elements 4i to 4i+3 of the 12 of four channels lie, for each four.
-func triples(h reg.Register, i int) (at []Mem) {
-	for four := range 4 {
-		at = append(at, Mem{Base: h, Disp: 48*four + 16*i})
+func triples(h reg.Register, i int) (at [4]Mem) {
+	for four := range at {
+		at[four] = Mem{Base: h, Disp: 48*four + 16*i}
 	}
 	return at
 }
@@ -170,7 +167,7 @@ func (g *convolver) shuffle(a, b vector, i, j, k, l int) vector {
 func (g *convolver) history(h reg.Register) [3]vector {
 	var m [3]vector
 	for i := range m {
-		m[i] = g.quads(triples(h, i)...)
+		m[i] = g.quads(triples(h, i))
 	}
 	xy, yz := g.shuffle(m[1], m[2], 2, 3, 1, 2), g.shuffle(m[0], m[1], 1, 2, 0, 1)
 	return [3]vector{g.shuffle(m[0], xy, 0, 3, 0, 2), g.shuffle(yz, xy, 0, 2, 1, 3), g.shuffle(yz, m[2], 1, 3, 0, 3)}

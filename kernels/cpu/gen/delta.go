@@ -6,49 +6,82 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// delta generates a token of the gated delta rule, for columns of a head's state that are in the
-// lanes: four vectors of them, or the first of one. Rows are summed in order.
+// delta generates the steps of the gated delta rule for a token, with columns of a state in the
+// lanes. A state is walked as it lies in memory, four rows at a time. Rows are summed in order.
 func delta(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
-		for _, vectors := range []int{4, 1} {
-			g := &deltaRule{vec: newVec(c, set), columns: vectors}
-			g.write()
-		}
+		g := &deltaRule{vec: newVec(c, set)}
+		g.read()
+		g.value()
+		g.write()
 	}
 }
 
 type deltaRule struct {
 	*vec
-	columns    int // vectors of them
-	part       *tail
-	known, out []vector // Sᵀk and Sᵀq; then known is what is written
+	row, row3 reg.Register // bytes from a row to the next, and three times that
 }
 
-func (g *deltaRule) write() {
-	name, which, more := "delta", "4 vectors of columns", ""
-	if g.columns == 1 {
-		name, which, more = "deltaPart", "columns that fill no vector", ", columns"
-	}
-	g.function(name, "(s, v, y, k, readK, readQ, decay *float32, fade, beta, fresh, scale float32, row, rows, step"+more+" int)",
-		"takes "+which+" of a state past a token: x = beta (v - fade Σ readK[i] s[i]), y = scale (fade Σ readQ[i] s[i] + fresh x), s[i] = decay[i·step] s[i] + k[i] x.",
-		"Rows of s are row elements apart.")
-	if g.columns == 1 {
-		t := g.tail(g.param("columns"))
-		g.part = &t
-	}
-	for range g.columns {
-		g.known, g.out = append(g.known, g.zero()), append(g.out, g.zero())
-	}
-	row, rows := g.param("row"), g.param("rows")
-	g.SHLQ(U8(2), row)
-	g.read(row, rows)
-	g.token()
-	g.change(row, rows)
-	g.end()
+// begin reads what all steps have: the columns that fill vectors, as bytes, and those that do not.
+func (g *deltaRule) begin() (wide reg.Register, rest tail) {
+	wide = g.param("cols")
+	some := g.GP64()
+	g.MOVQ(wide, some)
+	g.ANDQ(U8(g.set.lanes-1), some)
+	g.SUBQ(some, wide)
+	g.SHLQ(U8(2), wide)
+	return wide, g.tail(some)
 }
 
-// line is vector j of columns.
-func (g *deltaRule) line(base reg.Register, j int) Mem { return Mem{Base: base, Disp: j * g.bytes()} }
+// columns calls body for vectors of columns at byte at, and for the rest of them.
+func (g *deltaRule) columns(wide reg.Register, rest *tail, body func(at reg.Register, t *tail)) {
+	next, none, all := g.label("columns"), g.label("rest"), g.label("all")
+	at := g.GP64()
+	g.XORQ(at, at)
+	g.CMPQ(at, wide)
+	g.JGE(LabelRef(none))
+	g.Label(next)
+	body(at, nil)
+	g.ADDQ(U8(g.bytes()), at)
+	g.CMPQ(at, wide)
+	g.JLT(LabelRef(next))
+	g.Label(none)
+	some := g.param("cols")
+	g.TESTQ(U32(uint32(g.set.lanes-1)), some)
+	g.JZ(LabelRef(all))
+	body(at, rest)
+	g.Label(all)
+}
+
+// rows calls body for four rows of s, as long as there are as many, and then for one.
+func (g *deltaRule) rows(s reg.Register, body func(n int)) {
+	g.row, g.row3 = g.param("row"), g.GP64()
+	g.SHLQ(U8(2), g.row)
+	g.LEAQ(Mem{Base: g.row, Index: g.row, Scale: 2}, g.row3)
+	left := g.memory("rows")
+	for _, n := range []int{4, 1} {
+		next, none := g.label("rows"), g.label("norows")
+		g.Label(next)
+		g.SUBQ(U8(n), left)
+		g.JLT(LabelRef(none))
+		body(n)
+		for range n {
+			g.ADDQ(g.row, s)
+		}
+		g.JMP(LabelRef(next))
+		g.Label(none)
+		g.ADDQ(U8(n), left)
+	}
+}
+
+// line is row r of four at a byte of the first: to has room for an address.
+func (g *deltaRule) line(s, at, to reg.Register, r int) Mem {
+	if r == 0 {
+		return Mem{Base: s, Index: at, Scale: 1}
+	}
+	g.LEAQ(Mem{Base: s, Index: at, Scale: 1}, to)
+	return []Mem{{}, {Base: to, Index: g.row, Scale: 1}, {Base: to, Index: g.row, Scale: 2}, {Base: to, Index: g.row3, Scale: 1}}[r]
+}
 
 // number is a float in all lanes.
 func (g *deltaRule) number(from Mem) vector {
@@ -57,52 +90,74 @@ func (g *deltaRule) number(from Mem) vector {
 	return v
 }
 
-// read sums what the rows have for the key and the query.
-func (g *deltaRule) read(row, rows reg.Register) {
-	s, k, q, i := g.param("s"), g.param("readK"), g.param("readQ"), g.GP64()
-	g.XORQ(i, i)
-	g.Label("read")
-	key, query := g.number(Mem{Base: k, Index: i, Scale: 4}), g.number(Mem{Base: q, Index: i, Scale: 4})
-	for j := range g.columns {
-		x := g.load(g.line(s, j), g.part)
-		g.VFMADD231PS(key, x, g.known[j])
-		g.VFMADD231PS(query, x, g.out[j])
-	}
-	g.ADDQ(row, s)
-	g.INCQ(i)
-	g.CMPQ(i, rows)
-	g.JLT(LabelRef("read"))
+func (g *deltaRule) read() {
+	g.function("deltaRead", "(s, known, out, k, q *float32, row, rows, cols int)",
+		"adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are row elements apart.")
+	wide, rest := g.begin()
+	s, known, out, k, q, to := g.param("s"), g.param("known"), g.param("out"), g.param("k"), g.param("q"), g.GP64()
+	g.rows(s, func(n int) {
+		var keys, queries [4]vector
+		for r := range n {
+			keys[r], queries[r] = g.number(Mem{Base: k, Disp: 4 * r}), g.number(Mem{Base: q, Disp: 4 * r})
+		}
+		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+			a, b := Mem{Base: known, Index: at, Scale: 1}, Mem{Base: out, Index: at, Scale: 1}
+			x, y := g.load(a, t), g.load(b, t)
+			for r := range n {
+				row := g.load(g.line(s, at, to, r), t)
+				g.VFMADD231PS(keys[r], row, x)
+				g.VFMADD231PS(queries[r], row, y)
+			}
+			g.store(x, a, t)
+			g.store(y, b, t)
+		})
+		g.ADDQ(U8(4*n), k)
+		g.ADDQ(U8(4*n), q)
+	})
+	g.end()
 }
 
-// token works out what is written, and what is put out.
-func (g *deltaRule) token() {
-	v, y := g.param("v"), g.param("y")
+func (g *deltaRule) value() {
+	g.function("deltaValue", "(known, y, v, out *float32, fade, beta, fresh, scale float32, cols int)",
+		"makes of what is known of a token's values what is written, beta (v - fade known), and puts out y = scale (fade out + fresh times that).")
+	wide, rest := g.begin()
+	known, y, v, out := g.param("known"), g.param("y"), g.param("v"), g.param("out")
 	fade, beta, fresh, scale := g.number(g.memory("fade")), g.number(g.memory("beta")), g.number(g.memory("fresh")), g.number(g.memory("scale"))
-	for j := range g.columns {
-		x := g.load(g.line(v, j), g.part)
-		g.VFNMADD231PS(fade, g.known[j], x)
-		g.VMULPS(beta, x, g.known[j])
-		g.VMULPS(fade, g.out[j], g.out[j])
-		g.VFMADD231PS(fresh, g.known[j], g.out[j])
-		g.VMULPS(scale, g.out[j], g.out[j])
-		g.store(g.out[j], g.line(y, j), g.part)
-	}
+	g.columns(wide, &rest, func(at reg.Register, t *tail) {
+		of := func(base reg.Register) Mem { return Mem{Base: base, Index: at, Scale: 1} }
+		x := g.load(of(v), t)
+		g.VFNMADD231PS(fade, g.load(of(known), t), x)
+		x = g.mul(beta, x)
+		z := g.mul(fade, g.load(of(out), t))
+		g.VFMADD231PS(fresh, x, z)
+		g.store(x, of(known), t)
+		g.store(g.mul(scale, z), of(y), t)
+	})
+	g.end()
 }
 
-// change lets the rows decay and adds what is written.
-func (g *deltaRule) change(row, rows reg.Register) {
-	s, k, decay, step := g.param("s"), g.param("k"), g.param("decay"), g.param("step")
+func (g *deltaRule) write() {
+	g.function("deltaWrite", "(s, x, k, decay *float32, step, row, rows, cols int)",
+		"sets s[i] = decay[i·step] s[i] + k[i] x, for rows of a state that are row elements apart.")
+	wide, rest := g.begin()
+	s, x, k, decay, step, to := g.param("s"), g.param("x"), g.param("k"), g.param("decay"), g.param("step"), g.GP64()
 	g.SHLQ(U8(2), step)
-	g.Label("change")
-	key, by := g.number(Mem{Base: k}), g.number(Mem{Base: decay})
-	for j := range g.columns {
-		x := g.mul(by, g.load(g.line(s, j), g.part))
-		g.VFMADD231PS(key, g.known[j], x)
-		g.store(x, g.line(s, j), g.part)
-	}
-	g.ADDQ(row, s)
-	g.ADDQ(U8(4), k)
-	g.ADDQ(step, decay)
-	g.DECQ(rows)
-	g.JNZ(LabelRef("change"))
+	g.rows(s, func(n int) {
+		var keys, decays [4]vector
+		for r := range n {
+			keys[r], decays[r] = g.number(Mem{Base: k, Disp: 4 * r}), g.number(Mem{Base: decay})
+			g.ADDQ(step, decay)
+		}
+		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+			fresh := g.load(Mem{Base: x, Index: at, Scale: 1}, t)
+			for r := range n {
+				line := g.line(s, at, to, r)
+				row := g.mul(decays[r], g.load(line, t))
+				g.VFMADD231PS(keys[r], fresh, row)
+				g.store(row, line, t)
+			}
+		})
+		g.ADDQ(U8(4*n), k)
+	})
+	g.end()
 }

@@ -53,18 +53,17 @@ func gemm(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		for tokens := 1; tokens <= set.tokens; tokens++ {
 			for _, f := range formats {
-				(&generator{Context: c, mask: mask, words: words, set: set, format: f, rows: 4, tokens: tokens}).function()
+				(&generator{vec: newVec(c, set), mask: mask, words: words, format: f, rows: 4, tokens: tokens}).write()
 			}
-			(&generator{Context: c, mask: mask, words: words, set: set, format: f32, rows: 1, tokens: tokens}).function()
+			(&generator{vec: newVec(c, set), mask: mask, words: words, format: f32, rows: 1, tokens: tokens}).write()
 		}
 	}
 }
 
 // generator is of one function.
 type generator struct {
-	*build.Context
+	*vec
 	mask, words  Mem
-	set          isa
 	format       format
 	rows, tokens int
 
@@ -73,11 +72,11 @@ type generator struct {
 	y                    reg.Register
 	ahead, apart, apart3 reg.Register // what is fetched ahead: four lines
 
-	upperHalves reg.VecVirtual // where the upper halves of 16 lanes are in 16 words
+	upperHalves vector // where the upper halves of 16 lanes are in 16 words
 	odd         reg.OpmaskVirtual
 }
 
-func (g *generator) function() {
+func (g *generator) write() {
 	g.declare()
 	g.Label("group")
 	g.nextTokens()
@@ -88,40 +87,31 @@ func (g *generator) function() {
 }
 
 func (g *generator) declare() {
-	name := fmt.Sprintf("gemm%sx%dx%d%s", g.format.name, g.rows, g.tokens, g.set.name)
-	g.Function(name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc(fmt.Sprintf("%s adds x[t]·w[r] to y[t][r], for %d rows of x and groups of %d of w, of k elements.", name, g.tokens, g.rows),
-		"Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart",
-		"bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near",
-		"bytes of as many rows of x from next on.")
-	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)", g.format.element))
+	name := fmt.Sprintf("gemm%sx%dx%d", g.format.name, g.rows, g.tokens)
+	doc := []string{fmt.Sprintf("is gemmF32x4x1%s for %d rows of x and groups of %d of w.", g.set.name, g.tokens, g.rows)}
+	if name == "gemmF32x4x1" {
+		doc = []string{"adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements.",
+			"Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart",
+			"bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near",
+			"bytes of as many rows of x from next on."}
+	}
+	g.function(name, fmt.Sprintf("(w *%s, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)", g.format.element), doc...)
 	g.pointers()
 }
 
 // shift makes a number of weights one of bytes.
 func (g *generator) shift() Constant { return U8(g.format.size / 2) }
 
-// param is a parameter that stays in memory.
-func (g *generator) param(name string) Mem {
-	b, err := g.Param(name).Resolve()
-	if err != nil {
-		panic(err)
-	}
-	return b.Addr
-}
-
 func (g *generator) pointers() {
-	g.w, g.ws = g.Load(g.Param("w"), g.GP64()), g.Load(g.Param("ws"), g.GP64())
+	g.w, g.ws = g.param("w"), g.param("ws")
 	g.SHLQ(g.shift(), g.ws)
 	if g.rows > 1 {
 		g.ws3 = g.GP64()
 		g.LEAQ(Mem{Base: g.ws, Index: g.ws, Scale: 2}, g.ws3)
 	}
-	g.x, g.y = g.Load(g.Param("x"), g.GP64()), g.Load(g.Param("y"), g.GP64())
+	g.x, g.y = g.param("x"), g.param("y")
 	if g.tokens > 1 {
-		g.xs = g.Load(g.Param("xs"), g.GP64())
+		g.xs = g.param("xs")
 		g.SHLQ(U8(2), g.xs)
 	}
 	if g.tokens > 3 {
@@ -129,9 +119,9 @@ func (g *generator) pointers() {
 		g.LEAQ(Mem{Base: g.xs, Index: g.xs, Scale: 2}, g.upper)
 		g.ADDQ(g.x, g.upper)
 	}
-	g.ahead, g.apart, g.apart3 = g.Load(g.Param("ahead"), g.GP64()), g.Load(g.Param("apart"), g.GP64()), g.GP64()
+	g.ahead, g.apart, g.apart3 = g.param("ahead"), g.param("apart"), g.GP64()
 	g.LEAQ(Mem{Base: g.apart, Index: g.apart, Scale: 2}, g.apart3)
-	g.SHLQ(U8(2), g.param("ys"))
+	g.SHLQ(U8(2), g.memory("ys"))
 	g.halves()
 }
 
@@ -150,7 +140,7 @@ func (g *generator) halves() {
 
 // row is where row r of the weight goes on.
 func (g *generator) row(r int) Mem {
-	return [4]Mem{{Base: g.w}, {Base: g.w, Index: g.ws, Scale: 1}, {Base: g.w, Index: g.ws, Scale: 2}, {Base: g.w, Index: g.ws3, Scale: 1}}[r]
+	return strided(g.w, g.ws, g.ws3)[r]
 }
 
 // token is where row t of x goes on.
@@ -159,12 +149,12 @@ func (g *generator) token(t int) Mem {
 	if t >= 3 {
 		base, t = g.upper, t-3
 	}
-	return [3]Mem{{Base: base}, {Base: base, Index: g.xs, Scale: 1}, {Base: base, Index: g.xs, Scale: 2}}[t]
+	return strided(base, g.xs, nil)[t]
 }
 
 // nextTokens fetches part of the rows of x that come after these.
 func (g *generator) nextTokens() {
-	near, next, upper := g.Load(g.Param("near"), g.GP64()), g.Load(g.Param("next"), g.GP64()), g.GP64()
+	near, next, upper := g.param("near"), g.param("next"), g.GP64()
 	g.TESTQ(near, near)
 	g.JZ(LabelRef("fetched"))
 	g.Label("fetch")
@@ -185,33 +175,16 @@ func (g *generator) nextTokens() {
 	g.ADDQ(U8(64), next)
 	g.SUBQ(U8(64), near)
 	g.JNZ(LabelRef("fetch"))
-	g.MOVQ(next, g.param("next"))
+	g.MOVQ(next, g.memory("next"))
 	g.Label("fetched")
 }
 
-func (g *generator) vector() reg.VecVirtual {
-	if g.set.lanes == 16 {
-		return g.ZMM()
-	}
-	return g.YMM()
-}
-
-func (g *generator) zero(v reg.VecVirtual) {
-	if g.set.lanes == 16 {
-		g.VPXORD(v, v, v)
-	} else {
-		g.VXORPS(v, v, v)
-	}
-}
-
 // sums are zeros, by token and row.
-func (g *generator) sums() [][]reg.VecVirtual {
-	sums := make([][]reg.VecVirtual, g.tokens)
+func (g *generator) sums() [][]vector {
+	sums := make([][]vector, g.tokens)
 	for t := range sums {
 		for range g.rows {
-			s := g.vector()
-			g.zero(s)
-			sums[t] = append(sums[t], s)
+			sums[t] = append(sums[t], g.zero())
 		}
 	}
 	return sums
@@ -219,19 +192,19 @@ func (g *generator) sums() [][]reg.VecVirtual {
 
 // vectors sums what fills vectors: a vector of each row of weights is loaded and
 // widened once, for all tokens.
-func (g *generator) vectors() [][]reg.VecVirtual {
+func (g *generator) vectors() [][]vector {
 	sums := g.sums()
-	k := g.Load(g.Param("k"), g.GP64())
+	k := g.param("k")
 	g.SUBQ(U8(g.set.lanes), k)
 	g.JLT(LabelRef("narrow"))
 	g.Label("vectors")
-	var x []reg.VecVirtual
+	var x []vector
 	for t := range sums {
-		x = append(x, g.vector())
+		x = append(x, g.new())
 		g.VMOVUPS(g.token(t), x[t])
 	}
 	for r := range g.rows {
-		w := g.vector()
+		w := g.new()
 		g.widen(g.row(r), w)
 		for t := range sums {
 			g.VFMADD231PS(w, x[t], sums[t][r])
@@ -251,14 +224,14 @@ func (g *generator) vectors() [][]reg.VecVirtual {
 
 // fetchAhead fetches lines of what comes next.
 func (g *generator) fetchAhead() {
-	for _, line := range []Mem{{Base: g.ahead}, {Base: g.ahead, Index: g.apart, Scale: 1}, {Base: g.ahead, Index: g.apart, Scale: 2}, {Base: g.ahead, Index: g.apart3, Scale: 1}} {
+	for _, line := range strided(g.ahead, g.apart, g.apart3) {
 		g.PREFETCHT0(line)
 	}
-	g.ADDQ(g.param("step"), g.ahead)
+	g.ADDQ(g.memory("step"), g.ahead)
 }
 
 // widen loads a vector of weights as f32.
-func (g *generator) widen(from Mem, to reg.VecVirtual) {
+func (g *generator) widen(from Mem, to vector) {
 	switch g.format {
 	case f32:
 		g.VMOVUPS(from, to)
@@ -276,7 +249,7 @@ func (g *generator) widen(from Mem, to reg.VecVirtual) {
 }
 
 // masked sums what does not fill a vector.
-func (g *generator) masked(sums [][]reg.VecVirtual) {
+func (g *generator) masked(sums [][]vector) {
 	if g.format != f32 {
 		return
 	}
@@ -285,13 +258,13 @@ func (g *generator) masked(sums [][]reg.VecVirtual) {
 	g.ANDQ(U8(g.set.lanes-1), n)
 	g.JZ(LabelRef("summed"))
 	load := g.maskedLoad(n)
-	var x []reg.VecVirtual
+	var x []vector
 	for t := range sums {
-		x = append(x, g.vector())
+		x = append(x, g.new())
 		load(g.token(t), x[t])
 	}
 	for r := range g.rows {
-		w := g.vector()
+		w := g.new()
 		load(g.row(r), w)
 		for t := range sums {
 			g.VFMADD231PS(w, x[t], sums[t][r])
@@ -302,19 +275,19 @@ func (g *generator) masked(sums [][]reg.VecVirtual) {
 
 // maskedLoad is how to load the first n elements, and zeros. AVX2 has its mask in the
 // register that it loads to, since no other is left.
-func (g *generator) maskedLoad(n reg.GPVirtual) func(from Mem, to reg.VecVirtual) {
+func (g *generator) maskedLoad(n reg.GPVirtual) func(from Mem, to vector) {
 	if g.set.lanes == 16 {
 		bits, mask := g.GP32(), g.K()
 		g.MOVL(I32(-1), bits)
 		g.BZHIL(n.As32(), bits, bits)
 		g.KMOVW(bits, mask)
-		return func(from Mem, to reg.VecVirtual) { g.VMOVUPS_Z(from, mask, to) }
+		return func(from Mem, to vector) { g.VMOVUPS_Z(from, mask, to) }
 	}
 	mask := g.GP64()
 	g.LEAQ(g.mask.Offset(32), mask)
 	g.SHLQ(U8(2), n)
 	g.SUBQ(n, mask)
-	return func(from Mem, to reg.VecVirtual) {
+	return func(from Mem, to vector) {
 		g.VMOVUPS(Mem{Base: mask}, to)
 		g.VMASKMOVPS(from, to, to)
 	}
@@ -322,28 +295,28 @@ func (g *generator) maskedLoad(n reg.GPVirtual) func(from Mem, to reg.VecVirtual
 
 // pair is two vectors whose lanes are added.
 type pair struct {
-	a, b reg.VecVirtual
+	a, b vector
 	half int
 }
 
 // reduce adds the lanes of the sums: vectors that have lanes for 4 rows for each of
 // 4 tokens, of AVX2 2. Fewer tokens come several times.
-func (g *generator) reduce(sums [][]reg.VecVirtual) []reg.VecVirtual {
-	var out []reg.VecVirtual
+func (g *generator) reduce(sums [][]vector) []vector {
+	var out []vector
 	each := g.set.lanes / 4
 	for from := 0; from < g.tokens; from += each {
 		n := min(each, g.tokens-from)
-		done := map[pair]reg.VecVirtual{}
-		fold := func(half int, a, b reg.VecVirtual) reg.VecVirtual {
+		done := map[pair]vector{}
+		fold := func(half int, a, b vector) vector {
 			p := pair{a, b, half}
 			if done[p] == nil {
 				done[p] = g.fold(p)
 			}
 			return done[p]
 		}
-		var rows [4]reg.VecVirtual // that is left of a row, for all the tokens
+		var rows [4]vector // that is left of a row, for all the tokens
 		for r := range rows {
-			at := func(t int) reg.VecVirtual { return sums[from+t%n][r%g.rows] }
+			at := func(t int) vector { return sums[from+t%n][r%g.rows] }
 			if each == 4 {
 				rows[r] = fold(4, fold(8, at(0), at(1)), fold(8, at(2), at(3)))
 			} else {
@@ -357,8 +330,8 @@ func (g *generator) reduce(sums [][]reg.VecVirtual) []reg.VecVirtual {
 
 // fold adds lanes that are half lanes apart: those of a come to where they are lower,
 // those of b to where they are higher.
-func (g *generator) fold(p pair) reg.VecVirtual {
-	lo, hi := g.vector(), g.vector()
+func (g *generator) fold(p pair) vector {
+	lo, hi := g.new(), g.new()
 	switch {
 	case p.half == 8:
 		g.VSHUFF64X2(U8(0x44), p.b, p.a, lo)
@@ -381,13 +354,13 @@ func (g *generator) fold(p pair) reg.VecVirtual {
 }
 
 // store adds the sums to the result.
-func (g *generator) store(sums []reg.VecVirtual) {
+func (g *generator) store(sums []vector) {
 	at := g.GP64()
 	g.MOVQ(g.y, at)
 	each := g.set.lanes / 4
 	for t := range g.tokens {
 		if t > 0 {
-			g.ADDQ(g.param("ys"), at)
+			g.ADDQ(g.memory("ys"), at)
 		}
 		s := sums[t/each].AsX()
 		if t%each > 0 {
@@ -412,7 +385,7 @@ func (g *generator) store(sums []reg.VecVirtual) {
 
 // next goes on to the next group of rows.
 func (g *generator) next() {
-	back := g.Load(g.Param("k"), g.GP64())
+	back := g.param("k")
 	g.ANDQ(I8(-g.set.lanes), back)
 	g.SHLQ(g.shift(), back)
 	g.SUBQ(back, g.w)
@@ -434,8 +407,7 @@ func (g *generator) nextGroup() {
 		g.LEAQ(Mem{Base: g.w, Index: g.ws, Scale: 4}, g.w)
 	}
 	g.ADDQ(U8(4*g.rows), g.y)
-	g.DECQ(g.param("groups"))
+	g.DECQ(g.memory("groups"))
 	g.JNZ(LabelRef("group"))
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }

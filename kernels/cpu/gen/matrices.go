@@ -1,7 +1,6 @@
 package main
 
 import (
-	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -15,13 +14,13 @@ const (
 // matrices generates products of small matrices that lie anyhow, and what moves such ones.
 func matrices(c *build.Context) {
 	for _, t := range []multiplier{
-		{emitter{c, avx2}, "tile16AVX2", 2},
-		{emitter{c, avx512}, "tile16AVX512", 1},
-		{emitter{c, avx512}, "tile64AVX512", 4},
+		{newVec(c, avx2), "tile16", 2},
+		{newVec(c, avx512), "tile16", 1},
+		{newVec(c, avx512), "tile64", 4},
 	} {
-		t.function()
+		t.write()
 	}
-	v := emitter{c, avx2}
+	v := newVec(c, avx2)
 	v.transpose()
 	v.prefetch()
 	for _, f := range formats[1:] {
@@ -29,83 +28,27 @@ func matrices(c *build.Context) {
 	}
 }
 
-// emitter is what functions of an instruction set share.
-type emitter struct {
-	*build.Context
-	set isa
-}
-
-func (g *emitter) begin(name, signature string, doc ...string) {
-	g.Function(name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc(doc...)
-	g.SignatureExpr(signature)
-}
-
-func (g *emitter) end() {
-	g.VZEROUPPER()
-	g.RET()
-}
-
-func (g *emitter) vector() reg.VecVirtual {
-	if g.set.lanes == 16 {
-		return g.ZMM()
-	}
-	return g.YMM()
-}
-
-func (g *emitter) zero() reg.VecVirtual {
-	v := g.vector()
-	g.clear(v)
-	return v
-}
-
-func (g *emitter) clear(v reg.VecVirtual) {
-	if g.set.lanes == 16 {
-		g.VPXORD(v, v, v)
-	} else {
-		g.VXORPS(v, v, v)
-	}
-}
-
-// bytes is a parameter in elements of f32, in bytes.
-func (g *emitter) bytes(name string) reg.Register {
-	r := g.Load(g.Param(name), g.GP64())
-	g.SHLQ(U8(2), r)
-	return r
-}
-
-func (g *emitter) pointer(name string) reg.Register { return g.Load(g.Param(name), g.GP64()) }
-
-// triple is three times a stride.
-func (g *emitter) triple(stride reg.Register) reg.Register {
-	r := g.GP64()
-	g.LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, r)
-	return r
-}
-
 // multiplier is of one function: columns are a number of vectors.
 type multiplier struct {
-	emitter
+	*vec
 	name  string
 	width int
 }
 
-func (g *multiplier) function() {
-	g.begin(g.name, "func(a *float32, ar, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs, rows, k, more int)",
-		g.name+" adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],",
+func (g *multiplier) write() {
+	g.function(g.name, "(a *float32, ar, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs, rows, k, more int)",
+		"adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],",
 		"summed in the order of i by fused multiplications, where row r has k + r·more products, and more is 0 or 1.",
 		"Without by, y[r] is the sum alone. Rows of x and y are xs and ys elements apart.")
-	a, ar, ak, xs := g.pointer("a"), g.bytes("ar"), g.bytes("ak"), g.bytes("xs")
-	ar3, by := g.triple(ar), g.pointer("by")
-	y, rows, k := g.pointer("y"), g.pointer("rows"), g.pointer("k")
+	a, ar, ak, xs := g.param("a"), g.stride("ar"), g.stride("ak"), g.stride("xs")
+	ar3, by := g.triple(ar), g.param("by")
+	y, rows, k := g.param("y"), g.param("rows"), g.param("k")
 	line := [tileRows]Mem{{}, {Index: ar, Scale: 1}, {Index: ar, Scale: 2}}
 
-	var sums [tileRows][]reg.VecVirtual // of all blocks, or each would want its own
+	var sums [tileRows][]vector // of all blocks, or each would want its own
 	for r := range sums {
 		for range g.width {
-			sums[r] = append(sums[r], g.vector())
+			sums[r] = append(sums[r], g.new())
 		}
 	}
 	block := func(name string, n int) {
@@ -117,7 +60,7 @@ func (g *multiplier) function() {
 				g.clear(s)
 			}
 		}
-		at, x, left := g.GP64(), g.pointer("x"), g.GP64()
+		at, x, left := g.GP64(), g.param("x"), g.GP64()
 		g.MOVQ(a, at)
 		g.MOVQ(k, left)
 		upper := g.GP64()
@@ -127,9 +70,9 @@ func (g *multiplier) function() {
 		g.TESTQ(left, left)
 		g.JZ(LabelRef(name + "_common"))
 		step := func(from int) {
-			var xv []reg.VecVirtual
+			var xv []vector
 			for j := range g.width {
-				xv = append(xv, g.vector())
+				xv = append(xv, g.new())
 				g.VMOVUPS(Mem{Base: x, Disp: j * 4 * g.set.lanes}, xv[j])
 			}
 			for r := from; r < n; r++ {
@@ -151,11 +94,7 @@ func (g *multiplier) function() {
 		g.DECQ(left)
 		g.JNZ(LabelRef(name + "_next"))
 		g.Label(name + "_common")
-		more, err := g.Param("more").Resolve()
-		if err != nil {
-			panic(err)
-		}
-		g.CMPQ(more.Addr, U8(0))
+		g.CMPQ(g.memory("more"), U8(0))
 		g.JZ(LabelRef(name + "_summed"))
 		for from := 1; from < n; from++ {
 			step(from)
@@ -179,12 +118,12 @@ func (g *multiplier) function() {
 }
 
 // products adds a number times the vectors.
-func (g *multiplier) products(a Mem, x, sums []reg.VecVirtual) {
+func (g *multiplier) products(a Mem, x, sums []vector) {
 	if len(sums) == 1 && g.set.lanes == 16 {
 		g.VFMADD231PS_BCST(a, x[0], sums[0])
 		return
 	}
-	v := g.vector()
+	v := g.new()
 	g.VBROADCASTSS(a, v)
 	for j, s := range sums {
 		g.VFMADD231PS(x[j], v, s)
@@ -192,12 +131,12 @@ func (g *multiplier) products(a Mem, x, sums []reg.VecVirtual) {
 }
 
 // put takes rows of sums to y, and y and by past them.
-func (g *multiplier) put(name string, y, by reg.Register, sums [][]reg.VecVirtual) {
-	ys, bs := g.bytes("ys"), g.bytes("bs")
+func (g *multiplier) put(name string, y, by reg.Register, sums [][]vector) {
+	ys, bs := g.stride("ys"), g.stride("bs")
 	g.TESTQ(by, by)
 	g.JZ(LabelRef(name + "_alone"))
 	for _, row := range sums {
-		v := g.vector()
+		v := g.new()
 		g.VBROADCASTSS(Mem{Base: by}, v)
 		for j, s := range row {
 			at := Mem{Base: y, Disp: j * 4 * g.set.lanes}
@@ -220,27 +159,24 @@ func (g *multiplier) put(name string, y, by reg.Register, sums [][]reg.VecVirtua
 
 // transpose is by squares of 8: of four columns of eight rows at a time, row i and row
 // i + 4 are halves of a vector.
-func (g *emitter) transpose() {
-	g.begin("transposeAVX2", "func(src *float32, ss int, dst *float32, ds int, rows, cols int)",
-		"transposeAVX2 sets dst[c][r] = src[r][c], for multiples of 8 of rows and columns, at least 8. Rows are ss and ds",
+func (g *vec) transpose() {
+	g.function("transpose", "(src *float32, ss int, dst *float32, ds int, rows, cols int)",
+		"sets dst[c][r] = src[r][c], for multiples of 8 of rows and columns, at least 8. Rows are ss and ds",
 		"elements apart.")
-	src, ss, dst, ds, rows := g.pointer("src"), g.bytes("ss"), g.pointer("dst"), g.bytes("ds"), g.pointer("rows")
+	src, ss, dst, ds, rows := g.param("src"), g.stride("ss"), g.param("dst"), g.stride("ds"), g.param("rows")
 	ss3, ds3 := g.triple(ss), g.triple(ds)
 	g.Label("rows")
-	lower, upper, to, cols := g.GP64(), g.GP64(), g.GP64(), g.pointer("cols")
+	lower, upper, to, cols := g.GP64(), g.GP64(), g.GP64(), g.param("cols")
 	g.MOVQ(src, lower)
 	g.LEAQ(Mem{Base: src, Index: ss, Scale: 4}, upper)
 	g.MOVQ(dst, to)
 	g.Label("columns")
-	at := func(base, s, s3 reg.Register, i int) Mem {
-		return [4]Mem{{Base: base}, {Base: base, Index: s, Scale: 1}, {Base: base, Index: s, Scale: 2}, {Base: base, Index: s3, Scale: 1}}[i]
-	}
-	var v, t, o [4]reg.VecVirtual
+	var v, t, o [4]vector
 	for i := range 4 {
 		v[i], t[i], o[i] = g.YMM(), g.YMM(), g.YMM()
 		x := g.XMM()
-		g.VMOVUPS(at(lower, ss, ss3, i), x)
-		g.VINSERTF128(U8(1), at(upper, ss, ss3, i), x.AsY(), v[i])
+		g.VMOVUPS(strided(lower, ss, ss3)[i], x)
+		g.VINSERTF128(U8(1), strided(upper, ss, ss3)[i], x.AsY(), v[i])
 	}
 	for i := range 2 {
 		g.VUNPCKLPS(v[2*i+1], v[2*i], t[2*i])
@@ -251,7 +187,7 @@ func (g *emitter) transpose() {
 		g.VUNPCKHPD(t[i+2], t[i], o[2*i+1])
 	}
 	for i := range 4 {
-		g.VMOVUPS(o[i], at(to, ds, ds3, i))
+		g.VMOVUPS(o[i], strided(to, ds, ds3)[i])
 	}
 	g.ADDQ(U8(16), lower)
 	g.ADDQ(U8(16), upper)
@@ -266,12 +202,11 @@ func (g *emitter) transpose() {
 }
 
 // widenRow is a loop over rows, and eight elements of them at a time.
-func (g *emitter) widenRow(f format) {
-	name := "widenRows" + f.name + "AVX2"
-	g.begin(name, "func(dst *float32, ds int, src *uint16, ss int, rows, n int)",
-		name+" widens rows of n numbers, a multiple of 8, at least 8.")
-	dst, src, rows, n := g.pointer("dst"), g.pointer("src"), g.pointer("rows"), g.pointer("n")
-	ds, ss := g.pointer("ds"), g.pointer("ss")
+func (g *vec) widenRow(f format) {
+	g.function("widenRows"+f.name, "(dst *float32, ds int, src *uint16, ss int, rows, n int)",
+		"widens rows of n numbers, a multiple of 8, at least 8.")
+	dst, src, rows, n := g.param("dst"), g.param("src"), g.param("rows"), g.param("n")
+	ds, ss := g.param("ds"), g.param("ss")
 	g.SHLQ(U8(2), ds)
 	g.SHLQ(U8(1), ss)
 	g.Label("rows")
@@ -299,21 +234,11 @@ func (g *emitter) widenRow(f format) {
 	g.end()
 }
 
-// constant is a number in every lane of 32 bytes of memory.
-func (g *emitter) constant(name string, v Constant) Mem {
-	m := g.StaticGlobal(name)
-	g.DataAttributes(attr.RODATA | attr.NOPTR)
-	for i := 0; i < 32; i += v.Bytes() {
-		g.AddDatum(i, v)
-	}
-	return m
-}
-
 // prefetch asks for memory that is wanted soon.
-func (g *emitter) prefetch() {
-	g.begin("prefetchAVX2", "func(x *float32, xs, rows, cols int)", "prefetchAVX2 brings rows of as many bytes as 4 times cols into the core's cache.")
-	x, xs, rows := g.pointer("x"), g.bytes("xs"), g.pointer("rows")
-	cols, at := g.bytes("cols"), g.GP64()
+func (g *vec) prefetch() {
+	g.function("prefetch", "(x *float32, xs, rows, cols int)", "brings rows of as many bytes as 4 times cols into the core's cache.")
+	x, xs, rows := g.param("x"), g.stride("xs"), g.param("rows")
+	cols, at := g.stride("cols"), g.GP64()
 	g.Label("rows")
 	g.XORQ(at, at)
 	g.Label("lines")

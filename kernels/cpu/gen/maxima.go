@@ -5,22 +5,21 @@ import (
 
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
-	"github.com/mmcloughlin/avo/reg"
 )
 
 const maximaBlock = 32 // scores of which the highest is wanted
 
 // maximum generates what choosing a token has to read all scores for.
 func maximum(c *build.Context) {
-	g := &emitter{c, avx2}
-	most := g.constant("most", U32(math.Float32bits(math.MaxFloat32)))
-	g.begin("maximaAVX2", "func(x, highest *float32, blocks int) (broken int)",
-		"maximaAVX2 finds the highest of each 32 numbers, and returns not 0 where any is above all finite ones, or not a number.")
-	x, highest, blocks := g.pointer("x"), g.pointer("highest"), g.pointer("blocks")
+	g := newVec(c, avx2)
+	most := g.static("most", U32(math.Float32bits(math.MaxFloat32)))
+	g.function("maxima", "(x, highest *float32, blocks int) (broken int)",
+		"finds the highest of each 32 numbers, and returns not 0 where any is above all finite ones, or not a number.")
+	x, highest, blocks := g.param("x"), g.param("highest"), g.param("blocks")
 	bound, broken := g.YMM(), g.zero()
 	g.VMOVUPS(most, bound)
 	g.Label("next")
-	var v [maximaBlock / 8]reg.VecVirtual
+	var v [maximaBlock / 8]vector
 	for i := range v {
 		v[i] = g.YMM()
 		g.VMOVUPS(Mem{Base: x, Disp: 32 * i}, v[i])
@@ -52,20 +51,20 @@ func maximum(c *build.Context) {
 
 // likelihoods are in f64: x is n ln 2 and a rest, of which e to the power is a series to
 // the tenth power.
-func (g *emitter) likelihoods() {
-	number := func(name string, v float64) Mem { return g.constant(name, U64(math.Float64bits(v))) }
+func (g *vec) likelihoods() {
+	number := func(name string, v float64) Mem { return g.static(name, U64(math.Float64bits(v))) }
 	log2e, ln2Hi, ln2Lo := number("log2e", math.Log2E), number("ln2_hi", math.Ln2), number("ln2_lo", 2.3190468138462996e-17)
-	least, bias := number("least", -690), g.constant("bias", U64(1023))
+	least, bias := number("least", -690), g.static("bias", U64(1023))
 	var series []Mem
 	factorial := 1.0
 	for i := range 11 {
 		factorial *= float64(max(1, i))
 		series = append(series, number("c"+string(rune('a'+i)), 1/factorial))
 	}
-	g.begin("likelihoodsAVX2", "func(w *float64, s *float32, n int, highest, by float64) (mass float64)",
-		"likelihoodsAVX2 sets w[i] = exp((s[i] - highest)·by), and 0 where that is below exp(-690), for n scores that are at most",
+	g.function("likelihoods", "(w *float64, s *float32, n int, highest, by float64) (mass float64)",
+		"sets w[i] = exp((s[i] - highest)·by), and 0 where that is below exp(-690), for n scores that are at most",
 		"the highest, a multiple of 4, at least 4, and returns their sum.")
-	w, s, n := g.pointer("w"), g.pointer("s"), g.pointer("n")
+	w, s, n := g.param("w"), g.param("s"), g.param("n")
 	highest, by, sum := g.YMM(), g.YMM(), g.zero()
 	g.VBROADCASTSD(g.Load(g.Param("highest"), g.XMM()), highest)
 	g.VBROADCASTSD(g.Load(g.Param("by"), g.XMM()), by)

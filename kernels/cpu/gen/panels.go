@@ -76,21 +76,6 @@ func (p *places) advance(g *panel, by Op) {
 	g.ADDQ(by, p.odd)
 }
 
-// transposed are the columns of 4x4 numbers in each 128 bits of four vectors.
-func (g *panel) transposed(m [4]vector) [4]vector {
-	pair := func(op func(...Op), a, b vector, like vector) vector {
-		v := g.YMM()
-		if like.Size() == 64 {
-			v = g.ZMM()
-		}
-		op(b, a, v)
-		return v
-	}
-	a, b := pair(g.VUNPCKLPS, m[0], m[1], m[0]), pair(g.VUNPCKLPS, m[2], m[3], m[0])
-	c, d := pair(g.VUNPCKHPS, m[0], m[1], m[0]), pair(g.VUNPCKHPS, m[2], m[3], m[0])
-	return [4]vector{pair(g.VUNPCKLPD, a, b, a), pair(g.VUNPCKHPD, a, b, a), pair(g.VUNPCKLPD, c, d, a), pair(g.VUNPCKHPD, c, d, a)}
-}
-
 // packRows writes a vector of rows of a panel.
 func (g *panel) packRows() {
 	g.function("packRows", "(to, from *float32, ws, steps, apart, width int)",
@@ -116,8 +101,7 @@ func (g *panel) packRows() {
 	for quad := range g.set.lanes / 4 {
 		var m [4]vector
 		for t := range m {
-			line := [4]Mem{{}, {Index: ws, Scale: 1}, {Index: ws, Scale: 2}, {Index: ws3, Scale: 1}}[t]
-			line.Disp = 16 * quad
+			line := strided(from, ws, ws3)[t].Offset(16 * quad)
 			m[t] = g.zero() // all of it: else it would seem to live before
 			for i, r := range rows {
 				line.Base = r
@@ -162,8 +146,7 @@ func (g *panel) packTokens() {
 	for quad := range g.set.lanes / 8 {
 		var m [4]vector
 		for t := range m {
-			line := [4]Mem{{}, {Index: xs, Scale: 1}, {Index: xs, Scale: 2}, {Index: xs3, Scale: 1}}[t]
-			line.Base, line.Disp = from, 16*quad
+			line := strided(from, xs, xs3)[t].Offset(16 * quad)
 			m[t] = g.YMM()
 			g.VXORPS(m[t], m[t], m[t])
 			g.VMOVUPS(line, m[t].AsX())
@@ -209,11 +192,7 @@ func (g *panel) tile(vectors int) {
 		for lane := range acc {
 			for t := range tokens {
 				for _, s := range acc[lane][t][:vectors] {
-					if g.wide() {
-						g.VPXORD(s, s, s)
-					} else {
-						g.VXORPS(s, s, s)
-					}
+					g.clear(s)
 				}
 			}
 		}
@@ -280,7 +259,7 @@ func (g *panel) fetch() {
 	g.TESTQ(lines, lines)
 	g.JZ(LabelRef("fetched"))
 	g.Label("fetch")
-	for _, at := range []Mem{{Base: ahead}, {Base: ahead, Index: step, Scale: 1}, {Base: ahead, Index: step, Scale: 2}, {Base: ahead, Index: step3, Scale: 1}} {
+	for _, at := range strided(ahead, step, step3) {
 		g.PREFETCHT1(at)
 	}
 	g.ADDQ(U8(64), ahead)

@@ -8,11 +8,10 @@ import (
 // recurrence of one token. Lane i of a vector sums the elements i, i + lanes, … of a row,
 // and then halves are added.
 func (g *weighing) recurrence() {
-	name := "recur" + g.set.name
-	g.begin(name, "func(h *float32, b, c, x, y *float32, rows, n int, dt, decay float32)",
-		name+" takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1.")
-	h, x, y, rows, n := g.pointer("h"), g.pointer("x"), g.pointer("y"), g.pointer("rows"), g.pointer("n")
-	decay, dt := g.vector(), g.vector()
+	g.function("recur", "(h *float32, b, c, x, y *float32, rows, n int, dt, decay float32)",
+		"takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1.")
+	h, x, y, rows, n := g.param("h"), g.param("x"), g.param("y"), g.param("rows"), g.param("n")
+	decay, dt := g.new(), g.new()
 	g.VBROADCASTSS(g.Load(g.Param("decay"), g.XMM()), decay)
 	g.VBROADCASTSS(g.Load(g.Param("dt"), g.XMM()), dt)
 	keep, lane := g.last(n)
@@ -25,24 +24,24 @@ func (g *weighing) recurrence() {
 		g.Label(label)
 		g.CMPQ(rows, U8(count))
 		g.JLT(LabelRef(label + "_none"))
-		at, b, c, left := g.GP64(), g.pointer("b"), g.pointer("c"), g.GP64()
+		at, b, c, left := g.GP64(), g.param("b"), g.param("c"), g.GP64()
 		g.MOVQ(h, at)
 		g.MOVQ(n, left)
-		var weight, sums [4]reg.VecVirtual
+		var weight, sums [4]vector
 		for r := range count {
-			weight[r], sums[r] = g.vector(), g.zero()
+			weight[r], sums[r] = g.new(), g.zero()
 			g.VBROADCASTSS(Mem{Base: x, Disp: 4 * r}, weight[r])
 			g.VMULPS(dt, weight[r], weight[r])
 		}
-		line := [4]Mem{{Base: at}, {Base: at, Index: hs, Scale: 1}, {Base: at, Index: hs, Scale: 2}, {Base: at, Index: hs3, Scale: 1}}
-		bv, cv := g.vector(), g.vector()
+		line := strided(at, hs, hs3)
+		bv, cv := g.new(), g.new()
 		g.SUBQ(U8(g.set.lanes), left)
 		g.JLT(LabelRef(label + "_tail"))
 		g.Label(label + "_next")
 		g.VMOVUPS(Mem{Base: b}, bv)
 		g.VMOVUPS(Mem{Base: c}, cv)
 		for r := range count {
-			v := g.vector()
+			v := g.new()
 			g.VMULPS(bv, weight[r], v)
 			g.VFMADD231PS(line[r], decay, v)
 			g.VMOVUPS(v, line[r])
@@ -59,7 +58,7 @@ func (g *weighing) recurrence() {
 		g.part(Mem{Base: b}, bv, keep, lane)
 		g.part(Mem{Base: c}, cv, keep, lane)
 		for r := range count {
-			v, old := g.vector(), g.vector()
+			v, old := g.new(), g.new()
 			g.part(line[r], old, keep, lane)
 			g.VMULPS(bv, weight[r], v)
 			g.VFMADD231PS(old, decay, v)
@@ -74,7 +73,7 @@ func (g *weighing) recurrence() {
 		}
 		g.Label(label + "_done")
 		for r := range count {
-			sum := g.across(sums[r], func(a, b, to reg.VecVirtual) { g.VADDPS(a, b, to) })
+			sum := g.across(sums[r], func(a, b, to vector) { g.VADDPS(a, b, to) })
 			g.VMOVSS(sum, Mem{Base: y, Disp: 4 * r})
 			g.ADDQ(hs, h)
 		}
@@ -90,7 +89,7 @@ func (g *weighing) recurrence() {
 }
 
 // part loads the lanes that are kept, and 0.
-func (g *weighing) part(m Mem, to reg.VecVirtual, keep reg.OpmaskVirtual, lane reg.VecVirtual) {
+func (g *weighing) part(m Mem, to vector, keep reg.OpmaskVirtual, lane vector) {
 	if g.wide() {
 		g.VMOVUPS_Z(m, keep, to)
 	} else {

@@ -5,17 +5,14 @@ import (
 
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
-	"github.com/mmcloughlin/avo/reg"
 )
 
 // rotations generates sines and cosines, and what turns pairs of channels by them.
 func rotations(c *build.Context) {
-	g := &turning{emitter{c, avx2}}
+	g := newVec(c, avx2)
 	g.angles()
 	g.turn()
 }
-
-type turning struct{ emitter }
 
 // Half of pi in three parts, of which the first two are as long as can be, and the
 // polynomials of sin and cos up to a quarter of pi: those of Moshier's Cephes.
@@ -25,8 +22,8 @@ var (
 	cosine = []float64{-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7, 2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2}
 )
 
-func (g *turning) angles() {
-	number := func(name string, v float64) Mem { return g.constant(name, U64(math.Float64bits(v))) }
+func (g *vec) angles() {
+	number := func(name string, v float64) Mem { return g.static(name, U64(math.Float64bits(v))) }
 	several := func(name string, values []float64) (m []Mem) {
 		for i, v := range values {
 			m = append(m, number(name+string(rune('0'+i)), v))
@@ -34,12 +31,12 @@ func (g *turning) angles() {
 		return m
 	}
 	turns, pi, s, c := number("turns", 2/math.Pi), several("half_pi", halfPi), several("sine", sine), several("cosine", cosine)
-	one, half, two := number("one_64", 1), number("half_64", -0.5), g.constant("two", U32(2))
+	one, half, two := number("one_64", 1), number("half_64", -0.5), g.static("two", U32(2))
 
-	g.begin("anglesAVX2", "func(sin, cos *float32, freq *float64, position float64, n int)",
-		"anglesAVX2 sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n angles, a multiple of 4, at least 4.",
+	g.function("angles", "(sin, cos *float32, freq *float64, position float64, n int)",
+		"sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n angles, a multiple of 4, at least 4.",
 		"They are computed in f64, and rounded once.")
-	sin, cos, freq, n := g.pointer("sin"), g.pointer("cos"), g.pointer("freq"), g.pointer("n")
+	sin, cos, freq, n := g.param("sin"), g.param("cos"), g.param("freq"), g.param("n")
 	position := g.YMM()
 	g.VBROADCASTSD(g.Load(g.Param("position"), g.XMM()), position)
 	g.Label("next")
@@ -51,7 +48,7 @@ func (g *turning) angles() {
 		g.VFNMADD231PD(part, k, r)
 	}
 	g.VMULPD(r, r, r2)
-	poly := func(to reg.VecVirtual, c []Mem) {
+	poly := func(to vector, c []Mem) {
 		g.VMOVUPD(c[0], to)
 		for _, v := range c[1:] {
 			g.VFMADD213PD(v, r2, to)
@@ -91,11 +88,11 @@ func (g *turning) angles() {
 	g.end()
 }
 
-func (g *turning) turn() {
-	g.begin("turnAVX2", "func(y, x, sin, cos *float32, heads, unit, half int)",
-		"turnAVX2 turns channels j and j + half of each head, of unit channels, for half a multiple of 8, at least 8.")
-	y, x, sin, cos, heads := g.pointer("y"), g.pointer("x"), g.pointer("sin"), g.pointer("cos"), g.pointer("heads")
-	unit, half := g.bytes("unit"), g.bytes("half")
+func (g *vec) turn() {
+	g.function("turn", "(y, x, sin, cos *float32, heads, unit, half int)",
+		"turns channels j and j + half of each head, of unit channels, for half a multiple of 8, at least 8.")
+	y, x, sin, cos, heads := g.param("y"), g.param("x"), g.param("sin"), g.param("cos"), g.param("heads")
+	unit, half := g.stride("unit"), g.stride("half")
 	g.Label("heads")
 	at, upper := g.GP64(), g.GP64()
 	g.XORQ(at, at)

@@ -160,9 +160,6 @@ func (g *scanner) chains() int {
 
 // states updates the states of n channels, and goes on to those after them.
 func (g *scanner) states(n int, part *tail) {
-	row := func(base, stride, stride3 reg.Register, i int) Mem {
-		return []Mem{{Base: base}, {Base: base, Index: stride, Scale: 1}, {Base: base, Index: stride, Scale: 2}, {Base: base, Index: stride3, Scale: 1}}[i]
-	}
 	acc := make([]vector, n)
 	for i := range acc {
 		acc[i] = g.zero()
@@ -176,8 +173,8 @@ func (g *scanner) states(n int, part *tail) {
 					return v
 				}
 			}
-			decay := g.decay(g.load(row(g.a, g.as, g.as3, i), t), factor(logs), factor(rests))
-			h := row(g.h, g.size, g.size3, i)
+			decay := g.decay(g.load(strided(g.a, g.as, g.as3)[i], t), factor(logs), factor(rests))
+			h := strided(g.h, g.size, g.size3)[i]
 			state := g.load(h, t)
 			g.VFMADD213PS(g.mul(g.load(Mem{Base: g.rowB}, t), factor(ins)()), decay, state)
 			g.store(state, h, t)

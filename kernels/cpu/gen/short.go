@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -15,35 +14,30 @@ import (
 // rows of x are packed as float64: widening costs as much as multiplying.
 func short(c *build.Context) {
 	for _, set := range []struct {
-		name   string
-		lanes  int
+		isa
 		tokens []int
-	}{{"AVX2", 4, []int{1, 3}}, {"AVX512", 8, []int{1, 3, 6}}} {
-		g := &shortSums{Context: c, lanes: set.lanes}
-		g.pack("packShort" + set.name)
+	}{{avx2, []int{1, 3}}, {avx512, []int{1, 3, 6}}} {
+		lanes := set.lanes / 2
+		(&shortSums{vec: newVec(c, set.isa), lanes: lanes}).pack()
 		for _, f := range formats {
 			for _, n := range set.tokens {
-				g := &shortSums{Context: c, lanes: set.lanes, format: f, tokens: n}
-				g.function(fmt.Sprintf("short%sx%d%s", f.name, n, set.name))
+				(&shortSums{vec: newVec(c, set.isa), lanes: lanes, format: f, tokens: n}).write()
 			}
 		}
 	}
 }
 
 // pack generates what widens whole vectors of a row of x, and puts them apart.
-func (g *shortSums) pack(name string) {
-	g.Function(name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc(fmt.Sprintf("%s widens n vectors of %d elements, and writes them apart elements apart.", name, g.lanes))
-	g.SignatureExpr("func(to *float64, from *float32, n, apart int)")
-	to, from := g.Load(g.Param("to"), g.GP64()), g.Load(g.Param("from"), g.GP64())
-	n, apart := g.Load(g.Param("n"), g.GP64()), g.Load(g.Param("apart"), g.GP64())
+func (g *shortSums) pack() {
+	g.function("packShort", "(to *float64, from *float32, n, apart int)",
+		fmt.Sprintf("widens n vectors of %d elements, and writes them apart elements apart.", g.lanes))
+	to, from := g.param("to"), g.param("from")
+	n, apart := g.param("n"), g.param("apart")
 	g.SHLQ(U8(3), apart)
 	g.TESTQ(n, n)
 	g.JZ(LabelRef("done"))
 	g.Label("vectors")
-	x := g.vector()
+	x := g.new()
 	g.VCVTPS2PD(Mem{Base: from}, x)
 	g.VMOVUPD(x, Mem{Base: to})
 	g.ADDQ(Imm(uint64(4*g.lanes)), from)
@@ -51,13 +45,12 @@ func (g *shortSums) pack(name string) {
 	g.DECQ(n)
 	g.JNZ(LabelRef("vectors"))
 	g.Label("done")
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }
 
 // shortSums is the generator of one function.
 type shortSums struct {
-	*build.Context
+	*vec
 	lanes  int // of float64
 	format format
 	tokens int
@@ -67,35 +60,34 @@ type shortSums struct {
 	k reg.Register
 }
 
-func (g *shortSums) function(name string) {
-	g.Function(name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	g.Doc(fmt.Sprintf("%s multiplies 4 rows of weights of k elements with %d of x, with sums in float64: y[t][r] = x[t]·w[r].", name, g.tokens),
-		"Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x",
-		"are packed: a vector of each, and so on, and what fills none an element of each.")
+func (g *shortSums) write() {
 	element := "float64"
 	if g.tokens == 1 {
 		element = "float32"
 	}
-	g.SignatureExpr(fmt.Sprintf("func(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element))
-	ws := g.Load(g.Param("ws"), g.GP64())
+	name := fmt.Sprintf("short%sx%d", g.format.name, g.tokens)
+	doc := []string{fmt.Sprintf("is shortF32x1%s for %d rows of x.", g.set.name, g.tokens)}
+	if name == "shortF32x1" {
+		doc = []string{"multiplies 4 rows of weights of k elements with 1 of x, with sums in float64: y[t][r] = x[t]·w[r].",
+			"Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x",
+			"are packed: a vector of each, and so on, and what fills none an element of each."}
+	}
+	g.function(name, fmt.Sprintf("(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element), doc...)
+	ws := g.param("ws")
 	g.w = g.rows(ws)
-	g.x = g.Load(g.Param("x"), g.GP64())
-	g.k = g.Load(g.Param("k"), g.GP64())
+	g.x = g.param("x")
+	g.k = g.param("k")
 	sums := g.reduce(g.vectors())
 	g.tail(sums)
 	g.store(sums, ws)
-	g.VZEROUPPER()
-	g.RET()
+	g.end()
 }
 
 // rows are where four rows of weights begin; stride, in elements, becomes one in bytes.
 func (g *shortSums) rows(stride reg.Register) [4]Mem {
-	base, thrice := g.Load(g.Param("w"), g.GP64()), g.GP64()
+	base := g.param("w")
 	g.IMUL3Q(U8(g.format.size), stride, stride)
-	g.LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, thrice)
-	return [4]Mem{{Base: base}, {Base: base, Index: stride, Scale: 1}, {Base: base, Index: stride, Scale: 2}, {Base: base, Index: thrice, Scale: 1}}
+	return strided(base, stride, g.triple(stride))
 }
 
 // advance moves on by n elements.
@@ -108,16 +100,9 @@ func (g *shortSums) advance(n int) {
 	g.ADDQ(U32(n*size), g.x)
 }
 
-func (g *shortSums) vector() reg.VecVirtual {
-	if g.lanes == 8 {
-		return g.ZMM()
-	}
-	return g.YMM()
-}
-
 // narrow is a vector of as many float32.
-func (g *shortSums) narrow() reg.VecVirtual {
-	if g.lanes == 8 {
+func (g *shortSums) narrow() vector {
+	if g.wide() {
 		return g.YMM()
 	}
 	return g.XMM()
@@ -125,12 +110,12 @@ func (g *shortSums) narrow() reg.VecVirtual {
 
 // vectors sums what fills vectors: a vector of each row of weights is widened once, for
 // all tokens.
-func (g *shortSums) vectors() [][4]reg.VecVirtual {
-	sums := make([][4]reg.VecVirtual, g.tokens)
+func (g *shortSums) vectors() [][4]vector {
+	sums := make([][4]vector, g.tokens)
 	for t := range sums {
 		for r := range sums[t] {
-			sums[t][r] = g.vector()
-			if g.lanes == 8 {
+			sums[t][r] = g.new()
+			if g.wide() {
 				g.VPXORQ(sums[t][r], sums[t][r], sums[t][r])
 			} else {
 				g.VXORPD(sums[t][r], sums[t][r], sums[t][r])
@@ -145,7 +130,7 @@ func (g *shortSums) vectors() [][4]reg.VecVirtual {
 		x[t] = Mem{Base: g.x, Disp: 8 * g.lanes * t}
 	}
 	if g.tokens == 1 {
-		wide := g.vector()
+		wide := g.new()
 		g.VCVTPS2PD(Mem{Base: g.x}, wide)
 		x[0] = wide
 	}
@@ -164,8 +149,8 @@ func (g *shortSums) vectors() [][4]reg.VecVirtual {
 }
 
 // widen loads a vector of weights as float64.
-func (g *shortSums) widen(from Mem) reg.VecVirtual {
-	w, n := g.vector(), g.narrow()
+func (g *shortSums) widen(from Mem) vector {
+	w, n := g.new(), g.narrow()
 	switch g.format.name {
 	case "F32":
 		g.VCVTPS2PD(from, w)
@@ -181,19 +166,19 @@ func (g *shortSums) widen(from Mem) reg.VecVirtual {
 }
 
 // reduce adds the lanes of the sums: a vector for each token, with a lane per row.
-func (g *shortSums) reduce(sums [][4]reg.VecVirtual) []reg.VecVirtual {
-	var out []reg.VecVirtual
+func (g *shortSums) reduce(sums [][4]vector) []vector {
+	var out []vector
 	for _, rows := range sums {
-		var four [4]reg.VecVirtual
+		var four [4]vector
 		for r, s := range rows {
 			four[r] = s
-			if g.lanes == 8 {
+			if g.wide() {
 				four[r] = g.YMM()
 				g.VEXTRACTF64X4(U8(1), s, four[r])
 				g.VADDPD(four[r], s.AsY(), four[r])
 			}
 		}
-		pairs := func(a, b reg.VecVirtual) reg.VecVirtual { // a0+a1, b0+b1, a2+a3, b2+b3
+		pairs := func(a, b vector) vector { // a0+a1, b0+b1, a2+a3, b2+b3
 			p, q := g.YMM(), g.YMM()
 			g.VUNPCKLPD(b, a, p)
 			g.VUNPCKHPD(b, a, q)
@@ -201,7 +186,7 @@ func (g *shortSums) reduce(sums [][4]reg.VecVirtual) []reg.VecVirtual {
 			return p
 		}
 		a, b, lo, hi := pairs(four[0], four[1]), pairs(four[2], four[3]), g.YMM(), g.YMM()
-		if g.lanes == 8 { // in all of the 32 registers
+		if g.wide() { // in all of the 32 registers
 			g.VSHUFF64X2(U8(0), b, a, lo)
 			g.VSHUFF64X2(U8(3), b, a, hi)
 		} else {
@@ -215,7 +200,7 @@ func (g *shortSums) reduce(sums [][4]reg.VecVirtual) []reg.VecVirtual {
 }
 
 // tail adds what does not fill a vector, an element of the four rows at a time.
-func (g *shortSums) tail(sums []reg.VecVirtual) {
+func (g *shortSums) tail(sums []vector) {
 	g.TESTQ(g.k, g.k)
 	g.JZ(LabelRef("done"))
 	g.Label("tail")
@@ -238,7 +223,7 @@ func (g *shortSums) tail(sums []reg.VecVirtual) {
 }
 
 // column loads an element of each row. A bf16 goes to the upper half of its lane.
-func (g *shortSums) column() reg.VecVirtual {
+func (g *shortSums) column() vector {
 	w, wide := g.XMM(), g.YMM()
 	g.VPXOR(w, w, w)
 	for r := range 4 {
@@ -258,9 +243,8 @@ func (g *shortSums) column() reg.VecVirtual {
 	return wide
 }
 
-func (g *shortSums) store(sums []reg.VecVirtual, ws reg.Register) {
-	y, ys := g.Load(g.Param("y"), g.GP64()), g.Load(g.Param("ys"), g.GP64())
-	g.SHLQ(U8(2), ys)
+func (g *shortSums) store(sums []vector, ws reg.Register) {
+	y, ys := g.param("y"), g.stride("ys")
 	for _, s := range sums {
 		g.VCVTPD2PSY(s, s.AsX())
 	}

@@ -12,10 +12,9 @@ import (
 // softmaxes generates what stands on exponentials: decays of a scan, a softmax block by
 // block; and rows times, or over, a number each.
 func softmaxes(c *build.Context) {
-	one := emitter{c, avx2}
-	e := newExponential(&one)
+	e := newExponential(newVec(c, avx2))
 	for _, set := range []isa{avx2, avx512} {
-		g := &weighing{emitter{c, set}, e}
+		g := &weighing{newVec(c, set), e}
 		g.decays()
 		g.softmax()
 		g.recurrence()
@@ -31,12 +30,12 @@ type exponential struct {
 	log2e64, ln264, most64           Mem
 	one                              Mem
 	q                                []Mem
-	inf, ends                        Mem
+	inf, masks                       Mem
 }
 
-func newExponential(g *emitter) *exponential {
-	f := func(name string, v float32) Mem { return g.constant(name, U32(math.Float32bits(v))) }
-	d := func(name string, v float64) Mem { return g.constant(name, U64(math.Float64bits(v))) }
+func newExponential(g *vec) *exponential {
+	f := func(name string, v float32) Mem { return g.static(name, U32(math.Float32bits(v))) }
+	d := func(name string, v float64) Mem { return g.static(name, U64(math.Float64bits(v))) }
 	e := &exponential{
 		log2e: f("log2e", math.Log2E), ln2Hi: f("ln2_hi", 0.693359375), ln2Lo: f("ln2_lo", -2.12194440e-4),
 		most: f("most", 89), least: f("least", -125), one: f("one", 1),
@@ -47,7 +46,7 @@ func newExponential(g *emitter) *exponential {
 		e.q = append(e.q, f("q"+string(rune('5'-i)), v))
 	}
 	// A vector at 4·(16 - n) bytes from the start has n lanes.
-	e.ends = g.StaticGlobal("ends")
+	e.masks = g.StaticGlobal("ends")
 	g.DataAttributes(attr.RODATA | attr.NOPTR)
 	for i := range 32 {
 		v := U32(0xffffffff)
@@ -61,15 +60,13 @@ func newExponential(g *emitter) *exponential {
 
 // weighing is what functions of an instruction set share.
 type weighing struct {
-	emitter
+	*vec
 	*exponential
 }
 
-func (g *weighing) wide() bool { return g.set.lanes == 16 }
-
-// load broadcasts a constant.
-func (g *weighing) load(m Mem) reg.VecVirtual {
-	v := g.vector()
+// lanes broadcasts a constant.
+func (g *weighing) lanes(m Mem) vector {
+	v := g.new()
 	if g.wide() {
 		g.VBROADCASTSS(m, v)
 	} else {
@@ -89,9 +86,9 @@ func (g *weighing) op(plain, broadcast func(...Op), m Mem, v ...Op) {
 
 // exp is e to the power of x, of which x takes the place. Results below 2^-125, or
 // about that, is 0.
-func (g *weighing) exp(x reg.VecVirtual) reg.VecVirtual {
-	g.VMINPS(x, g.load(g.most), x) // in this order NaN stays
-	n := g.vector()
+func (g *weighing) exp(x vector) vector {
+	g.VMINPS(x, g.lanes(g.most), x) // in this order NaN stays
+	n := g.new()
 	g.op(g.VMULPS, g.VMULPS_BCST, g.log2e, x, n)
 	if g.wide() {
 		g.VRNDSCALEPS(U8(8), n, n)
@@ -105,14 +102,14 @@ func (g *weighing) exp(x reg.VecVirtual) reg.VecVirtual {
 
 // expOf64 is e to the power of as many numbers in f64 as there are lanes of f32, lower
 // ones first.
-func (g *weighing) expOf64(x [2]reg.VecVirtual) reg.VecVirtual {
-	most := g.vector()
+func (g *weighing) expOf64(x [2]vector) vector {
+	most := g.new()
 	if g.wide() {
 		g.VBROADCASTSD(g.most64, most)
 	} else {
 		g.VMOVUPS(g.most64, most)
 	}
-	n, r := [2]reg.VecVirtual{g.vector(), g.vector()}, g.vector()
+	n, r := [2]vector{g.new(), g.new()}, g.new()
 	for i, v := range x {
 		g.VMINPD(v, most, v)
 		g.op(g.VMULPD, g.VMULPD_BCST, g.log2e64, v, n[i])
@@ -123,14 +120,14 @@ func (g *weighing) expOf64(x [2]reg.VecVirtual) reg.VecVirtual {
 		}
 		g.op(g.VFNMADD231PD, g.VFNMADD231PD_BCST, g.ln264, n[i], v)
 	}
-	whole := g.vector()
+	whole := g.new()
 	g.narrow(n, whole)
 	g.narrow(x, r)
 	return g.power(whole, r)
 }
 
 // narrow rounds to f32.
-func (g *weighing) narrow(x [2]reg.VecVirtual, to reg.VecVirtual) {
+func (g *weighing) narrow(x [2]vector, to vector) {
 	if g.wide() {
 		lo, hi := g.YMM(), g.YMM()
 		g.VCVTPD2PS(x[0], lo)
@@ -145,8 +142,8 @@ func (g *weighing) narrow(x [2]reg.VecVirtual, to reg.VecVirtual) {
 }
 
 // power is 2^n e^r.
-func (g *weighing) power(n, r reg.VecVirtual) reg.VecVirtual {
-	p, r2 := g.load(g.q[0]), g.vector()
+func (g *weighing) power(n, r vector) vector {
+	p, r2 := g.lanes(g.q[0]), g.new()
 	for _, q := range g.q[1:] {
 		g.op(g.VFMADD213PS, g.VFMADD213PS_BCST, q, r, p)
 	}
@@ -161,12 +158,12 @@ func (g *weighing) power(n, r reg.VecVirtual) reg.VecVirtual {
 		return p
 	}
 	// In two steps, since 2^n alone may overflow where the product does not.
-	less, half := g.vector(), g.vector()
+	less, half := g.new(), g.new()
 	g.VCMPPS(U8(1), g.least, n, less)
 	g.VCVTPS2DQ(n, n)
 	g.VPSRAD(U8(1), n, half)
 	g.VPSUBD(half, n, n)
-	for _, h := range []reg.VecVirtual{half, n} {
+	for _, h := range []vector{half, n} {
 		g.VPSLLD(U8(23), h, h)
 		g.VPADDD(g.one, h, h)
 		g.VMULPS(h, p, p)
@@ -177,16 +174,15 @@ func (g *weighing) power(n, r reg.VecVirtual) reg.VecVirtual {
 
 // decays of a chunk of 16 tokens.
 func (g *weighing) decays() {
-	name := "decays" + g.set.name
-	g.begin(name, "func(y, s *float32, top, a *float64, m *float32, rows int)",
-		name+" sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.")
-	y, s, top, a, m, rows := g.pointer("y"), g.pointer("s"), g.pointer("top"), g.pointer("a"), g.pointer("m"), g.pointer("rows")
+	g.function("decays", "(y, s *float32, top, a *float64, m *float32, rows int)",
+		"sets y[i][j] = exp(top[i] - a[j]) m[j] s[i][j], for rows of 16. Results below about 2^-125 are 0.")
+	y, s, top, a, m, rows := g.param("y"), g.param("s"), g.param("top"), g.param("a"), g.param("m"), g.param("rows")
 	size := 4 * g.set.lanes
 	g.Label("next")
 	for from := 0; from < 64; from += size {
-		t := g.vector()
+		t := g.new()
 		g.VBROADCASTSD(Mem{Base: top}, t)
-		x := [2]reg.VecVirtual{g.vector(), g.vector()}
+		x := [2]vector{g.new(), g.new()}
 		for i, v := range x {
 			g.VSUBPD(Mem{Base: a, Disp: 2*from + i*size}, t, v)
 		}
@@ -205,13 +201,12 @@ func (g *weighing) decays() {
 
 // softmax of a block of scores, after blocks before it.
 func (g *weighing) softmax() {
-	name := "softmax" + g.set.name
-	g.begin(name, "func(s *float32, n int, scale float32, run *float32)",
-		name+" makes n scores, at least one, exp(scale·s - top) where top is the largest of them and of run[0],",
+	g.function("softmax", "(s *float32, n int, scale float32, run *float32)",
+		"makes n scores, at least one, exp(scale·s - top) where top is the largest of them and of run[0],",
 		"adds them to run[1] exp(run[0] - top), puts top into run[0], and that decay into run[2]. The scores take whole",
 		"vectors of memory, of which the last is filled with 0.")
-	s, n, run := g.pointer("s"), g.pointer("n"), g.pointer("run")
-	scale, most := g.vector(), g.vector()
+	s, n, run := g.param("s"), g.param("n"), g.param("run")
+	scale, most := g.new(), g.new()
 	g.VBROADCASTSS(g.Load(g.Param("scale"), g.XMM()), scale)
 	g.VBROADCASTSS(Mem{Base: run}, most)
 	last, lane := g.last(n)
@@ -220,7 +215,7 @@ func (g *weighing) softmax() {
 	g.MOVQ(s, at)
 	g.MOVQ(n, left)
 	g.Label("highest")
-	v := g.vector()
+	v := g.new()
 	g.VMULPS(Mem{Base: at}, scale, v)
 	g.CMPQ(left, U8(g.set.lanes))
 	g.JGE(LabelRef("whole"))
@@ -232,15 +227,15 @@ func (g *weighing) softmax() {
 	g.SUBQ(U8(g.set.lanes), left)
 	g.JGT(LabelRef("highest"))
 
-	top := g.across(most, func(a, b, to reg.VecVirtual) { g.VMAXPS(a, b, to) })
-	all, old, sum := g.vector(), g.vector(), g.zero()
+	top := g.across(most, func(a, b, to vector) { g.VMAXPS(a, b, to) })
+	all, old, sum := g.new(), g.new(), g.zero()
 	g.VBROADCASTSS(top, all)
 	g.VBROADCASTSS(Mem{Base: run}, old)
 	g.VMOVSS(top, Mem{Base: run})
 	g.MOVQ(s, at)
 	g.MOVQ(n, left)
 	g.Label("powers")
-	x := g.vector()
+	x := g.new()
 	g.VMOVUPS(Mem{Base: at}, x)
 	g.VSUBPS(all, x, x)
 	p := g.exp(x)
@@ -250,7 +245,7 @@ func (g *weighing) softmax() {
 	g.SUBQ(U8(g.set.lanes), left)
 	g.JGT(LabelRef("powers"))
 
-	total := g.across(sum, func(a, b, to reg.VecVirtual) { g.VADDPS(a, b, to) })
+	total := g.across(sum, func(a, b, to vector) { g.VADDPS(a, b, to) })
 	g.VSUBPS(all, old, old)
 	fade, before := g.exp(old), g.XMM()
 	g.VMOVSS(Mem{Base: run, Disp: 4}, before)
@@ -261,14 +256,14 @@ func (g *weighing) softmax() {
 }
 
 // last masks what a last vector that is not whole has of n elements.
-func (g *weighing) last(n reg.Register) (k reg.OpmaskVirtual, lane reg.VecVirtual) {
+func (g *weighing) last(n reg.Register) (k reg.OpmaskVirtual, lane vector) {
 	rest, table := g.GP64(), g.GP64()
-	g.LEAQ(g.ends, table)
+	g.LEAQ(g.masks, table)
 	g.MOVQ(n, rest)
 	g.ANDQ(U8(g.set.lanes-1), rest)
 	g.SHLQ(U8(2), rest)
 	g.SUBQ(rest, table)
-	lane = g.vector()
+	lane = g.new()
 	g.VMOVUPS(Mem{Base: table, Disp: 64}, lane)
 	if g.wide() {
 		k = g.K()
@@ -278,8 +273,8 @@ func (g *weighing) last(n reg.Register) (k reg.OpmaskVirtual, lane reg.VecVirtua
 }
 
 // blend puts -Inf where a vector has no element.
-func (g *weighing) blend(v reg.VecVirtual, k reg.OpmaskVirtual, lane reg.VecVirtual) {
-	inf := g.load(g.inf)
+func (g *weighing) blend(v vector, k reg.OpmaskVirtual, lane vector) {
+	inf := g.lanes(g.inf)
 	if g.wide() {
 		g.VBLENDMPS(v, inf, k, v)
 	} else {
@@ -288,17 +283,17 @@ func (g *weighing) blend(v reg.VecVirtual, k reg.OpmaskVirtual, lane reg.VecVirt
 }
 
 // across takes the lanes of a vector together, halves with each other.
-func (g *weighing) across(v reg.VecVirtual, with func(a, b, to reg.VecVirtual)) reg.VecVirtual {
+func (g *weighing) across(v vector, with func(a, b, to vector)) vector {
 	x := g.XMM()
 	if g.wide() {
 		y := g.YMM()
 		g.VEXTRACTF64X4(U8(1), v, y)
-		with(y, v.AsY().(reg.VecVirtual), y)
+		with(y, v.AsY().(vector), y)
 		g.VEXTRACTF32X4(U8(1), y, x)
-		with(x, y.AsX().(reg.VecVirtual), x)
+		with(x, y.AsX().(vector), x)
 	} else {
 		g.VEXTRACTF128(U8(1), v, x)
-		with(x, v.AsX().(reg.VecVirtual), x)
+		with(x, v.AsX().(vector), x)
 	}
 	t := g.XMM()
 	g.VPERMILPS(U8(0x4e), x, t)
@@ -310,18 +305,17 @@ func (g *weighing) across(v reg.VecVirtual, with func(a, b, to reg.VecVirtual)) 
 
 // rows times or over a number each.
 func (g *weighing) rows(name, how string, with func(by, v Op)) {
-	name += g.set.name
-	g.begin(name, "func(y *float32, ys int, x *float32, xs int, by *float32, bs, rows, cols int)",
-		name+" sets y[i] = x[i] "+how+" by[i·bs], for a multiple of 16 columns, at least 16.")
-	y, ys, x, xs, by, bs, rows := g.pointer("y"), g.bytes("ys"), g.pointer("x"), g.bytes("xs"), g.pointer("by"), g.bytes("bs"), g.pointer("rows")
-	size, at := g.bytes("cols"), g.GP64()
+	g.function(name, "(y *float32, ys int, x *float32, xs int, by *float32, bs, rows, cols int)",
+		"sets y[i] = x[i] "+how+" by[i·bs], for a multiple of 16 columns, at least 16.")
+	y, ys, x, xs, by, bs, rows := g.param("y"), g.stride("ys"), g.param("x"), g.stride("xs"), g.param("by"), g.stride("bs"), g.param("rows")
+	size, at := g.stride("cols"), g.GP64()
 	g.Label("rows")
-	b := g.vector()
+	b := g.new()
 	g.VBROADCASTSS(Mem{Base: by}, b)
 	g.XORQ(at, at)
 	g.Label("columns")
 	for from := 0; from < 64; from += 4 * g.set.lanes {
-		v := g.vector()
+		v := g.new()
 		g.VMOVUPS(Mem{Base: x, Index: at, Scale: 1, Disp: from}, v)
 		with(b, v)
 		g.VMOVUPS(v, Mem{Base: y, Index: at, Scale: 1, Disp: from})

@@ -25,9 +25,7 @@ type vec struct {
 	tight  bool                        // registers are few: chains are written one after the other
 }
 
-type (
-	vector = reg.VecVirtual
-)
+type vector = reg.VecVirtual
 
 func newVec(c *build.Context, set isa) *vec {
 	return &vec{Context: c, set: set, held: map[constant]reg.VecVirtual{}}
@@ -45,13 +43,19 @@ func (g *vec) new() vector {
 }
 
 // function begins one.
+func function(c *build.Context, name, signature string, doc ...string) {
+	c.Function(name)
+	c.Attributes(attr.NOSPLIT)
+	c.Pragma("noescape")
+	c.Doc(doc...)
+	c.SignatureExpr("func" + signature)
+}
+
+// function begins one of the instruction set.
 func (g *vec) function(name, signature string, doc ...string) {
-	g.Function(name + g.set.name)
-	g.Attributes(attr.NOSPLIT)
-	g.Pragma("noescape")
-	doc[0] = name + g.set.name + " " + doc[0]
-	g.Doc(doc...)
-	g.SignatureExpr("func" + signature)
+	name += g.set.name
+	doc[0] = name + " " + doc[0]
+	function(g.Context, name, signature, doc...)
 }
 
 func (g *vec) end() {
@@ -61,6 +65,25 @@ func (g *vec) end() {
 
 // param is a parameter in a register.
 func (g *vec) param(name string) reg.Register { return g.Load(g.Param(name), g.GP64()) }
+
+// stride is a parameter in elements of f32, in bytes.
+func (g *vec) stride(name string) reg.Register {
+	r := g.param(name)
+	g.SHLQ(U8(2), r)
+	return r
+}
+
+// triple is three times a stride.
+func (g *vec) triple(stride reg.Register) reg.Register {
+	r := g.GP64()
+	g.LEAQ(Mem{Base: stride, Index: stride, Scale: 2}, r)
+	return r
+}
+
+// strided are four rows from base on; s3 is three strides.
+func strided(base, s, s3 reg.Register) [4]Mem {
+	return [4]Mem{{Base: base}, {Base: base, Index: s, Scale: 1}, {Base: base, Index: s, Scale: 2}, {Base: base, Index: s3, Scale: 1}}
+}
 
 // memory is where a parameter lies.
 func (g *vec) memory(name string) Mem {
@@ -114,6 +137,16 @@ func (g *vec) data(key constant, name string, element func(i int) (c Constant, o
 		}
 	}
 	return all[key]
+}
+
+// static is a number in every lane of 32 bytes of memory that has a name.
+func (g *vec) static(name string, v Constant) Mem {
+	m := g.StaticGlobal(name)
+	g.DataAttributes(attr.RODATA | attr.NOPTR)
+	for i := 0; i < 32; i += v.Bytes() {
+		g.AddDatum(i, v)
+	}
+	return m
 }
 
 // constant is one as the first operand of an operation: where it is held, its register;
@@ -180,12 +213,31 @@ func (g *vec) atLeast(least Op, v vector) vector { m := g.copy(least); g.VMAXPS(
 
 func (g *vec) zero() vector {
 	v := g.new()
+	g.clear(v)
+	return v
+}
+
+func (g *vec) clear(v vector) {
 	if g.wide() {
 		g.VPXORD(v, v, v)
 	} else {
 		g.VXORPS(v, v, v)
 	}
-	return v
+}
+
+// transposed are the columns of 4x4 numbers in each 128 bits of four vectors.
+func (g *vec) transposed(m [4]vector) [4]vector {
+	pair := func(op func(...Op), a, b vector) vector {
+		v := g.YMM()
+		if a.Size() == 64 {
+			v = g.ZMM()
+		}
+		op(b, a, v)
+		return v
+	}
+	a, b := pair(g.VUNPCKLPS, m[0], m[1]), pair(g.VUNPCKLPS, m[2], m[3])
+	c, d := pair(g.VUNPCKHPS, m[0], m[1]), pair(g.VUNPCKHPS, m[2], m[3])
+	return [4]vector{pair(g.VUNPCKLPD, a, b), pair(g.VUNPCKHPD, a, b), pair(g.VUNPCKLPD, c, d), pair(g.VUNPCKHPD, c, d)}
 }
 
 // together writes the instructions of n chains in turns, so that one does not wait for

@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"net"
+	"sync"
 )
 
 // Kind is the kind of a message.
@@ -21,7 +22,7 @@ const HeaderBytes = 16
 // ErrCorrupt is the error of a damaged message.
 var ErrCorrupt = errors.New("a corrupt message")
 
-var table = crc32.MakeTable(crc32.Castagnoli)
+var table = sync.OnceValue(func() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) })
 
 // Header is the header of a message.
 type Header struct {
@@ -45,7 +46,7 @@ func (w *Writer) Write(k Kind, parts ...[]byte) error {
 	n, sum := 0, uint32(0)
 	for _, p := range parts {
 		n += len(p)
-		sum = crc32.Update(sum, table, p)
+		sum = crc32.Update(sum, table(), p)
 	}
 	putHeader(&w.head, k, n, sum)
 	w.list = append(append(w.list[:0], w.head[:]), parts...)
@@ -59,7 +60,7 @@ func putHeader(to *[HeaderBytes]byte, k Kind, n int, sum uint32) {
 	*to = [HeaderBytes]byte{byte(k)}
 	binary.LittleEndian.PutUint32(to[4:], uint32(n))
 	binary.LittleEndian.PutUint32(to[8:], sum)
-	binary.LittleEndian.PutUint32(to[12:], crc32.Checksum(to[:12], table))
+	binary.LittleEndian.PutUint32(to[12:], crc32.Checksum(to[:12], table()))
 }
 
 // Reader reads messages: [Reader.Next], and then the payload, by [Reader.Payload] or in pieces by
@@ -83,7 +84,7 @@ func (r *Reader) Next() (Header, error) {
 		return Header{}, err
 	}
 	le := binary.LittleEndian
-	if le.Uint32(head[12:]) != crc32.Checksum(head[:12], table) || head[1]|head[2]|head[3] != 0 {
+	if le.Uint32(head[12:]) != crc32.Checksum(head[:12], table()) || head[1]|head[2]|head[3] != 0 {
 		return Header{}, fmt.Errorf("%w: its header's checksum does not fit; is the other side krait's transfer?", ErrCorrupt)
 	}
 	n := le.Uint32(head[4:])
@@ -103,7 +104,7 @@ func (r *Reader) Fill(to []byte) error {
 	if _, err := io.ReadFull(r.r, to); err != nil {
 		return whole(err)
 	}
-	r.sum = crc32.Update(r.sum, table, to)
+	r.sum = crc32.Update(r.sum, table(), to)
 	r.left -= len(to)
 	return nil
 }

@@ -1,5 +1,5 @@
 // The last of the blocks that choose a token reads what the others have listed, which no
 // fence has made visible to it.
 #include "krait.h"
-#define __nvvm_membar_gl() ((void)0)
+#define fence() ((void)0)
 #include "sampling.cu"

@@ -7,28 +7,29 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/bail"
 )
 
-// Keeps says what the ranks of a model keep of a sequence between steps, and where: states
+// StateLayout says what the ranks of a model keep of a sequence between steps, and where: states
 // in one run of memory per rank, and rows of caches in pages, each the rows of its tokens
 // of one cache after another. All ranks have the same buffers, each its share of them.
-type Keeps struct {
+type StateLayout struct {
 	Ranks   int
-	Buffers []Kept
+	Buffers []StateBuffer
 }
 
-// Kept is a state of the model, or a field of one, as it lies over the ranks.
-type Kept struct {
+// StateBuffer is a state of the model, or a field of one, as it lies over the ranks.
+type StateBuffer struct {
 	Name string
 	Type graph.Type  // over all ranks
 	Part *graph.Part // the field that it is of a state of the model; nil: all of it
 }
 
 // Cache reports whether it has a row per token, and not one per sequence.
-func (b *Kept) Cache() bool { return b.Type.Ragged() }
+func (b *StateBuffer) Cache() bool { return b.Type.Ragged() }
 
 // State is the name and the type of the state of the model.
-func (b *Kept) State() (name string, t graph.Type) { return stateOf(b.Name, b.Type, b.Part) }
+func (b *StateBuffer) State() (name string, t graph.Type) { return stateOf(b.Name, b.Type, b.Part) }
 
 func stateOf(name string, t graph.Type, part *graph.Part) (string, graph.Type) {
 	if part != nil {
@@ -46,17 +47,17 @@ func pieces(t graph.Type, part *graph.Part, ranks, rank int) graph.Pieces {
 	return p
 }
 
-// KeepsOf is what the schedules of all ranks keep.
-func KeepsOf(schedules []*Schedule) (*Keeps, error) {
+// StateLayoutOf is what the schedules of all ranks keep.
+func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
-	k := &Keeps{Ranks: len(schedules), Buffers: schedules[0].kept()}
+	k := &StateLayout{Ranks: len(schedules), Buffers: schedules[0].kept()}
 	if err := k.valid(); err != nil {
 		return nil, err
 	}
 	for _, s := range schedules {
-		if list := s.kept(); !slices.EqualFunc(list, k.Buffers, Kept.equal) {
+		if list := s.kept(); !slices.EqualFunc(list, k.Buffers, StateBuffer.equal) {
 			return nil, fmt.Errorf("rank %d keeps other states than rank 0: %v, not %v", s.Rank, list, k.Buffers)
 		}
 		at, _ := k.States(s.Rank)
@@ -74,28 +75,28 @@ func KeepsOf(schedules []*Schedule) (*Keeps, error) {
 }
 
 // kept lists what the rank keeps.
-func (s *Schedule) kept() (list []Kept) {
+func (s *Schedule) kept() (list []StateBuffer) {
 	for i := range s.Buffers {
 		if b := &s.Buffers[i]; b.Space == State || b.Space == Cache {
-			list = append(list, Kept{b.Name, b.Type, b.Part})
+			list = append(list, StateBuffer{b.Name, b.Type, b.Part})
 		}
 	}
 	return list
 }
 
-func (b Kept) equal(c Kept) bool {
+func (b StateBuffer) equal(c StateBuffer) bool {
 	return b.Name == c.Name && b.Type.Equal(c.Type) && b.Part.Equal(c.Part)
 }
 
 // Bytes is what a rank has of a buffer: of a sequence, or of a token where it is a cache.
-func (k *Keeps) Bytes(rank, buffer int) int64 {
+func (k *StateLayout) Bytes(rank, buffer int) int64 {
 	t := k.Buffers[buffer].Type
 	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(k.Ranks, rank).Dims))
 }
 
 // States is where the rank's states begin in the run of a sequence, by buffer, and how
 // long the run is.
-func (k *Keeps) States(rank int) (at []int64, run int64) {
+func (k *StateLayout) States(rank int) (at []int64, run int64) {
 	at = make([]int64, len(k.Buffers))
 	end, last := int64(0), (*graph.Part)(nil)
 	for i := range k.Buffers {
@@ -109,7 +110,7 @@ func (k *Keeps) States(rank int) (at []int64, run int64) {
 
 // Page is where the rows of the rank's caches begin in a page of a number of tokens, by buffer,
 // and how long the page is.
-func (k *Keeps) Page(rank, tokens int) (at []int64, bytes int64) {
+func (k *StateLayout) Page(rank, tokens int) (at []int64, bytes int64) {
 	at = make([]int64, len(k.Buffers))
 	for i := range k.Buffers {
 		if k.Buffers[i].Cache() {
@@ -133,8 +134,8 @@ func (s *Schedule) Page(tokens int) (at []int, bytes int64) {
 	return at, bytes
 }
 
-// String writes a line for the ranks and one per buffer, which [ParseKeeps] reads.
-func (k *Keeps) String() string {
+// String writes a line for the ranks and one per buffer, which [ParseStateLayout] reads.
+func (k *StateLayout) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "ranks %d\n", k.Ranks)
 	for i := range k.Buffers {
@@ -151,14 +152,13 @@ func (k *Keeps) String() string {
 // maxKept is more buffers than a model of the most layers keeps.
 const maxKept = 1 << 16
 
-// ParseKeeps reads what [Keeps.String] writes, which may come from anyone: what it accepts
-// can be asked for bytes and moves.
-func ParseKeeps(text string) (*Keeps, error) {
+// ParseStateLayout reads what [StateLayout.String] writes, which may come from anyone: what it
+// accepts can be asked for bytes and moves.
+func ParseStateLayout(text string) (_ *StateLayout, err error) {
+	defer bail.Catch(&err)
 	head, rest, _ := strings.Cut(text, "\n")
-	k := &Keeps{}
-	if err := scan(head, "ranks %d", &k.Ranks); err != nil {
-		return nil, err
-	}
+	k := &StateLayout{}
+	scan(head, "ranks %d", &k.Ranks)
 	for line := range strings.Lines(rest) {
 		name, typ, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " : ")
 		t, storage, part, err := graph.ParseStored(typ)
@@ -168,7 +168,7 @@ func ParseKeeps(text string) (*Keeps, error) {
 		if storage != nil {
 			return nil, fmt.Errorf("state %q is stored as a parameter", name)
 		}
-		if k.Buffers = append(k.Buffers, Kept{name, t, part}); len(k.Buffers) > maxKept {
+		if k.Buffers = append(k.Buffers, StateBuffer{name, t, part}); len(k.Buffers) > maxKept {
 			return nil, fmt.Errorf("more than %d states", maxKept)
 		}
 	}
@@ -179,7 +179,7 @@ func ParseKeeps(text string) (*Keeps, error) {
 const maxPieces = 1 << 16
 
 // scattered is in how many pieces each rank has a buffer, at most.
-func (b *Kept) scattered() int {
+func (b *StateBuffer) scattered() int {
 	n, last := 1, 0
 	if l := b.Type.Layout; l.Kind == graph.Sharded {
 		n, last = len(l.Place), l.Axis
@@ -195,13 +195,13 @@ func (b *Kept) scattered() int {
 	return n
 }
 
-// valid checks what [Keeps] promise: rows of sequences, or of their tokens, whose shares
+// valid checks what [StateLayout] promise: rows of sequences, or of their tokens, whose shares
 // depend on the ranks only, and of each state of the model all or different fields.
-func (k *Keeps) valid() error {
+func (k *StateLayout) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
 		return fmt.Errorf("%d ranks; the number must be from 1 to %d", k.Ranks, graph.MaxRanks)
 	}
-	first, scattered := map[string]*Kept{}, 0
+	first, scattered := map[string]*StateBuffer{}, 0
 	seen := map[[2]string]bool{}
 	for i := range k.Buffers {
 		b := &k.Buffers[i]
@@ -229,7 +229,7 @@ func (k *Keeps) valid() error {
 	return nil
 }
 
-func (b *Kept) valid() error {
+func (b *StateBuffer) valid() error {
 	if !graph.ValidName(b.Name) {
 		return errors.New("that is not a name for a state")
 	}

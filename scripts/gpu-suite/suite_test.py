@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Tests the suite's plan, its jobs, and peer_kernels.py with a stand-in for torch. The rehearsal
+(rehearse.py) runs the rest.
+
+    python3 scripts/gpu-suite/suite_test.py
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tarfile
+import tempfile
+import time
+import types
+import unittest
+from unittest import mock
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import peer_kernels  # noqa: E402
+import plan  # noqa: E402
+import suite  # noqa: E402
+
+
+class Suite(unittest.TestCase):
+    def test_three_runs(self):
+        """Three runs of nine minutes cover all steps, also if each takes all of its seconds."""
+        runs, left = 1, 9 * 60 - suite.RESERVE
+        for step in plan.STEPS:
+            if step.seconds > left:
+                runs, left = runs + 1, 9 * 60 - suite.RESERVE
+            left -= step.seconds
+        self.assertEqual(runs, 3)
+        self.assertGreaterEqual(left, 0)
+
+    def test_run(self):
+        """How a command ends is told; one that hangs is stopped with all that it started."""
+        with tempfile.TemporaryDirectory() as folder, open(os.path.join(folder, "log"), "wb") as log:
+            self.assertEqual(suite.run(["true"], log, 9, folder, {}), "ok")
+            self.assertEqual(suite.run(["sh", "-c", "exit 3"], log, 9, folder, os.environ), "exit status 3")
+            self.assertEqual(suite.run(["sh", "-c", "kill -SEGV $$"], log, 9, folder, os.environ), "killed by SIGSEGV")
+            self.assertEqual(suite.run(["/nowhere"], log, 9, folder, {}), "does not start: No such file or directory")
+            self.assertEqual(suite.run(["sh", "-c", "trap '' TERM; (sleep 3; touch late) & wait; sleep 60"], log, 0.2, folder, os.environ), "hangs or is slow: stopped after 0 s")
+            time.sleep(1.5)
+            self.assertFalse(os.path.exists(os.path.join(folder, "late")))
+
+    def test_unpack(self):
+        """Programs are unpacked by python3's lzma, and by xz without."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "krait")
+            with open(path, "w") as f:
+                f.write("text")
+            os.chmod(path, 0o755)
+            with tarfile.open(path + ".tar.xz", "w:xz") as t:
+                t.add(path, "krait")
+            for xz in (True, False):
+                into = os.path.join(folder, str(xz))
+                os.mkdir(into)
+                with mock.patch.object(suite, "XZ", xz):
+                    suite.unpack(path + ".tar.xz", into)
+                self.assertTrue(os.access(os.path.join(into, "krait"), os.X_OK))
+
+    def test_shorten(self):
+        """A long log keeps its beginning and its end."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "log")
+            with open(path, "w") as f:
+                f.write("begin" + "x" * 1000 + "end")
+            self.assertEqual(suite.shorten(path, 20), "beginxxxxx\n...\nxxxxxxxend")
+            self.assertEqual(os.path.getsize(path), 25)
+
+    def test_repeatable(self):
+        """Logits that differ between runs, or within one, are named."""
+        for hashes, status in (("aa", "ok"), ("ab", "failed: "), ("a!", "failed: ")):
+            rows = []
+            s = types.SimpleNamespace(row=lambda job, status, **_: rows.append(status), measured=lambda: [
+                {"model": "m", "math": "f32", "batch": 1, "prompt": 2, "tokens": 3, "logits_sha256": "a" if h == "!" else h, "repeats_bitwise": h != "!"} for h in hashes])
+            plan.repeatable(s)
+            self.assertTrue(rows[0].startswith(status), rows)
+
+
+class Tensor:
+    """Has a size, and does nothing."""
+
+    def __init__(self, *shape):
+        self.shape = shape
+
+    def numel(self):
+        n = 1
+        for d in self.shape:
+            n *= d
+        return n
+
+    def expand(self, *shape):
+        return Tensor(*shape)
+
+    def __matmul__(self, other):
+        return self
+
+    def __neg__(self):
+        return self
+
+    T = property(lambda self: self)
+    clone = zero_ = lambda self: self
+
+
+class Event:
+    record = elapsed_time = lambda self, *_: 0.5  # ms
+
+
+class Kernels(unittest.TestCase):
+    def test_lines(self):
+        """Every measurement is a line that krait bench report knows; one that fails says why."""
+        make = lambda *shape, **_: Tensor(*shape)  # noqa: E731
+        torch = types.SimpleNamespace(
+            __version__="2", int8=0, bfloat16=0, inference_mode=contextlib.nullcontext, empty=make, randn=make, rand=make, zeros=make, ones=make,
+            cuda=types.SimpleNamespace(is_available=lambda: True, synchronize=lambda: None, Event=lambda enable_timing: Event()))
+        calls = []
+
+        def update(state, x, dt, *rest, **more):
+            calls.append((state.shape, dt.shape))
+
+        def scan(*_, **__):
+            raise RuntimeError("too new")
+
+        modules = {"torch": torch, "mamba_ssm": types.ModuleType("mamba_ssm"), "mamba_ssm.ops": types.ModuleType("ops"), "mamba_ssm.ops.triton": types.ModuleType("triton"),
+                   "mamba_ssm.ops.triton.selective_state_update": types.SimpleNamespace(selective_state_update=update),
+                   "mamba_ssm.ops.triton.ssd_combined": types.SimpleNamespace(mamba_chunk_scan_combined=scan)}
+        with tempfile.TemporaryDirectory() as folder, mock.patch.dict(sys.modules, modules), contextlib.redirect_stdout(io.StringIO()):
+            path = os.path.join(folder, "lines.jsonl")
+            self.assertEqual(peer_kernels.main(["--json", path]), 0)
+            with open(path) as f:
+                rows = [json.loads(line)["kernels"][0] for line in f]
+        self.assertEqual(len(rows), 15 + 8 + 1)
+        self.assertEqual((rows[0]["us"], rows[0]["way"], rows[0]["bound"]), (500, "torch.matmul, bf16", "memory"))
+        self.assertEqual(rows[-1]["error"], "RuntimeError: too new")
+        self.assertIn(((32, 5120, 16), (32, 5120)), calls)
+        self.assertIn(((8, 80, 64, 128), (8, 80, 64)), calls)
+
+
+if __name__ == "__main__":
+    unittest.main()
