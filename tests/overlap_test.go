@@ -70,7 +70,7 @@ func TestOverlapBits(t *testing.T) {
 // TestOverlapHides: no step takes longer in the new order, and where x_proj's sum leaves
 // something to do meanwhile it takes less.
 func TestOverlapHides(t *testing.T) {
-	overlapCases(t, func(dir string, i int, g *graph.Graph, s krait.Sharding) {
+	hides := func(dir string, i int, g *graph.Graph, s krait.Sharding) {
 		hw, tokens := []string{"a6000-pcie", "a100-nvlink"}[i%2], []int{1, 300}
 		old := stepTimes(t, g, s, hw, tokens)
 		s.Overlap = true
@@ -83,7 +83,14 @@ func TestOverlapHides(t *testing.T) {
 				t.Errorf("%s on %s, %+v, %d tokens: %g s in either order", dir, hw, s, n, after)
 			}
 		}
-	})
+	}
+	overlapCases(t, hides)
+	const dir = "../testdata/golden/mamba-a"
+	_, g, err := checkpoint.Describe(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hides(dir, 0, g, krait.Sharding{Ranks: 2, Strategy: "channel"})
 }
 
 // stepTimes are the seconds that steps of 2 sequences of some tokens take.
