@@ -20,7 +20,7 @@ type Checkpoint struct {
 	Graph *graph.Graph
 	// Unused lists tensors of the files that the graph has no use for.
 	Unused []string
-	// LeftOut counts tensors of parts that decoding of text does not use, by what their names begin with.
+	// LeftOut counts tensors of parts that decoding of text does not use, by the beginning of names.
 	LeftOut map[string]int
 	weights weights
 	copied  map[string]bool // tensors that are there again under another name

@@ -15,7 +15,7 @@ import (
 type ggufHeads struct{ keys, values, key, value int }
 
 // ggufTiles are the values of a tensor whose order differs: in each of lines the runs from at on,
-// of width bytes each, as many as there are heads of values.
+// of width bytes each, one for each head of values.
 type ggufTiles struct{ lines, at, width int }
 
 // tiles says where a tensor of a block with rows of line bytes has the heads of values; width is 0
@@ -85,7 +85,8 @@ var (
 		under("self_attn.", ggufQwenAttention), under("linear_attn.", ggufQwenDelta), under("mlp.", ggufMLP), under("mlp.", ggufQwenExperts))
 )
 
-// ggufQwen are the keys of a family of gated delta nets; experts and dense say which networks it has.
+// ggufQwen are the keys of a family of gated delta nets; experts and dense say which networks it
+// has.
 func ggufQwen(family string, experts, dense bool) []ggufKey {
 	keys := []ggufKey{
 		modelType(family), epsilon("rms_norm_eps", 1e-6), uniform("attention.head_count", "num_attention_heads", 16), {qwenGroups, exportQwenGroups},

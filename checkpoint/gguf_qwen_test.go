@@ -8,8 +8,8 @@ import (
 	"github.com/krait-ml/krait/checkpoint/gguf"
 )
 
-// TestHeadsOfValues: GGUF files of gated delta nets have what llama.cpp's converter writes: heads of
-// values tiled, but for qwen3next, fields that were grouped by heads of keys apart, and norms plus 1.
+// TestHeadsOfValues: GGUF files of gated delta nets are as llama.cpp's converter writes them: heads
+// of values tiled, but for qwen3next, fields grouped by heads of keys apart, and norms plus 1.
 func TestHeadsOfValues(t *testing.T) {
 	const keys, per, key, value, hidden = 2, 2, 8, 12, 48
 	tile := func(x []float32, width int) (out []float32) { // [keys per width] to [per keys width]

@@ -38,8 +38,8 @@ runs. On one rank fused has no layouts. --layer prints a layer as a graph of its
 output is graph text again, which other commands take as FILE.ir.
 
 A drawing has a column for the model, which shows its layers as letters (M has an SSM state, A a
-KV cache, H both, B neither), and a column for each kind of layer: equal layers are drawn once.
---detail sets how much is drawn.
+KV cache, H both, C the state of a convolution only, B none), and a column for each kind of
+layer: equal layers are drawn once. --detail sets how much is drawn.
 
 graph opt runs selected passes; graph schedule prints what a rank runs.`,
 		Example: `  krait graph --layer 0

@@ -45,7 +45,7 @@ func (a *attention) build(p *parts, x *graph.Value) *graph.Value {
 }
 
 // queries are those of all heads, and their gates: of 2·head rows of a head in q_proj the second
-// half; nil where there are none.
+// half; nil without gates.
 func (a *attention) queries(p *parts, x *graph.Value) (q, gate *graph.Value) {
 	if !a.gated {
 		return a.project(p, "q", x, a.heads), nil

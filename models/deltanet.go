@@ -57,8 +57,8 @@ func (m *deltaNet) build(p *parts, n *graph.Value) *graph.Value {
 	return p.linear("out_proj", p.Mul("out_in", y, p.Map("gate", "silu", z)), m.hidden, m.v, false)
 }
 
-// project is the projections q|k|v, z, b and a of n. A GGUF file has q|k|v and z apart, though b and
-// a may be grouped.
+// project is the projections q|k|v, z, b and a of n. A GGUF file has q|k|v and z apart, though b
+// and a may be grouped.
 func (m *deltaNet) project(p *parts, n *graph.Value) (qkv, z, b, a *graph.Value) {
 	q, k, v := named("q", m.qk), named("k", m.qk), named("v", m.v)
 	if m.grouped && p.has("in_proj_qkvz.weight") {

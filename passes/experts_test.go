@@ -16,6 +16,9 @@ func TestFuseExperts(t *testing.T) {
 		// The network beside the experts reads what is normed before the router, and takes the sum.
 		"layers.1. granite-hybrid": "router experts",
 		"layers.1. nemotron-h-moe": "sigmoid_router ungated_experts",
+		"layers.1. lfm2-moe":       "sigmoid_router add_experts",
+		// The shared expert is a mixture of one.
+		"layers.0. qwen3-next": "norm_router experts add_experts",
 	} {
 		layer, golden, _ := strings.Cut(name, " ")
 		c, err := checkpoint.Open("../testdata/golden/" + golden)

@@ -349,6 +349,8 @@ func TestShardedCollectives(t *testing.T) {
 		{"falcon-h1", 2, map[int]string{0: "all_gather 64, all_reduce 1, reduce_scatter 64, " + exchanged(64)}, 0},
 		{"granite-hybrid", 4, map[int]string{0: "all_gather 48, all_reduce 1, reduce_scatter 48, " + exchanged(48), 2: exchanged(48, 48)}, 0},
 		{"nemotron-h-moe", 2, map[int]string{0: exchanged(48), 1: exchanged(48), 2: exchanged(48)}, 0},
+		{"lfm2", 4, map[int]string{0: exchanged(48, 48), 2: exchanged(48, 48)}, 0},
+		{"qwen3-5", 3, map[int]string{0: exchanged(48, 48), 3: exchanged(48, 48)}, 0},
 		// Blocks with attention take the embedding beside the residual stream.
 		{"zamba", 2, map[int]string{0: exchanged(64)}, 2 * 64},
 		{"zamba2", 2, map[int]string{0: exchanged(64)}, 3 * 64},

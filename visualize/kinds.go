@@ -56,8 +56,8 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 	return kinds, of
 }
 
-// Letter returns M for a block with a recurrent state, A for one with a KV cache, H for both, and B
-// for others.
+// Letter returns M for a block with a recurrent state, A for one with a KV cache, H for both, C for
+// one with the state of a convolution only, and B for others.
 func Letter(ops []string) string {
 	keeps := map[graph.StateKind]bool{}
 	for _, name := range ops {
@@ -74,6 +74,8 @@ func Letter(ops []string) string {
 		return "M"
 	case attention:
 		return "A"
+	case keeps[graph.ConvState]:
+		return "C"
 	}
 	return "B"
 }

@@ -207,6 +207,9 @@ func TestOwnRecurrence(t *testing.T) {
 	if got := Letter([]string{"attention", op.Name}); got != "H" {
 		t.Errorf("with attention it has the letter %s", got)
 	}
+	if got := Letter([]string{"matmul", "conv1d"}); got != "C" {
+		t.Errorf("a block with the state of a convolution only has the letter %s", got)
+	}
 	if got := Work(op.Name); got != "mix" {
 		t.Errorf("its work is %s", got)
 	}

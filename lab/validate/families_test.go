@@ -3,6 +3,8 @@ package validate
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/checkpoint"
@@ -101,4 +103,43 @@ func TestUnpackedSource(t *testing.T) {
 	right(t, unpacked, compiled(t, g, passes.Options{Ranks: 3}, ""), false)
 	right(t, g, unpacked, false)
 	right(t, g, g, false)
+}
+
+// TestGroupedRows: rows of a projection that is grouped by heads, cut in another way than the
+// model's, are refused or give other values: each piece one unit further, and pieces in another
+// order.
+func TestGroupedRows(t *testing.T) {
+	for _, name := range []string{"qwen3-next", "qwen3-5"} {
+		g := golden(t, name)
+		text := graph.Print(compiled(t, g, passes.Options{Ranks: 2}, ""))
+		tried := map[string]int{}
+		for i, n := range parse(t, text).Nodes {
+			if n.Op.Name != "param" || len(n.Storage.Pieces) < 2 || strings.Contains(n.Name(), "experts.") {
+				continue
+			}
+			for k, how := range []string{"further", "order"} {
+				out := parse(t, text)
+				pieces := slices.Clone(out.Nodes[i].Storage.Pieces)
+				if k == 0 {
+					at := tried[how] % len(pieces)
+					if pieces[at].Start += pieces[at].Count; pieces[at].Start+pieces[at].Count > out.Nodes[i].Storage.Shape[0] {
+						pieces[at].Start = 0
+					}
+				} else {
+					slices.Reverse(pieces)
+				}
+				out.Nodes[i].Storage.Pieces = pieces
+				if tried[how]++; tried[how] > 6 && !goldens.All() {
+					continue
+				}
+				r, err := Run(t.Context(), g, out, Options{})
+				if err == nil && !slices.ContainsFunc(r.Parts, func(p Part) bool { return p.Difference > 1e-6 }) {
+					t.Errorf("%s: %s with %v is not found", name, n.Name(), pieces)
+				}
+			}
+		}
+		if tried["order"] < 2 {
+			t.Errorf("%s: tried %v", name, tried)
+		}
+	}
 }

@@ -157,3 +157,48 @@ func TestGuard(t *testing.T) {
 		t.Errorf("an answer of a special token has %d tokens (%v)", len(ids), err)
 	}
 }
+
+// TestThoughts: templates as those of Qwen3.5 and LFM2 are: turns between markers, thoughts of
+// earlier answers left out, and a generation prompt with or without an empty thought.
+func TestThoughts(t *testing.T) {
+	marked := `{{- bos_token if bos_token is defined and bos_token }}
+{%- set ns = namespace(last=-1) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
+{%- for m in messages %}
+{{- '<|im_start|>' + m.role + '\n' }}
+{%- if m.role == 'assistant' and '</think>' in m.content and loop.index0 < ns.last %}
+{{- m.content.split('</think>')[-1].lstrip('\n') }}
+{%- else %}
+{{- m.content | trim }}
+{%- endif %}
+{{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\n' }}
+{%- if enable_thinking is defined and not enable_thinking %}{{- '<think>\n\n</think>\n\n' }}{% endif %}
+{%- endif %}`
+	messages := []Message{
+		{Role: "system", Content: "Be brief. "}, {Role: "user", Content: "Hi"},
+		{Role: "assistant", Content: "<think>\nA greeting.\n</think>\n\nHello."}, {Role: "user", Content: "Why?"},
+		{Role: "assistant", Content: "<think>\nHm.\n</think>\n\nSo."},
+	}
+	const turns = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nWhy?<|im_end|>\n" +
+		"<|im_start|>assistant\n<think>\nHm.\n</think>\n\nSo.<|im_end|>\n"
+	for _, c := range []struct {
+		specials map[string]string
+		o        Options
+		want     string
+	}{
+		{nil, Options{}, turns},
+		{map[string]string{"bos_token": "<|startoftext|>"}, Options{Generate: true}, "<|startoftext|>" + turns + "<|im_start|>assistant\n"},
+		{nil, Options{Generate: true, Variables: map[string]any{"enable_thinking": false}}, turns + "<|im_start|>assistant\n<think>\n\n</think>\n\n"},
+	} {
+		tmpl, err := New(marked, c.specials)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := tmpl.Render(messages, c.o); err != nil || got != c.want {
+			t.Errorf("%q, %v; want %q", got, err, c.want)
+		}
+	}
+}

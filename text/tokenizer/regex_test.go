@@ -169,3 +169,17 @@ func TestRegexLinear(t *testing.T) {
 		t.Errorf("lengths of matches = %s, want %s", got, want)
 	}
 }
+
+// TestMarks: in qwen35 marks belong to words, and in qwen2 they stand with signs.
+func TestMarks(t *testing.T) {
+	const text = "Cafe\u0301s, \u0928\u092e\u0938\u094d\u0924\u0947 I'LL x\u03012 \u0301!\n\n ok"
+	for name, want := range map[string][]string{
+		"qwen35": {"Cafe\u0301s", ",", " \u0928\u092e\u0938\u094d\u0924\u0947", " I", "'LL", " x\u0301", "2", " \u0301", "!\n\n", " ok"},
+		"qwen2":  {"Cafe", "\u0301s", ",", " \u0928\u092e\u0938", "\u094d\u0924", "\u0947", " I", "'LL", " x", "\u0301", "2", " \u0301!\n\n", " ok"},
+	} {
+		i := slices.IndexFunc(pres, func(p pre) bool { return strings.Fields(p.names)[0] == name })
+		if got := allMatches(mustCompile(t, pres[i].patterns[0]), text); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}

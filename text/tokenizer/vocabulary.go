@@ -50,6 +50,7 @@ const (
 	caseless   = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
 	llama3Rest = `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	qwen2Rest  = `|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	qwen35Rest = `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	upperLower = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
 	upper      = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
 	signsRest  = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -61,6 +62,7 @@ var pres = []pre{
 	{names: "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", patterns: []string{caseless + llama3Rest}, ignoreMerges: true, bos: true},
 	{names: "dbrx smaug-bpe chatglm-bpe glm4", patterns: []string{caseless + llama3Rest}},
 	{names: "qwen2 stablelm2 hunyuan solar-open deepseek-r1-qwen kormo grok-2", patterns: []string{caseless + qwen2Rest}},
+	{names: "qwen35", patterns: []string{caseless + qwen35Rest}},
 	{names: "tekken", patterns: []string{upperLower + "|" + upper + `|\p{N}` + signsRest}, ignoreMerges: true, bos: true},
 	{names: "gpt-4o llama4 kanana2 talkie minimax-m2", patterns: []string{upperLower + caseless + "?|" + upper + caseless + `?|\p{N}{1,3}` + signsRest}},
 	{names: "starcoder refact command-r smollm codeshell exaone minerva-7b", patterns: []string{`\p{N}`, gpt2Pattern}},
