@@ -28,7 +28,7 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 	case index == "":
 		return out, nil
 	}
-	if b.dim[index[0]].Sym != 0 {
+	if b.symbolic(index[0]) {
 		return b.deriveRows(in, op, index)
 	}
 	if n, _ := b.product(index); n == 0 {
@@ -156,7 +156,7 @@ func (b *binding) cutIndex(in []Type, ranks int) (string, error) {
 // of the batch, what a rank could compute is its rows of its part of the other only.
 func (b *binding) clash(i int, x, y byte, ranks int) error {
 	err := fmt.Errorf("operand %d is split on %c and another operand on %c: only one may be", i, x, y)
-	if (b.dim[x].Sym != 0) == (b.dim[y].Sym != 0) {
+	if b.symbolic(x) == b.symbolic(y) {
 		return err
 	}
 	return fmt.Errorf("%w: the %d ranks would have %d of the %d blocks of the product; all_gather the rows first", err, ranks, ranks, ranks*ranks)
