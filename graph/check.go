@@ -52,12 +52,15 @@ func Check(g *Graph) error {
 	fail := func(where, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 	}
-	defined := map[*Value]bool{}
-	uses := map[*Value]int{}
-	var inferred memo // its own: what Add remembers may be what Check is to find
+	defined := make(map[*Value]bool, g.Len())
+	uses := map[*Value]int{} // of states
+	var inferred memo        // its own: what Add remembers may be what Check is to find
 	for _, n := range g.Nodes {
 		for i, v := range n.Args {
-			if uses[v]++; !defined[v] {
+			if v.Def.Op.Name == "state" {
+				uses[v]++
+			}
+			if !defined[v] {
 				fail(n.Name(), "%s: operand %d (%s) is used before it is defined", n.Op.Name, i, v.Name)
 			}
 		}

@@ -242,12 +242,14 @@ func (b *binding) unitRuns(t Type, a axis, ranks int) ([][]Run, error) {
 	}
 	all := make([][]Run, ranks)
 	for r := range ranks {
-		for _, run := range t.Extents(nil, ranks, r) {
+		runs := t.Extents(nil, ranks, r)
+		for i, run := range runs {
 			if run.Start%tail != 0 || run.Len%tail != 0 {
 				return nil, fmt.Errorf("%s over %d ranks: rank %d starts or ends inside a unit of %d of %s", t, ranks, r, tail, a)
 			}
-			all[r] = append(all[r], Run{run.Start / tail, run.Len / tail})
+			runs[i] = Run{run.Start / tail, run.Len / tail}
 		}
+		all[r] = runs
 	}
 	return all, nil
 }
