@@ -10,14 +10,14 @@ import (
 type binding struct {
 	rule    *Rule
 	letters [32]letter // see at
+	known   uint32     // a bit per letter whose size is fixed
 	packs   []pack
 }
 
 // letter is what one letter means.
 type letter struct {
-	size  int
-	fixed bool // the size is known: no symbol
-	dim   *Dim // nil: the letter is no axis by itself
+	size int
+	dim  *Dim // nil: the letter is no axis by itself
 }
 
 // pack is the axis of a composite.
@@ -33,7 +33,10 @@ func (b *binding) at(c byte) *letter { return &b.letters[c%32] }
 func (b *binding) size(c byte) int { return b.at(c).size }
 
 // fix sets the size of the letter c.
-func (b *binding) fix(c byte, size int) { l := b.at(c); l.size, l.fixed = size, true }
+func (b *binding) fix(c byte, size int) { b.at(c).size, b.known = size, b.known|1<<(c%32) }
+
+// fixed reports whether the size of the letter c is known, and no symbol.
+func (b *binding) fixed(c byte) bool { return b.known>>(c%32)&1 != 0 }
 
 // symbolic reports whether the letter c is an axis whose size only a batch gives.
 func (b *binding) symbolic(c byte) bool { d := b.at(c).dim; return d != nil && d.Sym != 0 }
@@ -95,10 +98,10 @@ func (b *binding) axis(i int, a axis, d *Dim) error {
 		return fmt.Errorf("%c is %s in operand %d and %s before", c, d, i, l.dim)
 	}
 	if d.Sym == 0 {
-		if l.fixed && l.size != d.Len() {
+		if b.fixed(c) && l.size != d.Len() {
 			return fmt.Errorf("%c is %d in operand %d and %d before", c, d.Len(), i, l.size)
 		}
-		l.size, l.fixed = d.Len(), true
+		b.fix(c, d.Len())
 	}
 	return nil
 }
@@ -136,7 +139,7 @@ func (b *binding) divide(in []Type) (progress bool, open *axis, err error) {
 				b.fix(unknown[0], size/product)
 				progress = true
 			default:
-				open = &a
+				open = &b.rule.in[i][j]
 			}
 		}
 	}
@@ -146,7 +149,7 @@ func (b *binding) divide(in []Type) (progress bool, open *axis, err error) {
 func (b *binding) tailFromUnit(in []Type) bool {
 	for i := range in {
 		for j, a := range b.rule.in[i] {
-			if t := a.tail(); len(a.letters) > 1 && len(t) == 1 && !b.at(t[0]).fixed {
+			if t := a.tail(); len(a.letters) > 1 && len(t) == 1 && !b.fixed(t[0]) {
 				b.fix(t[0], in[i].Dims[j].Fields[0].Grain())
 				return true
 			}
@@ -159,12 +162,12 @@ func (b *binding) tailFromUnit(in []Type) bool {
 func (b *binding) product(letters string) (n int, unknown string) {
 	n = 1
 	for i := range len(letters) {
-		if l := b.at(letters[i]); !l.fixed {
+		if size := b.size(letters[i]); !b.fixed(letters[i]) {
 			unknown += letters[i : i+1]
-		} else if l.size > 0 && n > maxSize/l.size {
+		} else if size > 0 && n > maxSize/size {
 			n = maxSize + 1
 		} else {
-			n *= l.size
+			n *= size
 		}
 	}
 	return n, unknown
@@ -200,10 +203,10 @@ func (b *binding) result(a axis) Dim {
 func (b *binding) poly(letters string) Poly {
 	p, fixed := Const(1), int64(1)
 	for i := range len(letters) {
-		if l := b.at(letters[i]); l.fixed {
-			fixed *= int64(l.size)
+		if c := letters[i]; b.fixed(c) {
+			fixed *= int64(b.size(c))
 		} else {
-			p = p.Times(l.dim.Poly())
+			p = p.Times(b.at(c).dim.Poly())
 		}
 	}
 	return p.Times(Const(fixed))
