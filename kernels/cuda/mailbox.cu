@@ -3,8 +3,6 @@
 
 DEVICE u32 turn_of(const Mail &m) { return *(const u32 *)m.box; }
 
-DEVICE int blocks_x() { return __nvvm_read_ptx_sreg_nctaid_x(); }
-
 // Four elements as they are.
 DEVICE u32x4 whole(const u32 *p) { return *(const u32x4 *)p; }
 DEVICE u32x2 whole(const u16 *p) { return *(const u32x2 *)p; }
