@@ -43,7 +43,7 @@ func headRMSNorm(c *Call) error { return c.norm(c.Args[1].Rows(), c.Args[1].Rows
 func headL2Norm(c *Call) error { return c.norm(c.Args[0].Unit, 1, 0) }
 
 // norm divides each size neighbours of a row by the root of their sum of squares over width, and
-// multiplies by the weight when there is one; from one size neighbours to the next it moves by step.
+// multiplies by the weight if there is one, which moves by step from some neighbours to the next.
 func (c *Call) norm(size, width, step int) error {
 	x, y, w := &c.Args[0], &c.Results[0], Tensor{}
 	if len(c.Args) > 1 {
