@@ -75,8 +75,8 @@ func drawDelta(rng *rand.Rand, i int) deltaCase {
 }
 
 // TestDeltaScan compares with float64: sequences of no chunk, of some, and of parts of one. A
-// sequence has the same bits alone, however heads are cut, and cut at multiples of 16 tokens; memory
-// between rows stays as it was.
+// sequence has the same bits alone, however heads are cut, and cut at multiples of 16 tokens;
+// memory between rows stays as it was.
 func TestDeltaScan(t *testing.T) {
 	const seed = 34
 	rng := rand.New(rand.NewPCG(seed, 0))
