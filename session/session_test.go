@@ -66,7 +66,7 @@ func sameBits(a, b []float32) bool {
 // chunked reports whether the model has scans that take tokens in chunks.
 func chunked(m *krait.Model) bool {
 	for _, n := range m.Graph().Nodes {
-		if n.Op.Name == "ssd_scan" {
+		if n.Op.Name == "ssd_scan" || n.Op.Name == "delta_scan" {
 			return true
 		}
 	}

@@ -140,7 +140,7 @@ func TestCutsOfStates(t *testing.T) {
 // chunked reports whether the model has scans that take tokens in chunks.
 func chunked(m *krait.Model) bool {
 	for _, n := range m.Graph().Nodes {
-		if n.Op.Name == "ssd_scan" {
+		if n.Op.Name == "ssd_scan" || n.Op.Name == "delta_scan" {
 			return true
 		}
 	}

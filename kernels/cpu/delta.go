@@ -31,16 +31,20 @@ const (
 	deltaColumns = 64 // of a block, which fits the nearest cache with 128 rows
 )
 
-// scan goes token by token: chunks in a matrix form would take as many multiplications, and their
-// bits would depend on where a prompt is cut.
+// scan goes token by token.
 func (r *deltaRule) scan(c *kernels.Call, lo, hi int) {
 	for unit := lo; unit < hi; unit++ {
 		h, start, tokens, kept := deltaHeadOf(c, unit)
 		h.deltaRule = r
-		for t := start; t < start+tokens && h.n > 0 && h.size > 0; t += deltaTokens {
-			h.some(t, min(deltaTokens, start+tokens-t))
-		}
+		h.steps(start, tokens)
 		kept.put()
+	}
+}
+
+// steps takes the head past tokens, one by one.
+func (h *deltaHead) steps(start, tokens int) {
+	for t := start; t < start+tokens && h.n > 0 && h.size > 0; t += deltaTokens {
+		h.some(t, min(deltaTokens, start+tokens-t))
 	}
 }
 

@@ -35,7 +35,7 @@ static_assert(sizeof(Part) == 644, "the host knows this size");
 // The sequence's tokens one by one, with the state in registers: a warp has 32 rows of it, a lane
 // a column, so that the state is read and written once. Blocks are (sequences, heads, size / 32),
 // of a warp for each 32 rows. Parts of two tokens are there: a warp may be one ahead.
-KERNEL THREADS(1024) delta_scan_steps(Delta d) {
+KERNEL THREADS(256) delta_scan_steps(Delta d) {
 	int head = block_y(), column = block_z() * 32 + lane(), row = warp() * warp_rows, warps = threads() / 32;
 	const int *seg = d.seg + 3 * block_x();
 	int first = seg[0], tokens = seg[1], slot = seg[2];

@@ -136,11 +136,12 @@ func (b *kernelBench) close() {
 }
 
 // distinct returns the operations of a graph that have kernels, one for each op and shape, with
-// their counts. Experts are left out: with random weights the router would not choose some of them.
+// their counts. Experts are left out: with random weights the router would not choose some of them;
+// so is what runs once, at load.
 func distinct(g *graph.Graph, has func(op string) bool) (list []*graph.Node, counts []int) {
 	seen := map[string]int{}
 	for _, n := range g.Nodes {
-		if !has(n.Op.Name) || strings.HasSuffix(n.Op.Name, "experts") || n.Op.Name == "neg_exp" {
+		if !has(n.Op.Name) || strings.HasSuffix(n.Op.Name, "experts") || atLoad(n) {
 			continue
 		}
 		key := n.Op.Name + shapes(n) + fmt.Sprint(n.Attrs)
@@ -153,6 +154,11 @@ func distinct(g *graph.Graph, has func(op string) bool) (list []*graph.Node, cou
 		counts[at]++
 	}
 	return list, counts
+}
+
+// atLoad reports whether an operation is of parameters only.
+func atLoad(n *graph.Node) bool {
+	return !slices.ContainsFunc(n.Args, func(v *graph.Value) bool { return v.Def.Op.Name != "param" })
 }
 
 func shapes(n *graph.Node) string {

@@ -155,10 +155,10 @@ func positive(r *rand.Rand) float32 { return 0.001 + 0.1*r.Float32() }
 func negative(r *rand.Rand) float32 { return -1 - 15*r.Float32() }
 
 // ratesOf is the operand of a scan with its rates, and stepsOf that with its time steps, for scans
-// without a softplus.
+// without a softplus; of the delta rule, log decays and betas.
 var (
-	ratesOf = map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "selective_scan_projected": 4, "ssd_scan_gated": 3}
-	stepsOf = map[string]int{"selective_scan": 1, "ssd_scan": 1}
+	ratesOf = map[string]int{"selective_scan": 2, "ssd_scan": 2, "selective_scan_gated": 3, "selective_scan_projected": 4, "ssd_scan_gated": 3, "delta_scan": 3}
+	stepsOf = map[string]int{"selective_scan": 1, "ssd_scan": 1, "delta_scan": 4}
 )
 
 // numbersOf returns the numbers for an operand. Scans need positive time steps and negative rates.

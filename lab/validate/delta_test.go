@@ -60,7 +60,7 @@ func (m deltaMixer) build(t *testing.T, hidden int) *graph.Graph {
 }
 
 // TestDeltaRanks: a gated delta net of any heads has one all_reduce, of its result, and no other
-// collective, on 1 to 16 ranks; the proof says that it is the least, and execution that it is right.
+// collective, on 2 to 16 ranks; the proof says that it is the least, execution that it is right.
 func TestDeltaRanks(t *testing.T) {
 	const hidden = 8
 	for i, m := range []deltaMixer{{1, 2, false}, {2, 4, false}, {16, 16, true}, {16, 48, false}, {5, 15, true}, {3, 3, false}} {
