@@ -83,8 +83,7 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
-// TestEvaluate: bits per byte of the validation text are the reference's, window
-// by window.
+// TestEvaluate: bits per byte of the validation text are the reference's, window by window.
 func TestEvaluate(t *testing.T) {
 	m, f := embeddedModel(t), expected(t)
 	text, windows := readVal(t), 128
@@ -339,8 +338,7 @@ func TestTokensPerSecond(t *testing.T) {
 	}
 }
 
-// TestGenerateStopped: a generation that is cancelled is what there is of it, with
-// the error.
+// TestGenerateStopped: a generation that is cancelled is what there is of it, with the error.
 func TestGenerateStopped(t *testing.T) {
 	m := embeddedModel(t)
 	whole, err := m.Generate(t.Context(), "In the", Generate{MaxTokens: 12})

@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/models"
 )
 
-// Safetensors has no type for blocks. A matrix [n k] in 8-bit blocks is a tensor of U8,
-// whose last axis has the bytes of a row's blocks, and the file's metadata say
-// "q8:NAME": "n k".
+// Safetensors has no type for blocks. A matrix [n k] in 8-bit blocks is a tensor of U8, whose last
+// axis has the bytes of a row's blocks, and the file's metadata say "q8:NAME": "n k".
 
 // BlocksKey is where the metadata say the shape of a tensor in 8-bit blocks.
 func BlocksKey(tensor string) string { return "q8:" + tensor }

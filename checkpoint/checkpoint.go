@@ -206,8 +206,7 @@ func (c *Checkpoint) fits(name string, s *graph.Storage, t graph.Type) error {
 	return s.Fits(a, t)
 }
 
-// verify looks for every tensor that the graph names, and for those that it
-// does not.
+// verify looks for every tensor that the graph names, and for those that it does not.
 func (c *Checkpoint) verify() error {
 	used := map[string]bool{}
 	c.copied, c.LeftOut = map[string]bool{}, map[string]int{}

@@ -45,8 +45,7 @@ func TestFigure(t *testing.T) {
 	}
 }
 
-// TestMeter: progress is there from the start, its rate is that of late, and
-// nothing of it is left.
+// TestMeter: progress is there from the start, its rate is that of late, and nothing of it is left.
 func TestMeter(t *testing.T) {
 	var out bytes.Buffer
 	clock := time.Unix(0, 0)

@@ -171,8 +171,7 @@ var (
 	aShare    = limits{unit: "seconds per second", most: 1}
 )
 
-// figure takes {"value": 2e12, "source": "data sheet"}, or an assumption instead of a
-// source.
+// figure takes {"value": 2e12, "source": "data sheet"}, or an assumption instead of a source.
 func (s *section) figure(key string, l limits) (f Figure) {
 	if _, ok := s.fields[key]; !ok {
 		s.known = append(s.known, key)

@@ -15,8 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// concat has no rule to draw shapes from, so TestOps and TestShardedOps leave it
-// out.
+// concat has no rule to draw shapes from, so TestOps and TestShardedOps leave it out.
 
 // drawConcat makes a graph that joins 2 to 4 inputs of random widths and units.
 func drawConcat(t *rapid.T) *opCase {

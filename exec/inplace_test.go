@@ -13,8 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestInPlace: an operation gives the same bits over operands that die as with
-// memory of its own.
+// TestInPlace: an operation gives the same bits over operands that die as with memory of its own.
 func TestInPlace(t *testing.T) {
 	for _, op := range graph.Ops() {
 		if op.InPlace != nil {
@@ -51,8 +50,7 @@ func checkInPlace(t *rapid.T, op *graph.Op, sets map[string]kernels.Set) {
 	}
 }
 
-// copied lets the operation read copies of some operands, which die there or are
-// outputs, too.
+// copied lets the operation read copies of some operands, which die there or are outputs, too.
 func (c *opCase) copied(t *rapid.T, operands []int, outputs bool) *graph.Graph {
 	var lines []string
 	for line := range strings.Lines(graph.Print(c.graph)) {

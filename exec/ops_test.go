@@ -118,8 +118,7 @@ func (c *opCase) lengths() []int {
 	return lengths
 }
 
-// checkAlone runs each sequence of the batch by itself: the rows must be the
-// same to the last bit.
+// checkAlone runs each sequence of the batch by itself: the rows must be the same to the last bit.
 func (c *opCase) checkAlone(t *rapid.T, e *stepper, b *exec.Batch, all []float32) {
 	width := 0
 	if rows := totalRows(c.graph, b.Sequences); rows > 0 {
@@ -464,8 +463,7 @@ func step(t *rapid.T, e *stepper, b *exec.Batch) {
 	}
 }
 
-// output is the rows of the result, each followed by that of the second where
-// there is one.
+// output is the rows of the result, each followed by that of the second where there is one.
 func output(t *rapid.T, e *stepper) []float32 {
 	out, err := e.Output("y")
 	if err != nil {
@@ -515,8 +513,7 @@ func sameKept(t *rapid.T, what string, d graph.DType, got, want []float32, share
 	}
 }
 
-// same compares within a share of the largest magnitude; a share of 0 means to
-// the last bit.
+// same compares within a share of the largest magnitude; a share of 0 means to the last bit.
 func same(t *rapid.T, what string, got, want []float32, share float64) {
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d elements, want %d", what, len(got), len(want))

@@ -198,8 +198,7 @@ func (c *opCase) rows(t *rapid.T, ranks int) *graph.Graph {
 	})
 }
 
-// partial is the graph with the operands of a linear group as sums of what ranks
-// have of a matmul.
+// partial is the graph with the operands of a linear group as sums of what ranks have of a matmul.
 func (c *opCase) partial(t *rapid.T, ranks int, group []int) *graph.Graph {
 	return c.rebuild(t, ranks, func(g *graph.Graph, i int, leaf *graph.Node) *graph.Value {
 		typ := leaf.Results[0].Type

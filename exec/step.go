@@ -45,8 +45,7 @@ type Batch struct {
 	// Results.Tokens.
 	Choices []Choice
 	// Outputs names the outputs that the results have; steps that only others need do not run. nil:
-	// the tokens if it has Choices, otherwise all but tokens; an empty list that is not nil:
-	// none.
+	// the tokens if it has Choices, otherwise all but tokens; an empty list that is not nil: none.
 	Outputs []string
 }
 

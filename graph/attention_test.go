@@ -39,8 +39,7 @@ var transformerCases = slices.Concat(expertCases("experts", expertsNode), expert
 		"error: operand 3: rank 0 holds groups [{0 0}] of (g p!) and needs {0 1}"},
 	{"attention, keys split more narrowly than heads need", attended(6, 2, "split", "split", "cover/6", "cover/6"), attentionNode,
 		"error: operand 1: rank 0 holds groups [{0 0}] of (g p!) and needs {0 1}"},
-	// In 3 groups, rank 2 has group 1 of those that 6 heads share, and 1 and 2 of
-	// those that 12 do.
+	// In 3 groups, rank 2 has group 1 of those that 6 heads share, and 1 and 2 of those that 12 do.
 	{"attention, caches wider than needed", attended(6, 3, "split", "cover/12", "cover/12", "cover/12"), attentionNode,
 		"f32[t 12/2] shard(1: split); f32[s c 6/2] shard(2: cover/12); f32[s c 6/2] shard(2: cover/12)"},
 	{"attention, keys wider than caches", attended(6, 3, "split", "cover/12", "cover/6", "cover/6"), attentionNode,

@@ -16,9 +16,8 @@ const (
 	BlockBytes = 2 + BlockLen
 )
 
-// Blocks says how a line of a tensor of Q8 lies in what a rank holds of it. Blocks stay
-// as they are in the file: of those in which the rank's runs begin or end, it has more
-// than is its own.
+// Blocks says how a line of a tensor of Q8 lies in what a rank holds of it. Blocks stay as they are
+// in the file: of those in which the rank's runs begin or end, it has more than is its own.
 type Blocks struct {
 	Cols  int // elements of a line
 	Count int // blocks of a line
@@ -223,8 +222,7 @@ func sizeOf(d DType, shape []int) int {
 	return n
 }
 
-// inBlocks reports a tensor whose blocks do not lie along the last axis of a parameter
-// of type t.
+// inBlocks reports a tensor whose blocks do not lie along the last axis of a parameter of type t.
 func (s *Storage) inBlocks(a Array, t Type) error {
 	n, last := len(t.Dims), len(a.Shape)-1
 	if s.Perm == nil && n > 1 && last > 0 && a.Shape[last] == t.Dims[n-1].Len() {

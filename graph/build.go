@@ -6,9 +6,8 @@ import (
 	"strconv"
 )
 
-// Builder adds nodes to a graph under a scope. The first error sticks: later
-// calls do nothing and return nil, and [Builder.Graph] returns it, so that a
-// model reads like its equations.
+// Builder adds nodes to a graph under a scope. The first error sticks: later calls do nothing and
+// return nil, and [Builder.Graph] returns it, so that a model reads like its equations.
 type Builder struct {
 	scope string // with a dot at its end, or empty
 	*building
@@ -62,8 +61,7 @@ func (b *Builder) Param(name string, t Type, s *Storage) *Value {
 	return b.leaf("param", name, t, s)
 }
 
-// State declares what each sequence keeps between steps; the first axis of its
-// type is [Seqs].
+// State declares what each sequence keeps between steps; the first axis of its type is [Seqs].
 func (b *Builder) State(name string, t Type) *Value { return b.leaf("state", name, t, nil) }
 
 func (b *Builder) leaf(op, name string, t Type, s *Storage) *Value {

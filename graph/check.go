@@ -40,10 +40,9 @@ func ParseStage(name string) (Stage, bool) {
 // MaxRanks bounds the number of ranks of a graph.
 const MaxRanks = 1024
 
-// Check reports everything that is wrong with a graph at its stage: a broken
-// order or name, an operation that is not legal there, a type that is not what
-// the operation gives, a state that is not consumed exactly once, a partial sum
-// that reaches an output.
+// Check reports everything that is wrong with a graph at its stage: a broken order or name, an
+// operation that is not legal there, a type that is not what the operation gives, a state that is
+// not consumed exactly once, a partial sum that reaches an output.
 func Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
 		return fmt.Errorf("%d ranks; the number must be from 1 to %d", g.Ranks, MaxRanks)

@@ -2,9 +2,8 @@ package graph
 
 import "testing"
 
-// exchangeCases say of each collective and relayout what its row must: the layouts
-// before and after, whether launches can be joined, and what four ranks send in a
-// ring of 24·t bytes.
+// exchangeCases say of each collective and relayout what its row must: the layouts before and
+// after, whether launches can be joined, and what four ranks send in a ring of 24·t bytes.
 var exchangeCases = []struct {
 	name     string
 	class    Class

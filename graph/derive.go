@@ -73,8 +73,7 @@ func (b *binding) keepStates(in []Type, out []Layout, states []StatePair, index 
 	return nil
 }
 
-// carries checks that operand i, if it has the groups of a, has all those that
-// the state holds.
+// carries checks that operand i, if it has the groups of a, has all those that the state holds.
 func (b *binding) carries(i int, t Type, state int, s Type, a axis, ranks int) error {
 	j := slices.IndexFunc(b.rule.in[i], func(x axis) bool { return x.letters == a.letters })
 	if j < 0 || t.Layout.Kind == Replicated {
@@ -302,10 +301,9 @@ func (b *binding) alike(in []Type, states []StatePair, index string, ranks int) 
 	return nil
 }
 
-// placeResult is the layout of a result under the ownership of the index. Where
-// the result has the index, or its groups, it is split if a split gives each rank
-// what comes of its range: extents are compared, since other axes than those
-// that were split may say what a split of the result is.
+// placeResult is the layout of a result under the ownership of the index. Where the result has the
+// index, or its groups, it is split if a split gives each rank what comes of its range: extents are
+// compared, since other axes than those that were split may say what a split of the result is.
 func (b *binding) placeResult(result Type, axes []axis, index string, own owned, ranks int) (Layout, error) {
 	for j, a := range axes {
 		lead := a.lead()

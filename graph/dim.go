@@ -7,11 +7,10 @@ import (
 	"strings"
 )
 
-// Field is a named part of a dimension. Unit is the number of neighbouring
-// elements that one unit has: 1 for channels, the head size for heads. A shard
-// does not cut a unit apart, and ranks own units. A Unit of 0 means that the
-// field has no units (model width, dt rank, state size): no rank owns parts of it,
-// though a layout may cut it anywhere.
+// Field is a named part of a dimension. Unit is the number of neighbouring elements that one unit
+// has: 1 for channels, the head size for heads. A shard does not cut a unit apart, and ranks own
+// units. A Unit of 0 means that the field has no units (model width, dt rank, state size): no rank
+// owns parts of it, though a layout may cut it anywhere.
 type Field struct {
 	Name       string
 	Size, Unit int
@@ -33,8 +32,7 @@ type Dim struct {
 	Over int
 }
 
-// maxSize bounds a dimension, so that products of a shape cannot overflow
-// unnoticed.
+// maxSize bounds a dimension, so that products of a shape cannot overflow unnoticed.
 const maxSize = 1 << 40
 
 // Size is a plain axis of n elements without units.
@@ -158,8 +156,7 @@ func (d Dim) valid() error {
 	return nil
 }
 
-// String writes the field as x:5120/64; name and unit are left out where they
-// say nothing.
+// String writes the field as x:5120/64; name and unit are left out where they say nothing.
 func (f Field) String() string {
 	s := fmt.Sprint(f.Size)
 	if f.Name != "" {

@@ -1,11 +1,10 @@
 // Package graph holds what Krait compiles: a flat dataflow graph of tensor
 // values whose types say how a value lies over the ranks.
 //
-// A [Value] is the result of a [Node]: an operation ([Op]), its operands and
-// its attributes. A [Type] is a dtype, a shape and a [Layout]. A dimension is a
-// list of named fields, so that a packed tensor (in_proj's x|z) stays packed as
-// in the checkpoint while the graph knows what is in it. Sizes that depend on
-// the batch are symbols ([Sym]).
+// A [Value] is the result of a [Node]: an operation ([Op]), its operands and its attributes. A
+// [Type] is a dtype, a shape and a [Layout]. A dimension is a list of named fields, so that a
+// packed tensor (in_proj's x|z) stays packed as in the checkpoint while the graph knows what is in
+// it. Sizes that depend on the batch are symbols ([Sym]).
 //
 // Every operation is one row of a table (ops.go) around an einsum-like [Rule].
 // From the rule come arity, shapes, layouts and cost; an operation whose result

@@ -12,11 +12,10 @@ import (
 	"github.com/krait-ml/krait/internal/graphgen"
 )
 
-// TestRulesByElements holds what rules say of layouts against a count of elements.
-// It reads a rule as the sum over all its letters, goes through every point of
-// their ranges, and asks who holds the elements that meet there: a rank must have
-// all that a result of its own is made of, and of a partial sum every point must
-// be with one rank. It shares no code with derive or Extents.
+// TestRulesByElements holds what rules say of layouts against a count of elements. It reads a rule
+// as the sum over all its letters, goes through every point of their ranges, and asks who holds the
+// elements that meet there: a rank must have all that a result of its own is made of, and of a
+// partial sum every point must be with one rank. It shares no code with derive or Extents.
 func TestRulesByElements(t *testing.T) {
 	graphs := 200
 	if goldens.All() {

@@ -31,9 +31,8 @@ type Batch struct {
 	Ends []int // of each sequence: the token after its last, counted in the batch
 }
 
-// Owned is the run of units that rank owns when units are split over ranks: as
-// even as possible, possibly none. Everything that is split in the same number
-// of units lies the same way.
+// Owned is the run of units that rank owns when units are split over ranks: as even as possible,
+// possibly none. Everything that is split in the same number of units lies the same way.
 func Owned(units, ranks, rank int) Run {
 	lo, hi := rank*units/ranks, (rank+1)*units/ranks
 	return Run{lo, hi - lo}
@@ -126,9 +125,8 @@ func covering(r Run, size int) Run {
 	return Run{lo, (r.End()+size-1)/size - lo}
 }
 
-// Local is the type of what a rank holds: t with the sharded axis cut down to
-// the rank's extents, and no layout. Of rows it has the largest share, since which is
-// whose depends on the batch.
+// Local is the type of what a rank holds: t with the sharded axis cut down to the rank's extents,
+// and no layout. Of rows it has the largest share, since which is whose depends on the batch.
 func (t Type) Local(ranks, rank int) Type {
 	out := Type{DType: t.DType, Dims: append([]Dim(nil), t.Dims...)}
 	if t.Layout.ByBatch() {

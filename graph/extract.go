@@ -48,8 +48,7 @@ type extraction struct {
 	errs      []error
 }
 
-// look finds the nodes of the block, what they take of others, and what others
-// take of them.
+// look finds the nodes of the block, what they take of others, and what others take of them.
 func (e *extraction) look() {
 	inside, taken := map[*Node]bool{}, map[*Value]bool{}
 	for _, n := range e.from.Nodes {

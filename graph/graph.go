@@ -28,8 +28,7 @@ type Node struct {
 	Note    string   // why the node is there; a comment in text, and not compared
 }
 
-// Value is a result of a node. Its name is a path: what is before the last dot
-// is its scope.
+// Value is a result of a node. Its name is a path: what is before the last dot is its scope.
 type Value struct {
 	Name string
 	Type Type

@@ -30,9 +30,8 @@ const (
 	BySequence // of tokens: runs end where sequences end, as close to even as these let them
 )
 
-// Placement is how a field lies over the ranks. Of is used by Cover only: the
-// number of units (heads) that are split over the ranks and that share the
-// groups of this field.
+// Placement is how a field lies over the ranks. Of is used by Cover only: the number of units
+// (heads) that are split over the ranks and that share the groups of this field.
 type Placement struct {
 	Kind PlaceKind
 	Of   int

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Legal says which values an attribute may have; the zero Legal allows all of its
-// type.
+// Legal says which values an attribute may have; the zero Legal allows all of its type.
 type Legal struct {
 	OneOf []string // texts
 	// A number is from Min, or above it, to Max, or to the size of the letter MaxOf

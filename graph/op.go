@@ -13,24 +13,21 @@ type Op struct {
 	Class Class
 	Rule  *Rule // nil where Infer says it all
 
-	// Operands has a letter per operand: a activation, w weight in any float
-	// format, f f32, i i32, s state in a format of its kind. Activations share one
-	// format, which the results have.
+	// Operands has a letter per operand: a activation, w weight in any float format, f f32, i i32,
+	// s state in a format of its kind. Activations share one format, which the results have.
 	Operands string
 	// Linear lists the groups of operands in which the operation is linear:
 	// those of one group may be partial sums together.
 	Linear [][]int
 	// States pairs operands that are state with the results that replace them.
 	States []StatePair
-	// Gives is the format of the results where it is not that of the activations;
-	// NoDType: it is.
+	// Gives is the format of the results where it is not that of the activations; NoDType: it is.
 	Gives DType
 	// Statistic says that results are numbers about rows, such as sums of squares:
 	// small, of any magnitude, and travelling between ranks in f32 always.
 	Statistic bool
-	// InPlace lists operands whose memory a result of the same size may take: all
-	// kernels are done with an element of them before they write the same element
-	// of a result.
+	// InPlace lists operands whose memory a result of the same size may take: all kernels are done
+	// with an element of them before they write the same element of a result.
 	InPlace []int
 	Attrs   []Attr
 	// Sizes binds letters of the rule to integer attributes.
@@ -78,9 +75,8 @@ const (
 	Relayout                // a change of layout without any exchange
 )
 
-// Attr is an attribute that a row takes. Default is its value where it may be
-// left out, nil where it must be given, and decides its type: int, float64 or string.
-// Tests draw what is Legal.
+// Attr is an attribute that a row takes. Default is its value where it may be left out, nil where
+// it must be given, and decides its type: int, float64 or string. Tests draw what is Legal.
 type Attr struct {
 	Name    string
 	Kind    AttrKind

@@ -1,8 +1,7 @@
 package graph
 
-// The operations. Letters: t tokens, d c k n widths, v vocabulary, h heads,
-// p head size, g groups, s sequences, f the columns of %seg, l cached tokens,
-// e experts, i hidden units, b words of bits.
+// The operations. Letters: t tokens, d c k n widths, v vocabulary, h heads, p head size, g groups,
+// s sequences, f the columns of %seg, l cached tokens, e experts, i hidden units, b words of bits.
 //
 // Operations that look across time read the batch's segments, an i32[s 3] of
 // (first token, number of tokens, state slot) per sequence, so that prefill,

@@ -124,8 +124,7 @@ func (p *parser) header(s *scanner) {
 	p.g = NewGraph(name, stage, ranks)
 }
 
-// name reads a value's name and completes it: relative to the block without a
-// leading "/".
+// name reads a value's name and completes it: relative to the block without a leading "/".
 func (s *scanner) name(block, sigils string) (string, byte) {
 	s.blank()
 	if s.rest == "" || strings.IndexByte(sigils, s.rest[0]) < 0 {

@@ -81,8 +81,7 @@ block layers.0
   %y %n = conv1d %/x @/w %c.x %/seg : f32[t 4/1], f32[s 4/1 1]
 `
 
-// TestPartText: parts survive text, in and out of blocks, and what contradicts
-// itself is an error.
+// TestPartText: parts survive text, in and out of blocks, and what contradicts itself is an error.
 func TestPartText(t *testing.T) {
 	text := strings.Replace(partText, "  state %c.B : f32[s 2/1 1] field(1: B) of %c : f32[s x:4/1|B:2/1 1]\n", "", 1)
 	g, err := Parse(text)

@@ -42,9 +42,8 @@ func (z Sizes) Of(s Sym) int64 {
 	return [...]int64{z.Tokens, z.Seqs, z.Rows, z.Cached, z.Pairs, z.Largest}[s.index()]
 }
 
-// Poly is a polynomial in the symbols, and in equal shares of them, with integer
-// coefficients: a number of bytes or of floating-point operations that holds for every
-// batch. The zero Poly is 0.
+// Poly is a polynomial in the symbols, and in equal shares of them, with integer coefficients: a
+// number of bytes or of floating-point operations that holds for every batch. The zero Poly is 0.
 type Poly []term
 
 type term struct {

@@ -119,8 +119,7 @@ func (p *printer) called(name string) string {
 	return "/" + name
 }
 
-// AttrText writes the attributes that are not at their default, with a space before
-// them.
+// AttrText writes the attributes that are not at their default, with a space before them.
 func (n *Node) AttrText() string {
 	var parts []string
 	for _, spec := range n.Op.Attrs {

@@ -13,9 +13,8 @@ func LayoutsOf(n *Node, operands []Layout, ranks int) ([]Layout, error) {
 	return LayoutsFor(n)(operands, ranks)
 }
 
-// LayoutsFor is [LayoutsOf] for a node of which many layouts are tried: what does
-// not depend on them is worked out once. The function it returns is not for several
-// goroutines at the same time.
+// LayoutsFor is [LayoutsOf] for a node of which many layouts are tried: what does not depend on
+// them is worked out once. The function it returns is not for several goroutines at the same time.
 func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 	m := &Node{Op: n.Op, Attrs: n.Attrs, Args: make([]*Value, len(n.Args))}
 	for i, v := range n.Args {
@@ -44,9 +43,8 @@ func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 	}
 }
 
-// Follow finds the axis of every operand and result that is walked together
-// with an axis of result 0, or -1. It fails where the axis is
-// not a letter by itself.
+// Follow finds the axis of every operand and result that is walked together with an axis of result
+// 0, or -1. It fails where the axis is not a letter by itself.
 func Follow(n *Node, at int) (operands, results []int, ok bool) {
 	if n.Op.Rule == nil {
 		return nil, nil, false
@@ -88,9 +86,8 @@ func OfGroups(v *Value) bool {
 	})
 }
 
-// Groups reports, for a node whose rule has an index of groups and members, how
-// many units that index has for each number of groups: ranks that own units
-// must hold the groups that cover them.
+// Groups reports, for a node whose rule has an index of groups and members, how many units that
+// index has for each number of groups: ranks that own units must hold the groups that cover them.
 func Groups(n *Node) (groups, units int, ok bool) {
 	if n.Op.Rule == nil {
 		return 0, 0, false

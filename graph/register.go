@@ -9,21 +9,19 @@ import (
 	"strings"
 )
 
-// RegisterOp adds an operation to the table, for all graphs of the process. Types, layouts,
-// costs, proofs, drawings and text follow from the row, as they do of Krait's own; what
-// computes it is registered with kernels/reference (float64, for validation),
-// kernels/cpu and, if it is to run there, kernels/cuda. Package optest holds the row against the
-// kernels.
+// RegisterOp adds an operation to the table, for all graphs of the process. Types, layouts, costs,
+// proofs, drawings and text follow from the row, as they do of Krait's own; what computes it is
+// registered with kernels/reference (float64, for validation), kernels/cpu and, if it is to run
+// there, kernels/cuda. Package optest holds the row against the kernels.
 //
 //	graph.RegisterOp(graph.Op{
 //		Name: "acme_softsign", Doc: "x / (1 + |x|)",
 //		Rule: graph.MustParseRule("* -> *"), Operands: "a", InPlace: []int{0}, Work: []string{"3"},
 //	})
 //
-// It is called from an init function, or where package variables get their values, before
-// any graph is made: it does not wait for others that read the table. A row that is wrong
-// panics and says what is wrong with it, and so does a name that is taken; begin names with
-// something of your own.
+// It is called from an init function, or where package variables get their values, before any graph
+// is made: it does not wait for others that read the table. A row that is wrong panics and says
+// what is wrong with it, and so does a name that is taken; begin names with something of your own.
 //
 // The row needs a name (a to z, digits and _), a Doc, a Rule and Operands; its class is [Compute]
 // whether it says so or not.

@@ -59,8 +59,7 @@ func (op *Op) RowWise() bool {
 	return true
 }
 
-// axis is one axis of an operand: letters, of which the last fixed ones may not
-// be cut.
+// axis is one axis of an operand: letters, of which the last fixed ones may not be cut.
 type axis struct {
 	letters string
 	fixed   int
@@ -203,8 +202,7 @@ func (r *Rule) valid() error {
 	return nil
 }
 
-// index is the longest lead that begins with letter c: the index of which ranks
-// own ranges.
+// index is the longest lead that begins with letter c: the index of which ranks own ranges.
 func (r *Rule) index(c byte) string {
 	longest := ""
 	for _, side := range [][][]axis{r.in, r.out} {

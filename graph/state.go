@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// StatePair says that a result replaces an operand that is state, and what kind of
-// state that is.
+// StatePair says that a result replaces an operand that is state, and what kind of state that is.
 type StatePair struct {
 	Operand, Result int
 	Kind            StateKind

@@ -234,8 +234,7 @@ func (s *Storage) valid() error {
 	return nil
 }
 
-// Slice is the storage of size entries of an axis of a parameter of type t, from
-// start on.
+// Slice is the storage of size entries of an axis of a parameter of type t, from start on.
 func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, error) {
 	if s == nil {
 		s = Stored(param)

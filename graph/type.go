@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Type is what a value is: its number format, its shape, and how it lies over
-// the ranks.
+// Type is what a value is: its number format, its shape, and how it lies over the ranks.
 type Type struct {
 	DType  DType
 	Dims   []Dim

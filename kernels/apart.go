@@ -51,8 +51,7 @@ func Parts(op *graph.Op, c *Call, numbers func(t *Tensor, n int)) []Part {
 	return out
 }
 
-// Between is a value in f32 with the shape of another, one row after the other, without
-// its memory.
+// Between is a value in f32 with the shape of another, one row after the other, without its memory.
 func Between(like *Tensor) Tensor {
 	t := *like
 	t.DType, t.Stride = graph.F32, t.Cols

@@ -44,11 +44,10 @@ type Tensor struct {
 	Q8     []byte
 	Blocks *graph.Blocks
 
-	// Axis is the sharded axis, Full its size over all ranks, Unit the size of
-	// its units, and Runs what this rank holds of it. Of a tensor that is not
-	// sharded, or of which a rank has some rows of the batch, Axis is the last one and
-	// Runs is nil. First is the first of these rows, in the batch: kernels that look for
-	// tokens by their segments mind it.
+	// Axis is the sharded axis, Full its size over all ranks, Unit the size of its units, and Runs
+	// what this rank holds of it. Of a tensor that is not sharded, or of which a rank has some rows
+	// of the batch, Axis is the last one and Runs is nil. First is the first of these rows, in the
+	// batch: kernels that look for tokens by their segments mind it.
 	Axis, Full, Unit int
 	Runs             []graph.Run
 	First            int
@@ -135,9 +134,8 @@ func (t *Tensor) HeldRow(i int) (at int, ok bool) {
 	return 0, false
 }
 
-// Call is one launch: operands and results in the order of the operation. The
-// new state of an operation that has one is the memory of the old, with a row
-// per slot.
+// Call is one launch: operands and results in the order of the operation. The new state of an
+// operation that has one is the memory of the old, with a row per slot.
 type Call struct {
 	Args    []Tensor
 	Results []Tensor
@@ -180,9 +178,8 @@ func NewScratch(n int) []byte {
 // Set has a kernel for each operation, by name.
 type Set map[string]Kernel
 
-// Register adds the kernels of a file to the set of its package, and returns the set.
-// It is called where package variables get their values, so that sets are whole
-// before anything reads them.
+// Register adds the kernels of a file to the set of its package, and returns the set. It is called
+// where package variables get their values, so that sets are whole before anything reads them.
 func Register[S ~map[string]K, K any](set, more S) S {
 	for name, k := range more {
 		if _, ok := set[name]; ok {
@@ -220,8 +217,7 @@ type Groups struct {
 	skip  int // groups before the first that the rank holds
 }
 
-// GroupsOf works the groups out from a tensor with an entry per head and one
-// with n per group.
+// GroupsOf works the groups out from a tensor with an entry per head and one with n per group.
 func GroupsOf(heads, b *Tensor, n int) Groups {
 	return Groups{heads.Start(), max(1, heads.Full/(b.Full/n)), b.Start() / n}
 }

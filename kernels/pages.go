@@ -14,9 +14,8 @@ type Pages struct {
 	Of     [][]int32 // which pages each sequence of the batch has, in order
 }
 
-// Cached finds what a cache has of a token of a sequence of the batch, whose slot is given
-// too: the row begins at an element of a tensor, and is the first of n that lie there
-// one after another.
+// Cached finds what a cache has of a token of a sequence of the batch, whose slot is given too: the
+// row begins at an element of a tensor, and is the first of n that lie there one after another.
 func (t *Tensor) Cached(seq, slot, token int) (rows Tensor, at, n int) {
 	p := t.Pages
 	if p == nil {

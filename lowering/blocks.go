@@ -21,8 +21,7 @@ type Blocks struct {
 	Ratio      int   `json:"physical_per_logical"` // pages, which kernels see, of a block; states are not divided
 }
 
-// layer is what a rank keeps in a block of the model: its states, or a token's rows of its
-// caches.
+// layer is what a rank keeps in a block of the model: its states, or a token's rows of its caches.
 type layer struct {
 	bytes int64
 	parts int // that move by themselves

@@ -7,11 +7,10 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Check proves that the schedule may run: tensors lie inside their memory;
-// every read comes after the write that it means, and no memory is written
-// before all who read what it held are done, in every order that streams and
-// events allow; whatever outputs a batch wants, what is read was not left out. All that
-// is wrong is in the error.
+// Check proves that the schedule may run: tensors lie inside their memory; every read comes after
+// the write that it means, and no memory is written before all who read what it held are done, in
+// every order that streams and events allow; whatever outputs a batch wants, what is read was not
+// left out. All that is wrong is in the error.
 func (s *Schedule) Check() error {
 	var errs []error
 	errs = append(errs, s.checkBuffers()...)

@@ -11,8 +11,7 @@ import (
 // check is an error, and so is a value that cannot be laid out in memory.
 func Lower(g *graph.Graph) ([]*Schedule, error) { return LowerFor(g, PieceTokens) }
 
-// LowerFor is Lower with pieces of at most a number of tokens; 0: pieces have no
-// bound on them.
+// LowerFor is Lower with pieces of at most a number of tokens; 0: pieces have no bound on them.
 func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 	if err := graph.Check(g); err != nil {
 		return nil, err
@@ -46,8 +45,7 @@ func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 	return out, nil
 }
 
-// placing is what all ranks have in common: the order of the nodes, and how long values
-// are needed.
+// placing is what all ranks have in common: the order of the nodes, and how long values are needed.
 type placing struct {
 	nodes   []*graph.Node
 	loops   int                  // how many there are

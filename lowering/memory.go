@@ -11,9 +11,8 @@ import (
 // forever is when a buffer dies that the caller may read.
 const forever = math.MaxInt32
 
-// memory plans the arena: a buffer's place is used again after the last node
-// that needs it, once every stream knows that it is done. Where that place is, is
-// found when all lifetimes are known.
+// memory plans the arena: a buffer's place is used again after the last node that needs it, once
+// every stream knows that it is done. Where that place is, is found when all lifetimes are known.
 type memory struct {
 	end  []int // by buffer: the node after which it is not needed
 	live []int // buffers with a place that are not free
@@ -33,8 +32,7 @@ func (l *lowerer) buffer(v *graph.Value, space Space, offset, bytes int64) {
 	}
 }
 
-// result makes a buffer for a result: in which region depends on the symbol in its
-// shape.
+// result makes a buffer for a result: in which region depends on the symbol in its shape.
 func (l *lowerer) result(v *graph.Value, constant bool) error {
 	bytes, space, err := sizeOf(l.s.Local(v.Type))
 	if err != nil {

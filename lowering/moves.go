@@ -9,8 +9,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Move is a stretch of bytes that a rank gets: of a state, or of the row of each token of a
-// cache.
+// Move is a stretch of bytes that a rank gets: of a state, or of the row of each token of a cache.
 type Move struct {
 	From   int // the rank that sends it
 	Source int // its buffer

@@ -24,10 +24,9 @@ type lifetime struct {
 // rounds is how often an order is changed after what it gave.
 const rounds = 16
 
-// pack places buffers so that those that live at the same time do not overlap, and
-// returns their offsets and the bytes that all take. No placement can beat the sum of
-// what lives at the worst moment; the first that needs no more is taken, else the
-// best of those that were tried.
+// pack places buffers so that those that live at the same time do not overlap, and returns their
+// offsets and the bytes that all take. No placement can beat the sum of what lives at the worst
+// moment; the first that needs no more is taken, else the best of those that were tried.
 func pack(list []lifetime) (offsets []int64, peak int64) {
 	offsets, peak, _ = packWith(list, nil)
 	return offsets, peak

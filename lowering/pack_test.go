@@ -9,8 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawLifetimes draws up to n buffers, of which some live to the end, and some are
-// empty.
+// drawLifetimes draws up to n buffers, of which some live to the end, and some are empty.
 func drawLifetimes(t *rapid.T, n int) []lifetime {
 	list := make([]lifetime, rapid.IntRange(0, n).Draw(t, "buffers"))
 	for i := range list {
@@ -124,8 +123,7 @@ func lowest(p *packer, at []int64, i int) int64 {
 	}
 }
 
-// TestPackSmall compares with all placements of few buffers: a buffer more than the
-// best is rare.
+// TestPackSmall compares with all placements of few buffers: a buffer more than the best is rare.
 func TestPackSmall(t *testing.T) {
 	const seed, trials = 1, 400
 	rng := rand.New(rand.NewPCG(seed, 2))

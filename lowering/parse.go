@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/internal/bail"
 )
 
-// ParseSchedule reads what [Schedule.String] writes. What cannot be read is an
-// error that names the line; whether the schedule is right is the business of
-// [Schedule.Check].
+// ParseSchedule reads what [Schedule.String] writes. What cannot be read is an error that names the
+// line; whether the schedule is right is the business of [Schedule.Check].
 func ParseSchedule(text string) (*Schedule, error) {
 	p := &parser{refs: map[string]Ref{}, outputs: map[string]bool{}}
 	lines := strings.Split(text, "\n")

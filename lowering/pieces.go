@@ -79,8 +79,7 @@ func byToken(t graph.Type) bool {
 	return len(t.Dims) > 0 && t.Dims[0].Sym == graph.Tokens && !t.Layout.ByBatch()
 }
 
-// rowWise reports whether a node may be in a loop, beside gathers: it makes rows of the
-// same rows.
+// rowWise reports whether a node may be in a loop, beside gathers: it makes rows of the same rows.
 func rowWise(n *graph.Node) bool {
 	switch n.Op.Class {
 	case graph.View:

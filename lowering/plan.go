@@ -41,8 +41,7 @@ type CollectivePlan struct {
 	ranks int
 }
 
-// SentPerRank is the bytes that a rank sends for a batch, on average where
-// shards are uneven.
+// SentPerRank is the bytes that a rank sends for a batch, on average where shards are uneven.
 func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
 	return c.Sent.Float(z) / float64(c.ranks)
 }

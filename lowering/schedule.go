@@ -1,11 +1,10 @@
 // Package lowering turns a graph into a schedule per rank: the steps that the
 // rank runs, on which stream, and where in memory every tensor lies.
 //
-// Sizes that depend on the batch stay symbolic: the arena has one region per
-// symbol (tokens, sequences, rows) that is planned for a count of one, so that
-// binding a batch is a multiplication. A schedule prints as text and is parsed
-// from it, checks itself ([Schedule.Check]), and says without running what it
-// takes ([NewPlan]).
+// Sizes that depend on the batch stay symbolic: the arena has one region per symbol (tokens,
+// sequences, rows) that is planned for a count of one, so that binding a batch is a multiplication.
+// A schedule prints as text and is parsed from it, checks itself ([Schedule.Check]), and says
+// without running what it takes ([NewPlan]).
 package lowering
 
 import (
@@ -72,8 +71,7 @@ func (s *Schedule) Place(b *Buffer) (region Space, at int64) {
 // weights lie as the file has them, inputs and caches by themselves.
 func (s Space) aligned() bool { return s != Param && s != Input && s != Cache }
 
-// Count is how often a region repeats: a symbol, a share of one, a number of it at most,
-// or once.
+// Count is how often a region repeats: a symbol, a share of one, a number of it at most, or once.
 func (s *Schedule) Count(space Space) graph.Poly {
 	ranks := s.Ranks
 	switch space {
@@ -129,9 +127,8 @@ type Schedule struct {
 	// PieceTokens is how many tokens a piece has at most, of which loops run one after
 	// another; 0: there are no loops.
 	PieceTokens int
-	// Bytes is the size of each region: for the spaces of the arena, the peak
-	// of what is live per token, sequence or row; for states what a slot takes, for
-	// caches what a token of one does.
+	// Bytes is the size of each region: for the spaces of the arena, the peak of what is live per
+	// token, sequence or row; for states what a slot takes, for caches what a token of one does.
 	Bytes [len(spaceNames)]int64
 }
 
@@ -152,8 +149,7 @@ type Buffer struct {
 	For []int
 }
 
-// State is the name and the type of the model's state that a buffer of state is,
-// or is a part of.
+// State is the name and the type of the model's state that a buffer of state is, or is a part of.
 func (b *Buffer) State() (name string, t graph.Type) {
 	return stateOf(b.Name, b.Type, b.Part)
 }

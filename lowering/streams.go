@@ -18,8 +18,7 @@ type streams struct {
 	written  map[int]int // by buffer: the last collective that writes it
 }
 
-// compute appends a step to the compute stream, after the collectives whose
-// results it reads.
+// compute appends a step to the compute stream, after the collectives whose results it reads.
 func (l *lowerer) compute(st Step) {
 	if l.s.Buffers[st.Results[0].Buffer].Space == Constant {
 		l.s.Init = append(l.s.Init, st)

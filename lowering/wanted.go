@@ -10,10 +10,9 @@ import (
 )
 
 // Steps for outputs that a batch does not request need not run. Each step and each input says which
-// outputs it is there for ([Step.For], [Buffer.For]); a batch that wants none of them
-// leaves it out. Steps that update a state, events and collectives always run, and
-// with them all that they need: so ranks take part in the same collectives whatever
-// is wanted.
+// outputs it is there for ([Step.For], [Buffer.For]); a batch that wants none of them leaves it
+// out. Steps that update a state, events and collectives always run, and with them all that they
+// need: so ranks take part in the same collectives whatever is wanted.
 
 // OutputMask says of each output of a schedule whether a batch wants it.
 type OutputMask []bool
@@ -59,9 +58,8 @@ func (u *users) serves() []int {
 	return u.outputs
 }
 
-// findUsers works out what steps and inputs are there for, from the last step to the
-// first. What lies over a tensor was made from it, so that who needs the one needs the
-// other.
+// findUsers works out what steps and inputs are there for, from the last step to the first. What
+// lies over a tensor was made from it, so that who needs the one needs the other.
 func (s *Schedule) findUsers() {
 	need := make([]users, len(s.Buffers))
 	for i, o := range s.Outputs {
@@ -97,8 +95,7 @@ func (s *Schedule) updates(st *Step) bool {
 	})
 }
 
-// covers reports whether what serves some outputs runs whenever what serves others
-// does.
+// covers reports whether what serves some outputs runs whenever what serves others does.
 func covers(serves, others []int) bool {
 	if serves == nil || others == nil {
 		return serves == nil

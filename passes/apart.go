@@ -13,10 +13,9 @@ func (q *quantizer) apart(n *graph.Node, v *graph.Value) bool {
 	return q.payload(n, v).Apart && !q.statistics[v]
 }
 
-// sumApart does an all_reduce in two: each rank gets the summands of a share of the rows,
-// decodes and adds them in f32, rank 0 first, and sends all what it has. Operands that
-// leave the operation in other formats travel along, as many launches as there are kinds
-// of rows.
+// sumApart does an all_reduce in two: each rank gets the summands of a share of the rows, decodes
+// and adds them in f32, rank 0 first, and sends all what it has. Operands that leave the operation
+// in other formats travel along, as many launches as there are kinds of rows.
 func (q *quantizer) sumApart(n *graph.Node) error {
 	var kinds []graph.Sym
 	for _, v := range n.Args {

@@ -2,10 +2,9 @@ package passes
 
 import "github.com/krait-ml/krait/graph"
 
-// decompose cuts a norm over an axis of units in two, a sum of squares and a
-// scale, so that the axis can be split: the sum over ranks goes between, where a
-// rank does not have all that is normed together. A norm over an axis without
-// units is left as it is.
+// decompose cuts a norm over an axis of units in two, a sum of squares and a scale, so that the
+// axis can be split: the sum over ranks goes between, where a rank does not have all that is normed
+// together. A norm over an axis without units is left as it is.
 func decompose(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.UnpackedStage, g.Ranks)
 	for _, n := range g.Nodes {

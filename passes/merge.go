@@ -23,8 +23,7 @@ func merge(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	return r.finish()
 }
 
-// endOfRun is where the nodes end that compute in one block; leaves of any may be
-// among them.
+// endOfRun is where the nodes end that compute in one block; leaves of any may be among them.
 func endOfRun(nodes []*graph.Node, start int) int {
 	var first *graph.Node
 	for i, n := range nodes[start:] {
@@ -42,8 +41,7 @@ func endOfRun(nodes []*graph.Node, start int) int {
 // launch is one node, or several that are joined to one.
 type launch []*graph.Node
 
-// joinLaunches puts the nodes of a block in an order in which launches that can
-// be one are.
+// joinLaunches puts the nodes of a block in an order in which launches that can be one are.
 func joinLaunches(nodes []*graph.Node) []launch {
 	var rest, out []launch
 	number := fewest(nodes)

@@ -7,15 +7,13 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// normHoist moves the per-token factor of a norm over an axis of units past the
-// matmul that contracts this axis: W (w · g / rms) = (W (w · g)) / rms. The sum of
-// squares then does not have to be whole before the matmul, and can travel in the
-// same all_reduce as the matmul's result. The factor has no letter that the matmul
-// contracts, since there is one statistic per token; the norm's weight stays with
-// the activation, and what is added to the result (a bias) comes after the factor.
-// A norm over an axis without units needs no reduction, and is left as it is; so is
-// one of several groups of channels, since the matmul sums over groups whose
-// factors differ.
+// normHoist moves the per-token factor of a norm over an axis of units past the matmul that
+// contracts this axis: W (w · g / rms) = (W (w · g)) / rms. The sum of squares then does not have
+// to be whole before the matmul, and can travel in the same all_reduce as the matmul's result. The
+// factor has no letter that the matmul contracts, since there is one statistic per token; the
+// norm's weight stays with the activation, and what is added to the result (a bias) comes after the
+// factor. A norm over an axis without units needs no reduction, and is left as it is; so is one of
+// several groups of channels, since the matmul sums over groups whose factors differ.
 func normHoist(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.UnpackedStage, g.Ranks)
 	uses := usesOf(g)

@@ -6,12 +6,11 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// overlap orders the nodes of each block so that what does not need the result of a
-// collective runs while it travels: what leads to a collective comes before it and
-// nothing else does, and after it what is independent of it comes first. The compute
-// stream has the same work, and no collective begins later than before: where ranks are
-// alike no step takes longer, whatever things cost. The price is memory, since what is
-// put off keeps its operands alive.
+// overlap orders the nodes of each block so that what does not need the result of a collective runs
+// while it travels: what leads to a collective comes before it and nothing else does, and after it
+// what is independent of it comes first. The compute stream has the same work, and no collective
+// begins later than before: where ranks are alike no step takes longer, whatever things cost. The
+// price is memory, since what is put off keeps its operands alive.
 func overlap(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for from := 0; from < len(g.Nodes); {

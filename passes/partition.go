@@ -8,11 +8,10 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// partition chooses a layout for every value and puts collectives between them:
-// within what the strategy allows, the fewest, then the fewest bytes sent per
-// rank, then the fewest bytes of weights per rank. The inputs and outputs of a section
-// lie in one way, so sections are searched one by one, and equal ones once; what several
-// of them use is placed for all together.
+// partition chooses a layout for every value and puts collectives between them: within what the
+// strategy allows, the fewest, then the fewest bytes sent per rank, then the fewest bytes of
+// weights per rank. The inputs and outputs of a section lie in one way, so sections are searched
+// one by one, and equal ones once; what several of them use is placed for all together.
 func partition(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	limit, err := o.limits(g)
 	if err != nil {

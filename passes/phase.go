@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Phases are prefill and decode, by which payloads may differ
-// where each has schedules of its own.
+// Phases are prefill and decode, by which payloads may differ where each has schedules of its own.
 var Phases = []string{"prefill", "decode"}
 
 // ByPhase reports whether a quantize has payloads for one phase: out_proj=int8@decode.

@@ -1,6 +1,5 @@
-// Package passes turns a model's graph into one that many ranks run. Each pass
-// takes a graph and returns another; the pipeline is a table, and after every
-// pass the graph is checked at its stage.
+// Package passes turns a model's graph into one that many ranks run. Each pass takes a graph and
+// returns another; the pipeline is a table, and after every pass the graph is checked at its stage.
 //
 //	two, err := passes.Compile(g, passes.Options{Ranks: 2, Stop: graph.PartitionedStage})
 //
@@ -26,8 +25,7 @@ type Options struct {
 	Fuse     Fuse      // which neighbours become one operation
 	Overlap  bool      // with the pass overlap, whatever the strategy says
 	Target   Target    // the device, for the pass formats; nil: activations are as their types say
-	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused,
-	// which is what runs.
+	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused, which is what runs.
 	Stop graph.Stage
 	// Dump gets the graph after each pass that changed it. The step is the pass's
 	// place among those of the strategy, from 1.
@@ -150,11 +148,10 @@ func passNames(fits func(*Pass) bool) []string {
 	return names
 }
 
-// Compile runs the passes of the strategy, up to the stage to stop at: the only
-// pipeline. A graph at a later stage than a model's continues from
-// there, and has what the passes before would have done; that it has layouts
-// already and options say otherwise is an error. On one rank nothing is laid over
-// ranks, unless the options say to stop at a stage before the last, to see it.
+// Compile runs the passes of the strategy, up to the stage to stop at: the only pipeline. A graph
+// at a later stage than a model's continues from there, and has what the passes before would have
+// done; that it has layouts already and options say otherwise is an error. On one rank nothing is
+// laid over ranks, unless the options say to stop at a stage before the last, to see it.
 func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 	if err := o.undecided(g); err != nil {
 		return nil, err

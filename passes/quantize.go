@@ -146,8 +146,7 @@ func (q *Quantize) Overflows() bool {
 // watchable reports whether what travels in a format is to be watched.
 func watchable(d graph.DType) bool { return d == graph.F16 || d.InBlocks() }
 
-// payload is what an operand of a collective travels in; gathers are rounded where
-// they are named.
+// payload is what an operand of a collective travels in; gathers are rounded where they are named.
 func (q *quantizer) payload(n *graph.Node, v *graph.Value) Payload {
 	for _, s := range q.sites {
 		if s.takes(n) && s.names(v, q.parameters(n)) {
@@ -209,8 +208,7 @@ func gathersRows(n *graph.Node) bool {
 	return n.Op.Class == graph.Collective && n.Op.From == graph.Sharded && n.Args[0].Type.Layout.ByBatch()
 }
 
-// checkSites refuses a site that nothing is called, and one that is to round a
-// statistic.
+// checkSites refuses a site that nothing is called, and one that is to round a statistic.
 func (q *quantizer) checkSites(g *graph.Graph) error {
 	for _, s := range q.sites {
 		matched := false

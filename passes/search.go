@@ -84,8 +84,7 @@ type solution struct {
 	exact     bool
 }
 
-// solve returns the cheapest way, or an error that names the node that cannot be
-// computed.
+// solve returns the cheapest way, or an error that names the node that cannot be computed.
 func (s *search) solve() (*solution, error) {
 	best, stuck := s.walk(narrowWalk)
 	if best == nil && s.cut { // the few that were kept led nowhere
@@ -298,8 +297,7 @@ func (st *state) find(v, layout int) (after int, ok bool) {
 	return 0, false
 }
 
-// get visits the states in which v is there in a layout: as it is, placed now, or
-// converted.
+// get visits the states in which v is there in a layout: as it is, placed now, or converted.
 func (s *search) get(st *state, v, want int, then func(*state)) {
 	if s.Stays(v) && st.copies[v] == nil {
 		s.place(st, v, want, then)

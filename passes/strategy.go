@@ -21,12 +21,11 @@ import (
 //	with PASS...
 //	without PASS...
 //
-// The first PATTERN that fits a value holds. It is a glob for names, or op:NAME for
-// results of an operation, or op:NAME/1 for parameters that are its operand 1. A
-// PATTERN that fits nothing in the graph is an error, as it is mostly a slip of the
-// pen; optional says that not every model has such a value. A LAYOUT is whole,
-// partial, split:AXIS, or units (split along the axis of units, covered where it
-// holds groups of them), even or sequence (split along the tokens).
+// The first PATTERN that fits a value holds. It is a glob for names, or op:NAME for results of an
+// operation, or op:NAME/1 for parameters that are its operand 1. A PATTERN that fits nothing in the
+// graph is an error, as it is mostly a slip of the pen; optional says that not every model has such
+// a value. A LAYOUT is whole, partial, split:AXIS, or units (split along the axis of units, covered
+// where it holds groups of them), even or sequence (split along the tokens).
 //
 // PLACE says how tokens lie in what passes from one block to another: whole, as where
 // nothing is said, even (a run of them on each rank, cut anywhere) or sequence (cut where

@@ -7,11 +7,10 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// unpack makes a tensor per field of every packed tensor with units (in_proj's
-// x|z) that is used only field by field: a shard then never cuts across fields,
-// and work on one field need not wait for another. It takes parameters apart in
-// their storage map and repeats the operation per field. A packed value without units stays
-// packed: x_proj's dt|B|C is one matmul, and one sum over ranks.
+// unpack makes a tensor per field of every packed tensor with units (in_proj's x|z) that is used
+// only field by field: a shard then never cuts across fields, and work on one field need not wait
+// for another. It takes parameters apart in their storage map and repeats the operation per field.
+// A packed value without units stays packed: x_proj's dt|B|C is one matmul, and one sum over ranks.
 func unpack(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 	u := &unpacker{
 		rewriter: rewrite(g, graph.UnpackedStage, g.Ranks),

@@ -11,8 +11,7 @@ import (
 // watchedPrefix begins the names of the outputs that [Quantize] adds to watch.
 const watchedPrefix = "overflow."
 
-// watches notes a sum that travelled as fp16; an output is whole, so shares are gathered
-// for it.
+// watches notes a sum that travelled as fp16; an output is whole, so shares are gathered for it.
 func (q *quantizer) watches(of, sum *graph.Value) error {
 	if q.Watch && sum.Type.Layout.Kind == graph.Sharded {
 		n, err := q.out.Add("all_gather", nil, []string{sum.Name + "_watched"}, sum)

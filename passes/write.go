@@ -10,10 +10,9 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// write gives the graph the layouts of the best way. Nodes keep their order. A
-// conversion goes right after what it converts, so that it can run beside what does
-// not wait for it; of what comes from outside of the section, right before its first
-// use.
+// write gives the graph the layouts of the best way. Nodes keep their order. A conversion goes
+// right after what it converts, so that it can run beside what does not wait for it; of what comes
+// from outside of the section, right before its first use.
 func (c *chooser) write() (*graph.Graph, error) {
 	r := rewrite(c.g, graph.PartitionedStage, c.options.Ranks)
 	placed, writers := c.placements(), map[*graph.Node]*writer{}

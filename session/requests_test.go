@@ -24,8 +24,7 @@ type call struct {
 	o      krait.Generate
 }
 
-// calls are generations at random: greedy or not, with prompts that are cut and some
-// that are not.
+// calls are generations at random: greedy or not, with prompts that are cut and some that are not.
 func calls(r *rand.Rand, n, vocab, longest int) []call {
 	list := make([]call, n)
 	for i := range list {

@@ -90,8 +90,7 @@ func footprintOf(t *testing.T, g *graph.Graph, sharding krait.Sharding) *footpri
 	return f
 }
 
-// comparable reports whether f's ranks run what those of g run, and hold no more of
-// any value.
+// comparable reports whether f's ranks run what those of g run, and hold no more of any value.
 func (f *footprint) comparable(g *footprint) bool {
 	for name, bytes := range f.held {
 		if bytes > g.held[name] {

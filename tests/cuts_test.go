@@ -18,8 +18,7 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
-// cuts are ways to feed a prompt of 72 tokens: how many at a time, the last rest at
-// once.
+// cuts are ways to feed a prompt of 72 tokens: how many at a time, the last rest at once.
 var cuts = []struct {
 	name  string
 	every int // all cuts are at multiples of it
@@ -177,9 +176,8 @@ func (f *feeding) check(t *testing.T, name string, sizes []int, company, want bo
 	}
 }
 
-// feed feeds the prompt cut in pieces, alone or beside a sequence that begins with 9
-// tokens and one that has a token at a time, and returns its last logits and its
-// states.
+// feed feeds the prompt cut in pieces, alone or beside a sequence that begins with 9 tokens and one
+// that has a token at a time, and returns its last logits and its states.
 func (f *feeding) feed(t *testing.T, sizes []int, company bool) ([]float32, *krait.Snapshot) {
 	t.Helper()
 	m, ids := f.m, f.ids

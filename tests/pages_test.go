@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/internal/covering"
 )
 
-// TestPageTokens: logits and states have the same bits in pages of any size, on any
-// number of ranks and on simulated GPUs, also of sequences that share pages and go
-// different ways.
+// TestPageTokens: logits and states have the same bits in pages of any size, on any number of ranks
+// and on simulated GPUs, also of sequences that share pages and go different ways.
 func TestPageTokens(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -64,8 +63,7 @@ type paged struct {
 	states []*krait.Snapshot
 }
 
-// runPages feeds a sequence, forks it twice, and lets each of the three go
-// another way.
+// runPages feeds a sequence, forks it twice, and lets each of the three go another way.
 func runPages(t *testing.T, m *krait.Model, ids []int) (out paged) {
 	seqs := []*seq{sequence(t, m), sequence(t, m), sequence(t, m)}
 	step := func(i int, ids ...int) { out.logits = append(out.logits, stepped(t, seqs[i], ids...)) }

@@ -63,8 +63,7 @@ func altered(t *testing.T, from, suffix string, f func(i int, v float32) float32
 	return m
 }
 
-// firstChoices are the most likely next tokens after each of n tokens, -1 where
-// logits are NaN.
+// firstChoices are the most likely next tokens after each of n tokens, -1 where logits are NaN.
 func firstChoices(t *testing.T, m *krait.Model, n int) []int {
 	t.Helper()
 	s, err := m.NewSequence()

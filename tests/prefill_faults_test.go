@@ -345,8 +345,7 @@ func (c heardConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestPrefillCancelled: a request that is cancelled during prefill leaves nothing on
-// either side.
+// TestPrefillCancelled: a request that is cancelled during prefill leaves nothing on either side.
 func TestPrefillCancelled(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 40})
 	s, address := serveModel(t, m, transfer.ServerOptions{})
@@ -368,8 +367,7 @@ func TestPrefillCancelled(t *testing.T) {
 	}
 }
 
-// TestPrefillClosed: a server that closes while requests are active takes no text from
-// anyone.
+// TestPrefillClosed: a server that closes while requests are active takes no text from anyone.
 func TestPrefillClosed(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	to := openModel(t, "../testdata/golden/bamba", krait.Options{Slots: 4})

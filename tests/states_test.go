@@ -356,8 +356,7 @@ func TestCloseWhileGenerating(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForLogits: memory is not freed while a goroutine reads a step's
-// logits there.
+// TestCloseWaitsForLogits: memory is not freed while a goroutine reads a step's logits there.
 func TestCloseWaitsForLogits(t *testing.T) {
 	m := embeddedModel(t)
 	s := sequence(t, m)

@@ -56,13 +56,12 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 	return out
 }
 
-// TestStatesInFormats: engines that keep states in 16 bits say so, take those of one in
-// f32 rounded, once, and give them to others with the same formats, and back, bit for
-// bit, whatever their ranks and devices. From there all go on as f32 does from rounded
-// states, but for the new keys and values. What each makes of prompts in pieces is what
-// the float64 kernels make of them with states in these formats, within 100 times the
-// tolerance of f32: numbers close to the middle of two are rounded apart now and then,
-// which was 36 times at most when this was written.
+// TestStatesInFormats: engines that keep states in 16 bits say so, take those of one in f32
+// rounded, once, and give them to others with the same formats, and back, bit for bit, whatever
+// their ranks and devices. From there all go on as f32 does from rounded states, but for the new
+// keys and values. What each makes of prompts in pieces is what the float64 kernels make of them
+// with states in these formats, within 100 times the tolerance of f32: numbers close to the middle
+// of two are rounded apart now and then, which was 36 times at most when this was written.
 func TestStatesInFormats(t *testing.T) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders), 5}, 2)

@@ -12,8 +12,7 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// Folder is where a checkpoint comes to lie. Weights are in temporary files until
-// all are written.
+// Folder is where a checkpoint comes to lie. Weights are in temporary files until all are written.
 type Folder struct {
 	dir, advice string
 	total       int64

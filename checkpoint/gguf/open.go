@@ -15,11 +15,10 @@ import (
 // maxParts bounds the files of one model.
 const maxParts = 10_000
 
-// Open maps the file at path into memory, read-only, and parses it like [Parse]. Of a
-// model in parts (NAME-00001-of-00005.gguf) path is the first one, which has the metadata
-// of the model; the others must lie beside it. Pages are read from disk when they are
-// first touched; a file that is cut or written to while it is open is an error for those
-// who ask Intact.
+// Open maps the file at path into memory, read-only, and parses it like [Parse]. Of a model in
+// parts (NAME-00001-of-00005.gguf) path is the first one, which has the metadata of the model; the
+// others must lie beside it. Pages are read from disk when they are first touched; a file that is
+// cut or written to while it is open is an error for those who ask Intact.
 func Open(path string) (*File, error) {
 	f, err := openPart(path)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// Limits of a file, far above those of any real one: counts in the header are
-// cheap to make up.
+// Limits of a file, far above those of any real one: counts in the header are cheap to make up.
 const (
 	maxTensors  = 1 << 18
 	maxKeys     = 1 << 16

@@ -22,11 +22,10 @@ type Made struct {
 	Before, After int64 // bytes of tensors
 }
 
-// Write writes the checkpoint in from to the folder to, which must be new or empty, with
-// all matrices that are multiplied with in 8-bit blocks where that makes them smaller.
-// Tensors stay in files of the same names, whose copies of others are left out; config
-// and tokenizer come along. Memory does not grow with the model. Progress, if it is not
-// nil, is told the bytes written.
+// Write writes the checkpoint in from to the folder to, which must be new or empty, with all
+// matrices that are multiplied with in 8-bit blocks where that makes them smaller. Tensors stay in
+// files of the same names, whose copies of others are left out; config and tokenizer come along.
+// Memory does not grow with the model. Progress, if it is not nil, is told the bytes written.
 func Write(ctx context.Context, from, to string, progress func(done, total int64)) (*Made, error) {
 	c, err := checkpoint.Open(from)
 	if err != nil {

@@ -7,9 +7,8 @@ import "github.com/krait-ml/krait/internal/files"
 // to while it is open is an error for those who read it in [files.Guard] or ask
 // Intact; replacing it by renaming another, as WriteFile does, is safe.
 //
-// It is an error when the path does not exist (errors.Is reports
-// fs.ErrNotExist), is a directory or another thing that is not a regular file,
-// and in every case in which Parse fails.
+// It is an error when the path does not exist (errors.Is reports fs.ErrNotExist), is a directory or
+// another thing that is not a regular file, and in every case in which Parse fails.
 func Open(path string) (*File, error) {
 	m, err := files.OpenMap(path, "safetensors")
 	if err != nil {

@@ -158,8 +158,7 @@ func TestParseTruncated(t *testing.T) {
 	}
 }
 
-// Hostile headers are read in memory proportional to their size, and their
-// errors stay short.
+// Hostile headers are read in memory proportional to their size, and their errors stay short.
 func TestParseHostile(t *testing.T) {
 	const n = 1 << 20
 	for name, header := range map[string]string{

@@ -2,10 +2,9 @@
 // Hugging Face: an 8-byte little-endian header length, a JSON header, and the
 // raw little-endian data of all tensors, back to back.
 //
-// Open maps one file, OpenDir a model folder that may be cut into shards, and
-// Parse reads bytes that are already in memory. All of them check the whole
-// header, so a tensor that is returned has data of exactly the size that its
-// dtype and shape ask for. Data is a view; nothing is copied.
+// Open maps one file, OpenDir a model folder that may be cut into shards, and Parse reads bytes
+// that are already in memory. All of them check the whole header, so a tensor that is returned has
+// data of exactly the size that its dtype and shape ask for. Data is a view; nothing is copied.
 //
 //	f, err := safetensors.Open("model.safetensors") // errors name the file, and the tensor in it
 //	if err != nil { … }
@@ -56,10 +55,9 @@ func (f *File) Names() []string { return slices.Clone(f.names) }
 // empty when the file has none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.metadata) }
 
-// Close releases the memory of a file from Open. Data of its tensors must not
-// be touched afterwards: the memory is gone, and reading it ends the program.
-// A closed file holds no tensors. Closing again, or closing a file from Parse,
-// does no harm.
+// Close releases the memory of a file from Open. Data of its tensors must not be touched
+// afterwards: the memory is gone, and reading it ends the program. A closed file holds no tensors.
+// Closing again, or closing a file from Parse, does no harm.
 func (f *File) Close() error {
 	f.tensors, f.names, f.metadata = nil, nil, nil
 	m := f.mapping

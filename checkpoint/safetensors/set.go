@@ -34,17 +34,15 @@ func SetOf(f *File) *Set {
 	return s
 }
 
-// OpenDir opens the weights in a Hugging Face model folder: model.safetensors
-// or, when that is not there, the shards that model.safetensors.index.json
-// lists. With both, model.safetensors is read and the index is ignored, as
-// Hugging Face does. All tensors of the shards are in the set, also those that
-// the index leaves out.
+// OpenDir opens the weights in a Hugging Face model folder: model.safetensors or, when that is not
+// there, the shards that model.safetensors.index.json lists. With both, model.safetensors is read
+// and the index is ignored, as Hugging Face does. All tensors of the shards are in the set, also
+// those that the index leaves out.
 //
-// It is an error when dir does not exist or is not a directory, when it holds
-// neither file (the error says what it holds instead), when the index is
-// malformed or names a path outside dir, when a shard is missing or lacks a
-// tensor that the index expects in it, when two shards hold a tensor of the
-// same name, and in every case in which Open fails.
+// It is an error when dir does not exist or is not a directory, when it holds neither file (the
+// error says what it holds instead), when the index is malformed or names a path outside dir, when
+// a shard is missing or lacks a tensor that the index expects in it, when two shards hold a tensor
+// of the same name, and in every case in which Open fails.
 func OpenDir(dir string) (*Set, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -20,10 +20,9 @@ import (
 // bytes, whatever their order: tensors are sorted by falling element size, then
 // by name, so that each is aligned to its elements in an aligned buffer.
 //
-// It is an error when two tensors have the same name or one is named
-// __metadata__, when a dtype is unknown, when data does not have the size that
-// dtype and shape ask for, when a text is not valid UTF-8, when the header is
-// over the format's limit, and when w fails.
+// It is an error when two tensors have the same name or one is named __metadata__, when a dtype is
+// unknown, when data does not have the size that dtype and shape ask for, when a text is not valid
+// UTF-8, when the header is over the format's limit, and when w fails.
 func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
 	slices.SortStableFunc(tensors, func(a, b Tensor) int {

@@ -15,8 +15,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkRewrite checks that writing a file's tensors and reading them again
-// gives the same file.
+// checkRewrite checks that writing a file's tensors and reading them again gives the same file.
 func checkRewrite(t interface {
 	Helper()
 	Fatalf(string, ...any)

@@ -35,10 +35,9 @@ type Made struct {
 	Parameters, Bytes int64
 }
 
-// Write makes the checkpoint in dir: config.json, and model.safetensors or shards
-// with an index. All files are written beside their places and renamed when all
-// are there. Weights are made as they are written: memory does not grow with the
-// model.
+// Write makes the checkpoint in dir: config.json, and model.safetensors or shards with an index.
+// All files are written beside their places and renamed when all are there. Weights are made as
+// they are written: memory does not grow with the model.
 func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 	c, m, err := o.read()
 	if err != nil {

@@ -92,8 +92,7 @@ func sensible(t *testing.T, dir string) {
 	}
 }
 
-// TestSizes: every published size has a graph, of about as many parameters as its
-// name says.
+// TestSizes: every published size has a graph, of about as many parameters as its name says.
 func TestSizes(t *testing.T) {
 	want := map[string]float64{"mamba-130m": 0.129e9, "mamba-2.8b": 2.77e9, "mamba2-130m": 0.129e9, "mamba2-2.7b": 2.70e9, "falcon-mamba-7b": 7.27e9,
 		"zamba-7b": 7.2e9, "zamba2-1.2b": 1.22e9, "zamba2-2.7b": 2.69e9, "zamba2-7b": 7.36e9, "jamba-52b": 51.6e9, "bamba-9b": 9.78e9, "falcon-h1-0.5b": 0.52e9,

@@ -114,6 +114,14 @@ func TestSamples(t *testing.T) {
 			}
 		}
 	}
+	body := own + "ld.global.f32 %f1, [%d4];\nmad.wide.u32 %d5, %r1, 4, %d2;\nred.global.add.u32 [%d5], 1;"
+	whole, some := metered(t, body, [3]int{76, 1, 3}, &Meter{}), metered(t, body, [3]int{76, 1, 3}, &Meter{Sample: true})
+	if sampled := some.Run < some.Blocks; !sampled {
+		t.Error("blocks that meet along the third axis alone: all ran")
+	}
+	if some.Run, some.Atomics = whole.Run, whole.Atomics; some != whole {
+		t.Errorf("blocks that meet along the third axis alone: %+v, whole %+v", some, whole)
+	}
 	m := &Meter{Sample: true, Cheap: 1 << 20}
 	if c := metered(t, "", [3]int{100, 1, 1}, m); c.Run != 100 || c.Blocks != 100 {
 		t.Errorf("a cheap launch: %+v", c)

@@ -14,7 +14,8 @@ type Meter struct {
 	// line through them, which they do where blocks are alike, or have more to do one after
 	// the other by the same amount. The results of a launch are invalid then. Launches
 	// with atomics in global memory, by which blocks may find out that they are the last
-	// one, run whole.
+	// one, run whole, unless those meet that differ along the third axis alone, all of
+	// which run.
 	Sample bool
 	// Cheap is how many instructions of warps a launch may take that runs whole all the
 	// same.
@@ -152,11 +153,21 @@ type sampler struct {
 	axes  [3]positions
 	all   map[[3]int]*tally
 	total weighted
+
+	meet map[location][2]int // where blocks update global memory: their places along the first axes
+	told []*tally            // of blocks that did, in their order
+}
+
+// location is one of global memory.
+type location struct {
+	r   *region
+	off uint64
 }
 
 // run runs the blocks, and reports false where they depend on each other.
 func (s *sampler) run() (bool, error) {
-	s.all, s.total = map[[3]int]*tally{}, weighted{}
+	s.revert()
+	s.all, s.total, s.meet = map[[3]int]*tally{}, weighted{}, map[location][2]int{}
 	for i := range s.axes[0].at {
 		for j := range s.axes[1].at {
 			for k := range s.axes[2].at {
@@ -180,13 +191,36 @@ func (s *sampler) block(at [3]int, weight float64) (bool, error) {
 	s.x.tally = t
 	err := s.x.one([3]int{s.axes[0].at[at[0]], s.axes[1].at[at[1]], s.axes[2].at[at[2]]})
 	if t.Atomics > 0 {
-		t.revert()
-		return false, err
+		s.told = append(s.told, t)
+		if !s.apart(t, [2]int{at[0], at[1]}) {
+			s.revert()
+			return false, err
+		}
 	}
 	t.Instrs = s.x.warpInstrs - before
 	s.total.add(&t.Counts, weight)
 	s.all[at] = t
 	return true, err
+}
+
+// apart reports whether a block has met others along the third axis alone, where all run.
+func (s *sampler) apart(t *tally, at [2]int) bool {
+	for i := range t.undo {
+		here := location{t.undo[i].r, t.undo[i].off}
+		if other, ok := s.meet[here]; ok && other != at {
+			return false
+		}
+		s.meet[here] = at
+	}
+	return s.x.l.Grid[2] > 1 && s.axes[2].all()
+}
+
+// revert takes the atomics of all blocks back.
+func (s *sampler) revert() {
+	for _, t := range slices.Backward(s.told) {
+		t.revert()
+	}
+	s.told = nil
 }
 
 // onLine reports whether a block is in the middle but along one axis that is sampled.

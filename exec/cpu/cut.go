@@ -35,8 +35,7 @@ func cutOf(units, workers int, work int64) cut {
 
 func (c *cut) chunks() int { return c.workers * c.rounds }
 
-// begin is the first unit of a chunk: those of a round are of the same size, give
-// or take one.
+// begin is the first unit of a chunk: those of a round are of the same size, give or take one.
 func (c *cut) begin(chunk int) int {
 	round, i := chunk/c.workers, chunk%c.workers
 	if round == c.rounds {

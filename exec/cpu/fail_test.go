@@ -52,10 +52,9 @@ type failCase struct {
 	graph *graph.Graph
 }
 
-// TestFailures lets each step fail on each rank, in each way: a panic and the
-// end of the context at its beginning, and a panic in the middle, while others
-// read its memory. All ranks stop, the error says where, nothing hangs, and after
-// a reset the engine goes on as if nothing had been.
+// TestFailures lets each step fail on each rank, in each way: a panic and the end of the context at
+// its beginning, and a panic in the middle, while others read its memory. All ranks stop, the error
+// says where, nothing hangs, and after a reset the engine goes on as if nothing had been.
 func TestFailures(t *testing.T) {
 	for _, name := range []string{"block", "mlp"} {
 		for _, ranks := range []int{1, 3} {

@@ -8,8 +8,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// input is an input of one rank: the host's memory, or a copy of what the rank
-// holds of it.
+// input is an input of one rank: the host's memory, or a copy of what the rank holds of it.
 type input struct {
 	name   string
 	serves []int // the outputs that need it; nil: all ranks do

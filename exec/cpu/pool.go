@@ -11,9 +11,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// pool shares the units of a kernel among goroutines that live as long as the
-// machine. A launch costs about a microsecond while they are awake, and allocates
-// nothing.
+// pool shares the units of a kernel among goroutines that live as long as the machine. A launch
+// costs about a microsecond while they are awake, and allocates nothing.
 type pool struct {
 	helpers []*spin.Waiter // one for each worker but the caller
 	caller  *spin.Waiter

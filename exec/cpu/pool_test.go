@@ -65,9 +65,8 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestPool: every unit of every launch is run once, whatever the numbers of units and
-// workers, with several pools at a time on few processors, and pauses in which
-// workers go to sleep.
+// TestPool: every unit of every launch is run once, whatever the numbers of units and workers, with
+// several pools at a time on few processors, and pauses in which workers go to sleep.
 func TestPool(t *testing.T) {
 	var all sync.WaitGroup
 	for i, workers := range []int{1, 2, 3, 8} {

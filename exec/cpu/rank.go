@@ -15,8 +15,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// rank has its device memory and a way to the other ranks; it sees nothing else
-// of them.
+// rank has its device memory and a way to the other ranks; it sees nothing else of them.
 type rank struct {
 	s         *lowering.Schedule
 	comm      comm.Comm

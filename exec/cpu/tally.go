@@ -2,8 +2,7 @@ package cpu
 
 import "github.com/krait-ml/krait/graph"
 
-// tally counts what a collective moved, by the tensors that it ran on: the plan is
-// held against it.
+// tally counts what a collective moved, by the tensors that it ran on: the plan is held against it.
 type tally struct {
 	calls        int
 	elems, bytes int64

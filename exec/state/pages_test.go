@@ -16,8 +16,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// attends is a graph with a state and caches, in which every token counts for those
-// after it.
+// attends is a graph with a state and caches, in which every token counts for those after it.
 const attends = `graph "attends" stage=model ranks=1
 input %ids : i32[t]
 input %seg : i32[s 3]
@@ -399,9 +398,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestPageUse: sequences that begin alike share pages, a page partly written is copied
-// when one of them goes on, and pages are there from the beginning where the
-// context is known.
+// TestPageUse: sequences that begin alike share pages, a page partly written is copied when one of
+// them goes on, and pages are there from the beginning where the context is known.
 func TestPageUse(t *testing.T) {
 	e := attendsEngine(t, exec.Options{Slots: 4, PageTokens: 8, Context: 30})
 	used := func(want int) {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapFile maps the first size bytes of a file, read-only. The mapping remembers the
-// file's time.
+// mapFile maps the first size bytes of a file, read-only. The mapping remembers the file's time.
 func mapFile(file *os.File, size int) (*Map, error) {
 	data, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -28,8 +27,7 @@ func mapFile(file *os.File, size int) (*Map, error) {
 	return m, nil
 }
 
-// look is when the file was written last; an error where it has another size.
-// It allocates nothing.
+// look is when the file was written last; an error where it has another size. It allocates nothing.
 func (m *Map) look() (time [2]int64, err error) {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(m.file.Fd()), &s); err != nil {

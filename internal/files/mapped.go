@@ -35,10 +35,9 @@ func Mapped(name string, data []byte) (forget func()) {
 	}
 }
 
-// Guard runs f. Where f reads a mapped file that was cut meanwhile, that is an
-// error; unguarded, the system ends the process. A guard is of one goroutine: others
-// that read such files call debug.SetPanicOnFault(true) and take what they recover to
-// [Recovered].
+// Guard runs f. Where f reads a mapped file that was cut meanwhile, that is an error; unguarded,
+// the system ends the process. A guard is of one goroutine: others that read such files call
+// debug.SetPanicOnFault(true) and take what they recover to [Recovered].
 func Guard(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -51,8 +50,7 @@ func Guard(f func() error) (err error) {
 	return f()
 }
 
-// Recovered is a panic as an error: of the mapped file that could not be read, else a
-// bug.
+// Recovered is a panic as an error: of the mapped file that could not be read, else a bug.
 func Recovered(p any) error {
 	if err := fault(p); err != nil {
 		return err

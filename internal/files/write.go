@@ -12,10 +12,9 @@ import (
 	"path/filepath"
 )
 
-// Write writes data to path. A file is whole at every moment: data goes to a
-// temporary file beside it that is renamed, with the mode of the file that was
-// there. Symbolic links are followed. Named pipes, devices and other files that are not regular
-// are written to directly.
+// Write writes data to path. A file is whole at every moment: data goes to a temporary file beside
+// it that is renamed, with the mode of the file that was there. Symbolic links are followed. Named
+// pipes, devices and other files that are not regular are written to directly.
 func Write(path string, data []byte) error { return write(path, data, false) }
 
 // WritePrivate is [Write] of a file that afterwards only its owner may read and write.

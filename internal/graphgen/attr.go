@@ -6,10 +6,9 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Attr draws a legal value of an attribute: size gives the sizes of the rule's
-// letters, pick a number from 0, below n. Numbers that may be large are small, and
-// fractions large enough to matter. A text of which the row lists none is the
-// default.
+// Attr draws a legal value of an attribute: size gives the sizes of the rule's letters, pick a
+// number from 0, below n. Numbers that may be large are small, and fractions large enough to
+// matter. A text of which the row lists none is the default.
 func Attr(a graph.Attr, size func(letter byte) int, pick func(n int) int) any {
 	l := &a.Legal
 	switch {

@@ -1,7 +1,6 @@
-// Package graphgen draws random graphs for tests: operations of the whole table on
-// axes with odd units, groups that are larger and smaller than units, packed
-// fields, states, blocks. Graphs come from a seed, so that a failure is repeated by
-// its number.
+// Package graphgen draws random graphs for tests: operations of the whole table on axes with odd
+// units, groups that are larger and smaller than units, packed fields, states, blocks. Graphs come
+// from a seed, so that a failure is repeated by its number.
 package graphgen
 
 import (

@@ -6,8 +6,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// TestSource: every graph checks, a seed gives one graph, and every operation of
-// a source appears.
+// TestSource: every graph checks, a seed gives one graph, and every operation of a source appears.
 func TestSource(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(2000) {

@@ -148,8 +148,7 @@ func (p *partition) places(axis int, d graph.Dim) graph.Layout {
 	return l
 }
 
-// as gives a value in a layout, by way of a whole copy if need be; nil if it
-// cannot be had.
+// as gives a value in a layout, by way of a whole copy if need be; nil if it cannot be had.
 func (p *partition) as(v *graph.Value, l graph.Layout) *graph.Value {
 	leaf := v.Def.Op.Name == "param" || v.Def.Op.Name == "state"
 	if leaf && p.copies[v] == nil {

@@ -78,8 +78,7 @@ func (d *drawer) axis(s *shapes, letters string, heads bool) graph.Dim {
 	return d.units(size, s.size[letters[len(letters)-1]])
 }
 
-// units is an axis of n elements whose unit is mostly likely, else any that
-// divides n, or 0.
+// units is an axis of n elements whose unit is mostly likely, else any that divides n, or 0.
 func (d *drawer) units(n, likely int) graph.Dim {
 	switch d.IntN(4) {
 	case 0:

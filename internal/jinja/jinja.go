@@ -1,7 +1,6 @@
-// Package jinja runs templates in the language of Jinja2, as much of it as chat templates
-// of checkpoints use, with the settings that transformers gives them: trim_blocks,
-// lstrip_blocks, break and continue, generation, and a sandbox in which nothing can be
-// changed but namespaces.
+// Package jinja runs templates in the language of Jinja2, as much of it as chat templates of
+// checkpoints use, with the settings that transformers gives them: trim_blocks, lstrip_blocks,
+// break and continue, generation, and a sandbox in which nothing can be changed but namespaces.
 //
 // A template comes with a checkpoint, and may be hostile: work, memory, output and depth
 // are bounded, and there is nothing that it could read. What Jinja2 has and this has not

@@ -129,8 +129,7 @@ type operand struct {
 	matrix
 }
 
-// newCase draws a batch: one that is long, or for operations with a state
-// several that are short.
+// newCase draws a batch: one that is long, or for operations with a state several that are short.
 func newCase(t *rapid.T, op *graph.Op) *opCase {
 	c := &opCase{t: t, op: op, b: graph.New("op"), params: map[string]graph.Array{},
 		rng: rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))}

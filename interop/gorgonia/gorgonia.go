@@ -2,10 +2,9 @@
 // [FromDense] and [ToDense] give another look at the same memory, [Inputs] and
 // [Tensors] feed an engine, and [Output] looks at its results.
 //
-// gorgonia.org/tensor panics when a program starts with a Go newer than the one
-// its dependency go4.org/unsafe/assume-no-moving-gc knows. Krait requires a
-// version that ends this, v0.0.0-20231121144256-b99613f794b6, and a
-// module that requires Krait gets at least that one.
+// gorgonia.org/tensor panics when a program starts with a Go newer than the one its dependency
+// go4.org/unsafe/assume-no-moving-gc knows. Krait requires a version that ends this,
+// v0.0.0-20231121144256-b99613f794b6, and a module that requires Krait gets at least that one.
 //
 // Some faults of gorgonia give wrong numbers without an error:
 //   - MatMul and MatVecMul of gorgonia.org/tensor v0.9.24 ignore the stride of a
@@ -100,9 +99,8 @@ func rowMajor(shape tensor.Shape, strides []int) bool {
 	return true
 }
 
-// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory.
-// f16, bf16 and q8 are an error, as gorgonia has no such formats, and so are arrays
-// without elements.
+// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory. f16, bf16 and q8
+// are an error, as gorgonia has no such formats, and so are arrays without elements.
 func ToDense(a graph.Array) (t *tensor.Dense, err error) {
 	switch a.DType {
 	case graph.F32:
@@ -148,10 +146,9 @@ func bytesOf[T element](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(T(0))))
 }
 
-// Output looks at what exec.Engine.Output gives, such as logits, as a tensor
-// with a row per token, sequence or wanted row. It has two axes, or more where
-// the value has. The memory is the engine's: read it before the engine's next
-// step, and do not write to it.
+// Output looks at what exec.Engine.Output gives, such as logits, as a tensor with a row per token,
+// sequence or wanted row. It has two axes, or more where the value has. The memory is the engine's:
+// read it before the engine's next step, and do not write to it.
 //
 // A field of a packed axis is an error, as its rows do not lie one after another
 // and gorgonia's products ignore that; so is a result without rows.

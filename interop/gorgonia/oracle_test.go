@@ -417,8 +417,7 @@ func groupSumSquares(c *opCase) [][]float64 {
 	return [][]float64{evaluate(func(n []*G.Node) *G.Node { return sumsq(n[0]) }, matrix{c.tokens * g, e, x.v})}
 }
 
-// byRMS is each row of x by its root mean square, given the sum of the squares of
-// width channels.
+// byRMS is each row of x by its root mean square, given the sum of the squares of width channels.
 func byRMS(x, sum *G.Node, width int) *G.Node {
 	rms := G.Must(G.Sqrt(plus(times(sum, 1/float64(width)), eps)))
 	return G.Must(G.BroadcastHadamardDiv(x, rms, nil, []byte{1}))

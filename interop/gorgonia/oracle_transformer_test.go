@@ -21,9 +21,8 @@ func headProduct(c *opCase) [][]float64 {
 	return [][]float64{beside(c.tokens, heads...)}
 }
 
-// rotary is x · cos + turned x · sin, element by element. The angles are the
-// product of the tokens' positions and the channels' rates, and x is turned by a
-// product with a matrix of 1 and -1.
+// rotary is x · cos + turned x · sin, element by element. The angles are the product of the tokens'
+// positions and the channels' rates, and x is turned by a product with a matrix of 1 and -1.
 func rotary(c *opCase) [][]float64 {
 	const theta = 100
 	h, p := c.few("h"), c.size("p")

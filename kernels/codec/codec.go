@@ -1,13 +1,12 @@
 // Package codec says what the blocks of [graph.Codec] mean: the one definition, in plain
 // Go, that kernels of all devices give bit by bit.
 //
-// A block is a scale, a bf16, and a code per element, in order. The scale is the block's
-// largest magnitude over the largest code, rounded up, so that no code is cut off; at
-// least 2^-126, so that its reciprocal is finite. A code is x times that reciprocal, in
-// f32, to the nearest value, ties to even; an element is its code times the
-// scale, in f32. A bf16 as a scale has the range of f32 in half of the bytes, and makes
-// steps at most 2^-7 longer than an f32 would; a power of two would make them up to
-// twice as long. Of scaled16 it is one: a shift of exponents rounds nothing.
+// A block is a scale, a bf16, and a code per element, in order. The scale is the block's largest
+// magnitude over the largest code, rounded up, so that no code is cut off; at least 2^-126, so that
+// its reciprocal is finite. A code is x times that reciprocal, in f32, to the nearest value, ties
+// to even; an element is its code times the scale, in f32. A bf16 as a scale has the range of f32
+// in half of the bytes, and makes steps at most 2^-7 longer than an f32 would; a power of two would
+// make them up to twice as long. Of scaled16 it is one: a shift of exponents rounds nothing.
 //
 // A block with a NaN or an infinity has a NaN for a scale, and zeros for codes: all of it
 // comes back as NaN, on every rank. Finite values come back finite.

@@ -114,9 +114,8 @@ func (c *cached) row(token int) []float32 {
 	return c.wide
 }
 
-// attend is the attention of one head of one token over n tokens. The softmax is
-// taken block by block, with the sums scaled to the largest score so far (Milakov and
-// Gimelshein 2018).
+// attend is the attention of one head of one token over n tokens. The softmax is taken block by
+// block, with the sums scaled to the largest score so far (Milakov and Gimelshein 2018).
 func attend(out, q []float32, keys, values *cached, n int, scale float32) {
 	var buf [keyBlock]float32
 	most, total := float32(math.Inf(-1)), float32(0)

@@ -175,8 +175,7 @@ func TestAttentionSpecial(t *testing.T) {
 	})
 }
 
-// inPages puts the KV cache of a call's sequences into pages of a number of tokens, in
-// any order.
+// inPages puts the KV cache of a call's sequences into pages of a number of tokens, in any order.
 func inPages(c *kernels.Call, tokens int, rng *rand.Rand) *kernels.Call {
 	d := copied(c)
 	keys, seqs := &c.Args[3], c.Args[5].Rows()

@@ -144,9 +144,8 @@ func maxima(scores, highest []float32) (broken bool) {
 	return false
 }
 
-// chooser is what a row takes to choose at random. Of ids, keys and weights the
-// entries belong together: one per token that is still a candidate, in rising order
-// of ids.
+// chooser is what a row takes to choose at random. Of ids, keys and weights the entries belong
+// together: one per token that is still a candidate, in rising order of ids.
 type chooser struct {
 	kernels.Choice
 	highest []float32 // of blocks of scores
@@ -183,9 +182,8 @@ func (ch *chooser) penalise(seen []int32) {
 	}
 }
 
-// keepTopK makes the candidates: the tokens with the k highest scores and those
-// that tie with the last of them. It works on scores before the temperature,
-// which does not change their order.
+// keepTopK makes the candidates: the tokens with the k highest scores and those that tie with the
+// last of them. It works on scores before the temperature, which does not change their order.
 func (ch *chooser) keepTopK() {
 	all := ch.TopK == 0 || ch.TopK >= len(ch.scores)
 	ch.candidates(ch.least(all))
@@ -248,8 +246,7 @@ func (ch *chooser) weigh(m *choosing, highest float64) {
 	ch.mass = m.weigh(ch.weights, scores, highest, ch.Temperature)
 }
 
-// weigh: taking off the highest score first keeps the exponential in range at any
-// temperature.
+// weigh: taking off the highest score first keeps the exponential in range at any temperature.
 func weigh(weights []float64, scores []float32, highest, temperature float64) (mass float64) {
 	for i, score := range scores {
 		w := exp64((float64(score) - highest) / temperature)
@@ -284,8 +281,7 @@ func (ch *chooser) keepTopP() {
 	})
 }
 
-// keepMinP drops the candidates whose probability is below p times the highest, which
-// weighs 1.
+// keepMinP drops the candidates whose probability is below p times the highest, which weighs 1.
 func (ch *chooser) keepMinP(p float64) {
 	if p == 0 {
 		return
@@ -340,10 +336,9 @@ func orderKey(score float32) uint32 {
 // digitBits is the size of the digits in which threshold takes a key apart.
 const digitBits = 11
 
-// threshold returns the highest key such that the weights of all keys at or
-// above it sum to at least goal, and the sum of those above it. It finds the
-// key's digits one after the other, highest first (a radix select), which takes
-// time linear in the number of keys, whatever they are.
+// threshold returns the highest key such that the weights of all keys at or above it sum to at
+// least goal, and the sum of those above it. It finds the key's digits one after the other, highest
+// first (a radix select), which takes time linear in the number of keys, whatever they are.
 func threshold(keys []uint32, weights []float64, goal float64) (key uint32, above float64) {
 	var known uint32 // mask of the digits that are found
 	for shift := 32; shift > 0; {

@@ -74,8 +74,7 @@ func TestChooseShares(t *testing.T) {
 	}
 }
 
-// TestChooseAgainstReference: what is drawn is what the definition draws, unless
-// rounding decides.
+// TestChooseAgainstReference: what is drawn is what the definition draws, unless rounding decides.
 func TestChooseAgainstReference(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
@@ -91,8 +90,7 @@ func TestChooseAgainstReference(t *testing.T) {
 	})
 }
 
-// TestMayChoose: the test refuses every token but the one that is drawn, away from
-// borders.
+// TestMayChoose: the test refuses every token but the one that is drawn, away from borders.
 func TestMayChoose(t *testing.T) {
 	for _, s := range choices.Shares {
 		s.Uniform = 0.37

@@ -29,9 +29,8 @@ func (v *convolver) kernels() kernels.Set {
 	}
 }
 
-// convolve: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the
-// segment come from the state, which then takes the segment's last ones. With a
-// bias it is silu of that and the bias.
+// convolve: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the segment come from the
+// state, which then takes the segment's last ones. With a bias it is silu of that and the bias.
 func (v *convolver) convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
 	perSeq := blocks(y.Cols)
 	for u := lo; u < hi; u++ {

@@ -1,6 +1,5 @@
-// Package cpu has the kernels for a CPU, in f32. Sums run in one fixed order
-// per result element, so a row's result does not depend on what else is in the
-// batch.
+// Package cpu has the kernels for a CPU, in f32. Sums run in one fixed order per result element, so
+// a row's result does not depend on what else is in the batch.
 package cpu
 
 import "github.com/krait-ml/krait/kernels"

@@ -2,10 +2,9 @@ package cpu
 
 import "math"
 
-// expInto sets dst[i] = exp(s·x[i]), to about 2 units in the last place;
-// results below the smallest normal number are 0. Range reduction by powers of
-// two and a polynomial of degree 7, after Cody and Waite (1980); the
-// coefficients are those of Moshier's Cephes expf.
+// expInto sets dst[i] = exp(s·x[i]), to about 2 units in the last place; results below the smallest
+// normal number are 0. Range reduction by powers of two and a polynomial of degree 7, after Cody
+// and Waite (1980); the coefficients are those of Moshier's Cephes expf.
 func expInto(dst, x []float32, s float32) {
 	const (
 		log2e      = 1.44269504088896341

@@ -14,8 +14,7 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"ungated_experts": {Units: kernels.RowUnits, Run: experts},
 })
 
-// router is the softmax of each row, of which the largest stay. Of equal ones
-// the first do.
+// router is the softmax of each row, of which the largest stay. Of equal ones the first do.
 func router(c *kernels.Call, lo, hi int) {
 	top, norm := c.Attrs.Int("top"), c.Attrs.Int("norm") == 1
 	for i := lo; i < hi; i++ {
@@ -141,8 +140,7 @@ func mixture(c *kernels.Call) (gate, up, down *kernels.Tensor) {
 	return &c.Args[2], &c.Args[3], &c.Args[4]
 }
 
-// experts: y = Σ_e p_e down_e (act(gate_e x) · up_e x), over the experts whose
-// weight p_e is not 0.
+// experts: y = Σ_e p_e down_e (act(gate_e x) · up_e x), over the experts whose weight p_e is not 0.
 func experts(c *kernels.Call, lo, hi int) {
 	x, p, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	for t := lo; t < hi; t++ {

@@ -11,8 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fusedDraw makes tensors of random rows, between which there may be elements
-// of others.
+// fusedDraw makes tensors of random rows, between which there may be elements of others.
 type fusedDraw struct {
 	*rapid.T
 	rng *rand.Rand

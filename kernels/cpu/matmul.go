@@ -30,10 +30,9 @@ func matmulUnits(c *kernels.Call) int {
 	return (c.Args[1].Rows() + matmulCols - 1) / matmulCols
 }
 
-// matmul is x wᵀ. A unit reads its rows of the weight once for all tokens: as
-// they lie when they are f32, widened into a small buffer otherwise. Each
-// element of the result is summed along k in order, whatever the tiling; without
-// any k it is 0.
+// matmul is x wᵀ. A unit reads its rows of the weight once for all tokens: as they lie when they
+// are f32, widened into a small buffer otherwise. Each element of the result is summed along k in
+// order, whatever the tiling; without any k it is 0.
 func matmul(c *kernels.Call, lo, hi int) {
 	w, depth := &c.Args[1], max(1, c.Args[1].Cols)
 	if w.DType != graph.F32 {

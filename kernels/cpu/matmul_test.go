@@ -166,9 +166,8 @@ func TestMatmulAccuracy(t *testing.T) {
 	})
 }
 
-// TestMatmulSpecial puts one number that is special at each of the last places of sums
-// of 1 to 65, and of some that are not in float64: a third of them in each sum, all with
-// KRAIT_TEST_ALL.
+// TestMatmulSpecial puts one number that is special at each of the last places of sums of 1 to 65,
+// and of some that are not in float64: a third of them in each sum, all with KRAIT_TEST_ALL.
 func TestMatmulSpecial(t *testing.T) {
 	inf := math.Inf(1)
 	numbers := map[graph.DType][]float64{

@@ -130,8 +130,7 @@ func rowFactor(c *kernels.Call, i int) float64 {
 	return inverse(float64(c.Args[1].F32[i*c.Args[1].Stride]), c.Attrs.Int("width"), c.Attrs.Float("eps"))
 }
 
-// groupSumsq is sumsq of each group. A rank that has a part of a group adds up
-// that part.
+// groupSumsq is sumsq of each group. A rank that has a part of a group adds up that part.
 func (m *norms) groupSumsq(c *kernels.Call, lo, hi int) {
 	x, y := &c.Args[0], &c.Results[0]
 	size := max(1, x.Full/c.Attrs.Int("groups"))

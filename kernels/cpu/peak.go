@@ -2,8 +2,7 @@ package cpu
 
 import "encoding/binary"
 
-// Peak is what a core does at best with an instruction set: kernels are measured
-// against it.
+// Peak is what a core does at best with an instruction set: kernels are measured against it.
 type Peak struct {
 	ISA string
 	// Read reads data, as fast as it goes. A rest of less than Turn bytes may be left.

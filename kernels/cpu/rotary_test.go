@@ -9,9 +9,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// TestRotary compares with float64 at positions up to the last: a rotation is rounded
-// about once. However tokens are cut, results are the same bits; channels behind the first
-// are as they were.
+// TestRotary compares with float64 at positions up to the last: a rotation is rounded about once.
+// However tokens are cut, results are the same bits; channels behind the first are as they were.
 func TestRotary(t *testing.T) {
 	eachISA(t, "rotary", func(t *testing.T, isa string, kernel kernels.Kernel) {
 		rng := rand.New(rand.NewPCG(20, 0))

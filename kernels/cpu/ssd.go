@@ -6,9 +6,8 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	"ssd_scan": {Units: ssdUnits, Run: ssdScan},
 })
 
-// ssdChunk is how many tokens the matrix form takes together: with scalar
-// arithmetic 16 is where it costs no more than the recurrence, which fewer than
-// ssdLeast take.
+// ssdChunk is how many tokens the matrix form takes together: with scalar arithmetic 16 is where it
+// costs no more than the recurrence, which fewer than ssdLeast take.
 const (
 	ssdChunk = 16
 	ssdLeast = 8
@@ -16,9 +15,8 @@ const (
 
 func ssdUnits(c *kernels.Call) int { return c.Args[6].Rows() * c.Args[1].Cols }
 
-// ssdScan is the scan with one rate per head; one unit is a head of a sequence.
-// Prompts go by chunks in the matrix form (Dao and Gu 2024, section 6), single
-// tokens by the recurrence.
+// ssdScan is the scan with one rate per head; one unit is a head of a sequence. Prompts go by
+// chunks in the matrix form (Dao and Gu 2024, section 6), single tokens by the recurrence.
 func ssdScan(c *kernels.Call, lo, hi int) {
 	dt, state, seg := &c.Args[1], &c.Args[5], &c.Args[6]
 	heads, size, n := dt.Cols, state.Dims[2], state.Dims[3]
@@ -83,8 +81,7 @@ func recurHead(h, b, c []float32, decay, x float32) (sum float32) {
 	return sum
 }
 
-// chunk is the matrix form for q tokens from t on. With a_i the sum of dt A up to
-// token i,
+// chunk is the matrix form for q tokens from t on. With a_i the sum of dt A up to token i,
 //
 //	y_i = exp(a_i) C_i h + Σ_{j≤i} exp(a_i - a_j) (C_i·B_j) dt_j x_j
 //	h   = exp(a_q) h + Σ_j exp(a_q - a_j) dt_j x_j B_j

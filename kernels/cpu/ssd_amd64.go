@@ -13,11 +13,10 @@ var (
 	_ = kernels.Register(avx512, kernels.Set{"ssd_scan": {Units: ssdUnits, Run: tilingAVX512.ssdScan}})
 )
 
-// ssdScan is the plain one, with chunks of the same tokens. In chunks the state lies
-// transposed, so that channels are in the lanes of vectors; the recurrence of tokens that
-// make no chunk has states there. Of a multiplication per token, channel and state, the
-// recurrence takes three, the matrix form two, and as many more as there are tokens in
-// half a chunk, per token and channel.
+// ssdScan is the plain one, with chunks of the same tokens. In chunks the state lies transposed, so
+// that channels are in the lanes of vectors; the recurrence of tokens that make no chunk has states
+// there. Of a multiplication per token, channel and state, the recurrence takes three, the matrix
+// form two, and as many more as there are tokens in half a chunk, per token and channel.
 func (t *tiling) ssdScan(c *kernels.Call, lo, hi int) {
 	heads := c.Args[1].Cols
 	w := scans.Get().(*scanning)

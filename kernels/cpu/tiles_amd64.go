@@ -14,16 +14,14 @@ var (
 	_ = kernels.Register(amxRounding, kernels.Set{"matmul": tiled{1, shortDepth}.kernel()})
 )
 
-// tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since
-// those in f32 would take six products, and three times their memory. An f32
-// is the sum of three bf16, which are multiplied one by one and added in f32, those of
-// the upper parts by themselves.
+// tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since those in f32
+// would take six products, and three times their memory. An f32 is the sum of three bf16, which are
+// multiplied one by one and added in f32, those of the upper parts by themselves.
 //
-// Tiles take numbers below the normal ones as 0 and leave no such sums. So that nothing
-// of weight is lost, a token is scaled to [2^100, 2^101): what is lost of a sum then is
-// less than 2^21 (a number below 2^-126 times any weight, or a weight below it times any
-// number, for each of up to 2^17 products), and where a result is below 2^60, or not
-// finite, it is computed anew in float64.
+// Tiles take numbers below the normal ones as 0 and leave no such sums. So that nothing of weight
+// is lost, a token is scaled to [2^100, 2^101): what is lost of a sum then is less than 2^21 (a
+// number below 2^-126 times any weight, or a weight below it times any number, for each of up to
+// 2^17 products), and where a result is below 2^60, or not finite, it is computed anew in float64.
 type tiled struct {
 	parts int // 3, or 1: x is rounded to bf16, and then there is one product
 	depth int // terms that sums have at least; others stay with AVX-512
@@ -173,8 +171,7 @@ func scaled(largest uint32) (scale int, least uint32) {
 	return 100 - exponent, math.Float32bits(float32(math.Ldexp(1, exponent-40)))
 }
 
-// grid is into how many tiles of weights, and parts of the pairs of tiles of tokens, work
-// is cut.
+// grid is into how many tiles of weights, and parts of the pairs of tiles of tokens, work is cut.
 func (p tiled) grid(c *kernels.Call) (rows, parts int) {
 	rows = (c.Args[1].Rows() + tileRows - 1) / tileRows
 	return rows, max(1, min(p.tiles(c)/2, fewRows/max(1, rows)))

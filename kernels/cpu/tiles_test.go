@@ -10,8 +10,7 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// TestMatmulTiles is TestMatmul around the edges of tiles, and of what a part of the
-// work is.
+// TestMatmulTiles is TestMatmul around the edges of tiles, and of what a part of the work is.
 func TestMatmulTiles(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
 		checkTiles(t, kernel, lanes[isa], shortDepth, nil)

@@ -2,8 +2,7 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-// The selective scan in steps. They are there for what their tensors take of memory, and
-// are plain.
+// The selective scan in steps. They are there for what their tensors take of memory, and are plain.
 var _ = kernels.Register(Kernels, kernels.Set{
 	"scan_terms":  {Units: func(c *kernels.Call) int { return c.Args[0].Rows() }, Run: scanTerms},
 	"scan_prefix": {Units: func(c *kernels.Call) int { return c.Args[2].Rows() * blocks(c.Args[0].Cols) }, Run: scanPrefix},

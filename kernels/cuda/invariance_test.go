@@ -152,7 +152,7 @@ func cutAndRounded(t *rapid.T, op *graph.Op, c *kernels.Call, dev *device) {
 // each serve the next, for which the memory has other slots, pasts and rows; a
 // sequence without tokens is left alone.
 func TestReplay(t *testing.T) {
-	for _, name := range []string{"conv1d", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "rotary", "attention"} {
+	for _, name := range []string{"conv1d", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "delta_scan", "rotary", "attention"} {
 		op := findOp(t, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

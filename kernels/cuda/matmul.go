@@ -28,11 +28,11 @@ const (
 
 	mmaThreads      = 256
 	mmaFused        = 128  // rows of which every block may take the norm
-	mmaNarrow       = 32   // columns of a block where n is below mmaWideFrom and few blocks would be wide
+	mmaNarrow       = 32   // columns of a block, where few would be wide
 	mmaWide         = 128  // columns of a block elsewhere
-	mmaWideFrom     = 2048 // columns
+	mmaWideFrom     = 2048 // columns of which slices are counted in wide blocks
 	mmaDepth        = 32   // along k, of a stage
-	mmaSlices       = 16   // of k, at most: one block adds them up
+	mmaSlices       = 20   // of k, at most: one block adds them up
 	mmaDeepest      = 128  // along k, of a slice at least
 	multiprocessors = 132  // of an H100, whose waves choose the slices
 )
@@ -101,9 +101,14 @@ func normParts(c *Call) bool {
 	return !c.isGemv(p) && !c.normsFew(p)
 }
 
-// normsFew reports whether tiles norm their rows, which few blocks share.
+// normsFew reports whether tiles norm their rows, which few blocks share. With math of bf16, a library
+// multiplies more than fewRows, of activations that may be in bf16.
 func (c *Call) normsFew(p *product) bool {
-	return c.onTensorCores(p) && p.y.Rows() <= mmaFused && (p.norm == nil || p.norm.Ptr%16 == 0)
+	most := mmaFused
+	if c.Options.Math == BF16 {
+		most = fewRows
+	}
+	return c.onTensorCores(p) && p.y.Rows() <= most && (p.norm == nil || p.norm.Ptr%16 == 0)
 }
 
 // gatedParts: where rows are many, each product is one of its own. Without a norm there is a gemv for
@@ -163,14 +168,14 @@ func (c *Call) isGemv(p *product) bool {
 
 // mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on it.
 func mmaTile(p *product) (rows, cols int) {
-	t, n := p.y.Rows(), p.columns()
-	if rows = 64; t <= 32 {
+	if rows = 64; p.y.Rows() <= 32 {
 		rows = 32
 	}
-	if cols = mmaWide; p.other == nil && n < mmaWideFrom && ceilDiv(t, rows)*ceilDiv(n, mmaWide) < multiprocessors {
-		cols = mmaNarrow
+	blocks := ceilDiv(p.y.Rows(), rows) * ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, mmaSlice(p))
+	if p.other == nil && blocks < multiprocessors/2 {
+		return rows, mmaNarrow
 	}
-	return rows, cols
+	return rows, mmaWide
 }
 
 // columns is how many columns the tiles of a product have, of two weights those of both.

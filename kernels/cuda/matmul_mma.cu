@@ -67,7 +67,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	// A warp has a few rows and columns of the tile, in squares of 16 rows and 8 columns.
 	static const int warps_down = rows / (cols == 32 ? 16 : 32), warps_across = 8 / warps_down;
 	static const int tall = rows / warps_down / 16, wide = cols / warps_across / 8;
-	static const int x_loads = rows / 32, w_each = 16 / sizeof(T), w_chunks = cols * stage_depth / w_each;
+	static const int w_each = 16 / sizeof(T), w_chunks = cols * stage_depth / w_each; // of 16 bytes
+	static const int x_loads = rows / 32, w_loads = (w_chunks + 255) / 256;
 	using Ring = Stage<T, rows, cols>;
 	using Apart = Parts<parts, rows>;
 
@@ -75,26 +76,31 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	int from, col, x_row, x_part;
 	Ring *ring;
 	Apart *apart;
+	const float *in_x[x_loads];
+	const T *in_w[w_loads];
 	float square[x_loads];
 	f32x4 sums[tall][wide];
 
-	// The row of a weight that makes column c of the tile: of two weights, eight columns in turn.
-	__attribute__((device, always_inline)) const T *weight_row(int c) const {
-		if (!p.other)
-			return p.w + min(col + c, p.n - 1) * p.ws;
-		return (c / 8 % 2 ? p.other : p.w) + min(col / 2 + c / 16 * 8 + c % 8, p.n - 1) * p.ws;
+	__attribute__((device, always_inline)) int w_row(int i) const { return (256 * i + thread()) / (stage_depth / w_each); }
+	__attribute__((device, always_inline)) int w_part() const { return thread() % (stage_depth / w_each) * w_each; }
+
+	// Finds what the thread loads: of two weights, eight columns of the tile are of one and eight of the other.
+	__attribute__((device, always_inline)) void find() {
+		UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = p.x + min(from + x_row + 32 * i, p.t - 1) * p.xs + x_part;
+		UNROLL for (int i = 0; i < w_loads; i++) {
+			int c = w_row(i), at = p.other ? col / 2 + c / 16 * 8 + c % 8 : col + c;
+			in_w[i] = (p.other && c / 8 % 2 ? p.other : p.w) + min(at, p.n - 1) * p.ws + w_part();
+		}
 	}
 
 	// Lets a stage come, of k from j on and up to end.
 	__attribute__((device, always_inline)) void load(Ring &to, int j, int end) const {
-		UNROLL for (int i = 0; i < w_chunks; i += 256) {
-			int c = (i + thread()) / (stage_depth / w_each), e = thread() % (stage_depth / w_each) * w_each;
-			if (i + thread() < w_chunks)
-				copy_async_16(shared_address(&to.w[c][e]), weight_row(c) + j + e, j + e < end ? 16 : 0);
-		}
-		int bytes = j + x_part < end ? 16 : 0;
-		UNROLL for (int i = 0; i < x_loads; i++)
-			copy_async_16(shared_address(&to.x[x_row + 32 * i][x_part]), p.x + min(from + x_row + 32 * i, p.t - 1) * p.xs + j + x_part, bytes);
+		int bytes = j + w_part() < end ? 16 : 0;
+		UNROLL for (int i = 0; i < w_loads; i++)
+			if (w_chunks % 256 == 0 || thread() < w_chunks)
+				copy_async_16(shared_address(&to.w[w_row(i)][w_part()]), in_w[i] + j, bytes);
+		bytes = j + x_part < end ? 16 : 0;
+		UNROLL for (int i = 0; i < x_loads; i++) copy_async_16(shared_address(&to.x[x_row + 32 * i][x_part]), in_x[i] + j, bytes);
 		if (p.norm && thread() < stage_depth / 4)
 			copy_async_16(shared_address(&to.x[rows][x_part]), p.norm + j + x_part, bytes);
 	}
@@ -108,7 +114,7 @@ template <class T, bool split, int rows, int cols> struct Tile {
 			}
 			u32x2 q[parts];
 			take_apart(v, q);
-			UNROLL for (int e = 0; e < parts; e++) *(u32x2 *)&apart->x[e][x_row + 32 * i][x_part] = q[e];
+			UNROLL for (int e = 0; e < parts; e++) put_pairs(&apart->x[e][x_row + 32 * i][x_part], q[e]);
 		}
 	}
 
@@ -124,9 +130,12 @@ template <class T, bool split, int rows, int cols> struct Tile {
 				fragments(v, &now.w[c + 8 * j], d);
 				UNROLL for (int i = 0; i < tall; i++) {
 					if constexpr (split) {
-						f32x4 step = 0;
+						f32x4 step;
+						mma_from_zero(step, u[i][pieces - weights], v[weights - 1]);
 						UNROLL for (int q = weights - 1; q >= 0; q--)
-							UNROLL for (int e = pieces - 1 - q; e >= 0; e--) mma(step, u[i][e], v[q]);
+							UNROLL for (int e = pieces - 1 - q; e >= 0; e--)
+								if (q < weights - 1 || e < pieces - weights)
+									mma(step, u[i][e], v[q]);
 						sums[i][j] += step;
 					} else {
 						mma(sums[i][j], u[i][0], v[0]);
@@ -171,6 +180,9 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		SHARED static float squares[rows];
 		int begin = block_z() * p.slice, end = min(p.k, begin + p.slice), steps = ceil_div(end - begin, stage_depth);
 		int r = warp() / warps_across * (rows / warps_down), c = warp() % warps_across * (cols / warps_across);
+		find();
+		UNROLL for (int i = 0; i < x_loads; i++) square[i] = 0;
+		UNROLL for (int i = 0; i < tall * wide; i++) sums[i / wide][i % wide] = 0;
 		UNROLL for (int s = 0; s < stages<T> - 1; s++) {
 			if (s < steps)
 				load(ring[s], begin + s * stage_depth, end);
@@ -226,7 +238,7 @@ template <class T, bool split, int rows, int cols> struct Tile {
 template <class T, bool split, int rows, int cols> DEVICE void product(const Product<T> &p) {
 	using Of = Tile<T, split, rows, cols>;
 	auto *ring = (typename Of::Ring *)shared_memory;
-	Of tile{p, block_x() * rows, block_y() * cols, thread() / 8, thread() % 8 * 4, ring, (typename Of::Apart *)(ring + stages<T>), {}, {}};
+	Of tile{p, block_x() * rows, block_y() * cols, thread() / 8, thread() % 8 * 4, ring, (typename Of::Apart *)(ring + stages<T>)};
 	tile.run();
 }
 

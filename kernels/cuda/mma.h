@@ -13,6 +13,15 @@ DEVICE void mma(f32x4 &d, u32x4 a, u32x2 b) {
 	d = f32x4{d0, d1, d2, d3};
 }
 
+// The same, d beginning at 0.
+DEVICE void mma_from_zero(f32x4 &d, u32x4 a, u32x2 b) {
+	float d0, d1, d2, d3;
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+		: "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.f));
+	d = f32x4{d0, d1, d2, d3};
+}
+
 // Returns v, and keeps the compiler from moving its computation to where it is used, until when registers would
 // hold what it is made of.
 DEVICE f32x4 computed(f32x4 v) {
@@ -44,6 +53,7 @@ DEVICE u32x4 load_transposed(const u16 *row) {
 }
 
 DEVICE void put_pair(u16 *p, u32 v) { *(u32 *)p = v; }
+DEVICE void put_pairs(u16 *p, u32x2 v) { *(u32x2 *)p = v; }
 DEVICE void put_pairs(u16 *p, u32x4 v) { *(u32x4 *)p = v; }
 
 DEVICE u32x4 pairs(Raw<bf16> r) { return r.v; }

@@ -36,8 +36,7 @@ func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
 	n, k := d.size("n", 31, 33, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 264, 520)
 	rows := d.pick("t", 9, 16, 31, 32, 33, 63, 64, 65, 128, 129)
 	if d.pick("wide", 0, 0, 0, 1) == 1 {
-		n, k = d.pick("wide n", mmaWideFrom, mmaWideFrom+1), d.pick("wide k", 8, 40)
-		rows = d.pick("wide t", 9, 33)
+		n, k, rows = 66*mmaWide-d.pick("short", 0, 1, 97), d.pick("wide k", 8, 40), d.pick("wide t", 9, 33)
 	}
 	y := d.tensor(graph.F32, rows, n)
 	c := call(graph.Attrs{"eps": 0.5}, one(y), d.tensor(graph.F32, rows, k))
@@ -120,9 +119,10 @@ func TestTilePlan(t *testing.T) {
 		{Options{}, 8, 10240, 2560, graph.BF16, "gemv_bf16_8_4"},
 		{Options{}, 9, 10240, 2560, graph.BF16, "mma_split_bf16_32_128 3"},
 		{Options{}, 32, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 6"},
-		{Options{}, 64, 192, 5120, graph.BF16, "mma_split_bf16_64_32 16"},
+		{Options{}, 64, 192, 5120, graph.BF16, "mma_split_bf16_64_32 20"},
 		{Options{}, 128, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 6"},
-		{Options{}, 129, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 1"},
+		{Options{}, 64, 5120, 160, graph.BF16, "mma_split_bf16_64_32 1"},
+		{Options{}, 257, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 1"},
 		{Options{Math: BF16}, 64, 50280, 2560, graph.BF16, "mma_round_bf16_64_128 1"},
 		{Options{}, 32, 100, 68, graph.BF16, "gemv_bf16_8_4"},
 		{Options{}, 33, 100, 68, graph.BF16, "matmul_bf16"},

@@ -85,7 +85,7 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		UNROLL for (int i = 0; i < x_loads; i++) {
 			u32x2 p[pieces];
 			take_apart(a[i], p);
-			UNROLL for (int e = 0; e < pieces; e++) *(u32x2 *)&to.x[e][row + 64 * i][part] = p[e];
+			UNROLL for (int e = 0; e < pieces; e++) put_pairs(&to.x[e][row + 64 * i][part], p[e]);
 		}
 		UNROLL for (int i = 0; i < w_loads; i++) {
 			u32x4 q[weights];

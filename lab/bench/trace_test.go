@@ -46,9 +46,8 @@ func openGolden(t *testing.T, o krait.Options) *krait.Model {
 	return m
 }
 
-// TestTrace: one after another, requests hit what a simulation of the trace says; without
-// a cache all tokens of the trace are fed, and no others; and all run when they arrive at
-// the same time.
+// TestTrace: one after another, requests hit what a simulation of the trace says; without a cache
+// all tokens of the trace are fed, and no others; and all run when they arrive at the same time.
 func TestTrace(t *testing.T) {
 	m := openGolden(t, krait.Options{Slots: 1, PrefixCache: 1 << 40})
 	trace := MapTrace(sharing(40, math.MaxInt32), m.Vocab())

@@ -66,8 +66,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRecord: what is made of events: rates of operations, gaps, and what ranks
-// are in collectives.
+// TestRecord: what is made of events: rates of operations, gaps, and what ranks are in collectives.
 func TestRecord(t *testing.T) {
 	works := map[string]*cost.Work{"a": {Key: "silu", Share: 0.5, FLOPs: graph.Const(100), Rows: graph.Const(4)}, "b": {Key: "silu", Share: 1, FLOPs: graph.Const(10), Rows: graph.Const(4)}}
 	s := &session{samples: newSamples(bench.Roofline{Bytes: 7, FLOPs: 1000, Threads: 2}), works: []map[string]*cost.Work{works, works}, keep: true}

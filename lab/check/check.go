@@ -150,8 +150,7 @@ func (o *Options) state(stated string) error {
 	return nil
 }
 
-// open opens the model with a slot per sequence and the values that the file
-// has numbers for.
+// open opens the model with a slot per sequence and the values that the file has numbers for.
 func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	slots := 1
 	for _, p := range prompts {

@@ -38,8 +38,7 @@ const (
 	greedy           // decode.ids
 )
 
-// names maps what the file calls a quantity to values of the graph, the first
-// that exists.
+// names maps what the file calls a quantity to values of the graph, the first that exists.
 var names = []struct {
 	pattern func() *regexp.Regexp
 	kind    kind

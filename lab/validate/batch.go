@@ -67,8 +67,7 @@ var integers = map[string]map[int]role{
 // sums lists operands that are sums of squares, which have no sign.
 var sums = map[string]int{"rms_scale": 1, "rms_rows": 1, "group_rms_scale": 1}
 
-// batch has the contents of values that a section is given: random, and the same
-// for every reader.
+// batch has the contents of values that a section is given: random, and the same for every reader.
 type batch struct {
 	seed     uint64
 	roles    map[*graph.Value]role

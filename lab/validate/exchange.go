@@ -62,8 +62,7 @@ func lay(to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) error {
 	return nil
 }
 
-// assemble gives each rank the whole of operand i, of which ranks hold summands,
-// parts, or all.
+// assemble gives each rank the whole of operand i, of which ranks hold summands, parts, or all.
 func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor) ([]kernels.Tensor, error) {
 	var whole kernels.Tensor
 	var err error

@@ -78,8 +78,7 @@ func (m *machine) guard(v *graph.Value, f func() error) (err error) {
 	return f()
 }
 
-// each runs f for every rank, some at a time, and returns the error of the first
-// rank that has one.
+// each runs f for every rank, some at a time, and returns the error of the first rank that has one.
 func (m *machine) each(f func(rank int) error) error {
 	errs := make([]error, m.ranks)
 	var done sync.WaitGroup

@@ -59,9 +59,8 @@ func (h *half) values() []*graph.Value {
 	return out
 }
 
-// copies is the bytes that reading a parameter takes beside its tensors: nothing
-// for rows of one tensor, which are a view; each rank's part, and the whole where
-// it has to be gathered first.
+// copies is the bytes that reading a parameter takes beside its tensors: nothing for rows of one
+// tensor, which are a view; each rank's part, and the whole where it has to be gathered first.
 func copies(v *graph.Value, ranks int) int64 {
 	s, t := v.Def.Storage, v.Type
 	gathered := s != nil && (len(s.Pieces) != 1 || s.Pieces[0].Step > 1 || s.Perm != nil)

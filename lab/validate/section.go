@@ -8,8 +8,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// section is the part of both graphs that is run at a time: a block, or what is
-// outside of blocks.
+// section is the part of both graphs that is run at a time: a block, or what is outside of blocks.
 type section struct {
 	block             string
 	source, partition half
@@ -22,9 +21,8 @@ type half struct {
 	given  []*graph.Value // that other sections compute
 }
 
-// halfOf collects the section of a block; outside of blocks, a leaf may be an
-// output as it is. A value of the section that a node of another block passes back to it is
-// passed on here, too.
+// halfOf collects the section of a block; outside of blocks, a leaf may be an output as it is. A
+// value of the section that a node of another block passes back to it is passed on here, too.
 func halfOf(g *graph.Graph, block string) half {
 	var h half
 	returns := returning(g, block)
@@ -110,8 +108,7 @@ func (h *half) states() []*graph.Value {
 	return out
 }
 
-// origin is what a value is in the source: a value, or a field of one that was
-// taken apart.
+// origin is what a value is in the source: a value, or a field of one that was taken apart.
 type origin struct {
 	value *graph.Value
 	field string // empty: all of it
@@ -199,8 +196,7 @@ func leaving(g *graph.Graph) map[*graph.Value]bool {
 	return out
 }
 
-// blocksOf lists the sections in order of appearance, "" for what is outside of
-// blocks.
+// blocksOf lists the sections in order of appearance, "" for what is outside of blocks.
 func blocksOf(g *graph.Graph) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -216,10 +212,9 @@ func blocksOf(g *graph.Graph) []string {
 	return out
 }
 
-// key is the text of both sides of a section. Sections with the same key are the same
-// computation on other tensors: names are numbers in it, and a value of the
-// partitioned graph has that of the value of the source which it will be compared
-// with.
+// key is the text of both sides of a section. Sections with the same key are the same computation
+// on other tensors: names are numbers in it, and a value of the partitioned graph has that of the
+// value of the source which it will be compared with.
 func (r *runner) key(s *section) string {
 	k := &keyWriter{runner: r, numbers: map[string]int{}, given: map[*graph.Value]bool{}}
 	for _, v := range slices.Concat(s.source.given, s.partition.given) {

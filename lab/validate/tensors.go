@@ -80,8 +80,7 @@ func takeField(to, x *kernels.Tensor, t graph.Type, axis int, names string, rank
 	return nil
 }
 
-// cut copies what a rank holds of a whole tensor to where to is described as of
-// type t.
+// cut copies what a rank holds of a whole tensor to where to is described as of type t.
 func cut(to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
 	parts := graph.PiecesIn(theBatch, t, ranks, rank)
 	parts.Each(lines(whole, t), whole.Cols, func(row, from, partRow, part, n int) {

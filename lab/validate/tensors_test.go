@@ -50,9 +50,8 @@ func drawType(t *rapid.T) graph.Type {
 	return typ
 }
 
-// TestCut: what a rank holds is, element by element, what the extents say; cut
-// and compared it is right; put together it is the whole; and one element that
-// differs, or that no rank has, is seen.
+// TestCut: what a rank holds is, element by element, what the extents say; cut and compared it is
+// right; put together it is the whole; and one element that differs, or that no rank has, is seen.
 func TestCut(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {
 		typ, ranks := drawType(t), rapid.SampledFrom([]int{1, 2, 3, 4, 8}).Draw(t, "ranks")

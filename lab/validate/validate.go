@@ -2,11 +2,10 @@
 // block by block, at the real dimensions, on random weights, inputs and states,
 // in float64, by the reference kernels, on all ranks.
 //
-// It is a second pair of eyes. It takes the types that the graphs have written,
-// cuts tensors by their extents, and looks at numbers; it asks no rule whether a
-// layout follows from another, and no pass what it did. A graph is right in the
-// eyes of this package when every value that both graphs have is the same on
-// every rank, for the numbers that were drawn.
+// It is a second pair of eyes. It takes the types that the graphs have written, cuts tensors by
+// their extents, and looks at numbers; it asks no rule whether a layout follows from another, and
+// no pass what it did. A graph is right in the eyes of this package when every value that both
+// graphs have is the same on every rank, for the numbers that were drawn.
 package validate
 
 import (
@@ -19,9 +18,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// tolerance is the largest difference that is not a fault, over the largest
-// magnitude of the value: far above what another order of float64 sums makes, far
-// below what a wrong sum does.
+// tolerance is the largest difference that is not a fault, over the largest magnitude of the value:
+// far above what another order of float64 sums makes, far below what a wrong sum does.
 const tolerance = 1e-9
 
 // Options say how to run.

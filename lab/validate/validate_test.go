@@ -171,8 +171,7 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// TestRounding: sums are rounded as they are when they run: term by term, or at
-// the end.
+// TestRounding: sums are rounded as they are when they run: term by term, or at the end.
 func TestRounding(t *testing.T) {
 	for acc, want := range map[string]float64{"": 2048, "f32": 2050} {
 		m := &machine{runner: &runner{}, ranks: 3, rounds: true}

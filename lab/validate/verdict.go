@@ -11,8 +11,7 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// infinite says which value of the source is no number: then there is nothing to
-// compare with.
+// infinite says which value of the source is no number: then there is nothing to compare with.
 func (m *machine) infinite(h *half) string {
 	for _, v := range h.results() {
 		for _, x := range m.values[v][0].F64 {
@@ -165,8 +164,7 @@ func (m *machine) untouched(v *graph.Value) error {
 	return nil
 }
 
-// rounded runs the partitioned graph again as it will run, and compares what
-// leaves the section.
+// rounded runs the partitioned graph again as it will run, and compares what leaves the section.
 func (r *runner) rounded(ctx context.Context, s *section, source, m *machine, p *Part) error {
 	if err := m.run(ctx, &s.partition); err != nil {
 		return fmt.Errorf("with payloads rounded: %w", err)

@@ -54,9 +54,8 @@ func HasUnits(d graph.Dim) bool {
 	return slices.ContainsFunc(d.Fields, func(f graph.Field) bool { return f.Unit > 0 })
 }
 
-// Owned reports whether the class has a value that lies as t does: what has
-// units lies along them, what has none is not cut. Copies that collectives and
-// relayouts make may be whole.
+// Owned reports whether the class has a value that lies as t does: what has units lies along them,
+// what has none is not cut. Copies that collectives and relayouts make may be whole.
 func Owned(t graph.Type, made bool) bool {
 	switch l := t.Layout; l.Kind {
 	case graph.Partial:

@@ -28,8 +28,7 @@ type Section struct {
 	limits []Limit
 }
 
-// Limit narrows what the class says of a value, or widens it. The zero value is
-// the class.
+// Limit narrows what the class says of a value, or widens it. The zero value is the class.
 type Limit struct {
 	Layouts []graph.Layout // that it may have
 	Only    bool           // and no others, but those in which it leaves its section
@@ -187,9 +186,8 @@ func (s *Section) Key() string {
 // ahead is how many nodes are looked at to find the next.
 const ahead = 64
 
-// narrow puts the nodes in an order in which few values are in use at a time,
-// since searches remember how each of them is held: next comes the node after
-// which fewest are.
+// narrow puts the nodes in an order in which few values are in use at a time, since searches
+// remember how each of them is held: next comes the node after which fewest are.
 func (s *Section) narrow() {
 	o := &order{Section: s, uses: make([]int, len(s.Values)), made: make([]bool, len(s.Values))}
 	for i := range o.made {

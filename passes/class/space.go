@@ -58,13 +58,11 @@ func (x *Space) Intern(l graph.Layout) int {
 	return i
 }
 
-// May lists the layouts that a value may have, or get from a collective or a
-// relayout.
+// May lists the layouts that a value may have, or get from a collective or a relayout.
 func (x *Space) May(v int) []int { return x.may[v] }
 
-// allow adds a layout that value v may have, and those that collectives and
-// relayouts can make of it. Parameters and states stay where they are, but a term
-// can be made of a whole one.
+// allow adds a layout that value v may have, and those that collectives and relayouts can make of
+// it. Parameters and states stay where they are, but a term can be made of a whole one.
 func (x *Space) allow(v, layout int) {
 	if slices.Contains(x.may[v], layout) {
 		return

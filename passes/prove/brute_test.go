@@ -38,8 +38,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 	})
 }
 
-// randomSource is a graph of a few random operations on axes with and without
-// units.
+// randomSource is a graph of a few random operations on axes with and without units.
 func randomSource(t *rapid.T) *graph.Graph {
 	b := graph.New("random")
 	g, _ := b.Graph()
@@ -103,8 +102,7 @@ type copied struct {
 	term   bool // partial, but a whole value
 }
 
-// joined is a collective that may be one with others of its kind, and those that it
-// comes from.
+// joined is a collective that may be one with others of its kind, and those that it comes from.
 type joined struct {
 	kind  string
 	after uint
@@ -209,8 +207,7 @@ func (b *brute) operand(n *graph.Node, chosen []copied, then func([]copied)) {
 	b.copy(v, 2, func(c copied) { b.operand(n, append(slices.Clone(chosen), c), then) })
 }
 
-// copy tries every existing copy of v, and those that at most steps conversions
-// make.
+// copy tries every existing copy of v, and those that at most steps conversions make.
 func (b *brute) copy(v *graph.Value, steps int, then func(copied)) {
 	leaf := v.Def.Op.Name == "param" || v.Def.Op.Name == "state"
 	if leaf && b.copies[v] == nil {

@@ -27,8 +27,7 @@ type Certificate struct {
 	Execution fmt.Stringer `json:"execution"`
 }
 
-// Part is a block, and the blocks that are the same, or all that is outside of
-// blocks.
+// Part is a block, and the blocks that are the same, or all that is outside of blocks.
 type Part struct {
 	Blocks      []string     `json:"blocks"` // none: outside of blocks
 	Collectives []Collective `json:"collectives"`

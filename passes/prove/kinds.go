@@ -32,8 +32,7 @@ func (x *space) best(kinds []graph.Joint, known *state) (best *state, stuck *gra
 	return best, nil
 }
 
-// mixed is the first launch that has values of several kinds, counted from 1; 0 if
-// none has.
+// mixed is the first launch that has values of several kinds, counted from 1; 0 if none has.
 func (st *state) mixed() int {
 	found := 0
 	kind := map[int]graph.Joint{}
@@ -46,8 +45,7 @@ func (st *state) mixed() int {
 	return found
 }
 
-// next is the first launch from depth on in which values of a kind can
-// travel; 0 if none is left.
+// next is the first launch from depth on in which values of a kind can travel; 0 if none is left.
 func (x *space) next(j graph.Joint, depth int) int {
 	for i, k := range x.kinds[depth:] {
 		if k == j || k == (graph.Joint{}) {

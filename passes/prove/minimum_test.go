@@ -118,8 +118,7 @@ func BenchmarkProve(b *testing.B) {
 	}
 }
 
-// BenchmarkSearch: a block of over 60 nodes: heads in groups, channels, heads in
-// groups again.
+// BenchmarkSearch: a block of over 60 nodes: heads in groups, channels, heads in groups again.
 func BenchmarkSearch(b *testing.B) {
 	name := regexp.MustCompile(`([%@])([A-Za-z])`)
 	text, out := edit(b, block(b, "groups.ir"), "%/h", "%/in"), "h"

@@ -7,8 +7,7 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// way is a state in which an operand lies as it should, and the depth of that copy
-// of it.
+// way is a state in which an operand lies as it should, and the depth of that copy of it.
 type way struct {
 	*state
 	depth int
@@ -80,8 +79,7 @@ func (x *space) place(st *state, v, layout int) []way {
 	return []way{{to, 0}}
 }
 
-// weight is what a parameter takes; what is placed for several sections counts
-// outside of them.
+// weight is what a parameter takes; what is placed for several sections counts outside of them.
 func (x *space) weight(v, layout int) int64 {
 	p := x.Values[v]
 	if p.Def.Op.Name != "param" || x.fixed[p] {
@@ -112,8 +110,7 @@ func (x *space) collect(ways []way, st *state, v, layout int) []way {
 	return ways
 }
 
-// launch adds to ways what a collective that makes a copy of v leads to, unless
-// it is one too many.
+// launch adds to ways what a collective that makes a copy of v leads to, unless it is one too many.
 func (x *space) launch(ways []way, st *state, made held, mv move) []way {
 	launches, others := max(st.launches, mv.depth), st.cost.others
 	if mv.depth == 0 {

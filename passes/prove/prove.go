@@ -1,9 +1,8 @@
-// Package prove checks partitioned graphs. It knows nothing of how a graph was
-// partitioned: it derives every layout again from the rules of the operations,
-// holds the graph against its source, follows every partial sum to where it is
-// reduced, and searches by itself for the fewest collectives that the class of
-// placements allows. With the compiler it shares the rules and the class; package
-// validate shares neither, and runs both graphs.
+// Package prove checks partitioned graphs. It knows nothing of how a graph was partitioned: it
+// derives every layout again from the rules of the operations, holds the graph against its source,
+// follows every partial sum to where it is reduced, and searches by itself for the fewest
+// collectives that the class of placements allows. With the compiler it shares the rules and the
+// class; package validate shares neither, and runs both graphs.
 package prove
 
 import (
@@ -14,12 +13,11 @@ import (
 	"github.com/krait-ml/krait/passes/class"
 )
 
-// Prove checks that the partitioned graph computes the source, that its layouts
-// follow from the rules and that every partial sum is reduced exactly once. The
-// certificate says so collective by collective, and compares their number with
-// the minimum. A graph outside of the class of the minimum, or with more
-// collectives, is no error: the certificate says that as well; so it does where the
-// options leave no time to find the minimum.
+// Prove checks that the partitioned graph computes the source, that its layouts follow from the
+// rules and that every partial sum is reduced exactly once. The certificate says so collective by
+// collective, and compares their number with the minimum. A graph outside of the class of the
+// minimum, or with more collectives, is no error: the certificate says that as well; so it does
+// where the options leave no time to find the minimum.
 func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err := stages(source, partitioned); err != nil {
 		return nil, err

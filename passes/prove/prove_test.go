@@ -61,8 +61,7 @@ func TestRefuse(t *testing.T) {
 	})
 }
 
-// TestRefuseExchanges: what the rules of single operations allow, and a whole graph
-// may not do.
+// TestRefuseExchanges: what the rules of single operations allow, and a whole graph may not do.
 func TestRefuseExchanges(t *testing.T) {
 	source := parse(t, `graph "s" stage=unpacked ranks=1
 input %x : f32[t 8/1]

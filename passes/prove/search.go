@@ -24,8 +24,7 @@ type state struct {
 	moves    *move // newest first
 }
 
-// cost is what is added up on the way. Bytes sent are times the ranks, so that
-// they stay integers.
+// cost is what is added up on the way. Bytes sent are times the ranks, so that they stay integers.
 type cost struct {
 	others       int // launches of all other collectives
 	sent, weight int64
@@ -94,10 +93,9 @@ func stuckAt(n *graph.Node) Minimum {
 	return Minimum{None: fmt.Sprintf("%s: the class has no layout of its operands that %s accepts", n.Name(), n.Op.Name)}
 }
 
-// walk goes through the nodes in order and keeps, for each way in which the
-// live values can be held, the cheapest ways to get there. The rest of the search
-// depends on nothing else, so the result is exact. It returns the best state,
-// or the node that no state gets past.
+// walk goes through the nodes in order and keeps, for each way in which the live values can be
+// held, the cheapest ways to get there. The rest of the search depends on nothing else, so the
+// result is exact. It returns the best state, or the node that no state gets past.
 func (x *space) walk() (best *state, stuck *graph.Node) {
 	states := []*state{x.first()}
 	for i, n := range x.Nodes {
@@ -203,9 +201,8 @@ func (st *state) dominates(to *state) bool {
 	return true
 }
 
-// apply computes node i in one way, after getting its operands to lie so in
-// every way that may pay. A value used for the last time is dropped, whole where
-// it leaves the section.
+// apply computes node i in one way, after getting its operands to lie so in every way that may pay.
+// A value used for the last time is dropped, whole where it leaves the section.
 func (x *space) apply(st *state, i int, c class.Config) []*state {
 	n := x.Nodes[i]
 	if x.termsOnly(st, n, c) {

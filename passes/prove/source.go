@@ -13,10 +13,9 @@ import (
 // matching says which value of the source each value of a graph is.
 type matching map[*graph.Value]*graph.Value
 
-// compare checks that g computes the source: each node of the source once, from
-// operands that are the source's up to collectives and relayouts. Nodes are
-// found by what they compute, so neither their names nor their order matter, but for the block in
-// a name.
+// compare checks that g computes the source: each node of the source once, from operands that are
+// the source's up to collectives and relayouts. Nodes are found by what they compute, so neither
+// their names nor their order matter, but for the block in a name.
 func compare(source, g *graph.Graph) (matching, error) {
 	c := &comparison{m: matching{}, byText: map[string][]*graph.Node{}, done: map[*graph.Node]*graph.Node{}}
 	self := matching{}

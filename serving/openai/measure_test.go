@@ -114,8 +114,7 @@ func scraped(t *testing.T, h *httptest.Server) string {
 	return w.Body.String()
 }
 
-// TestDashboard: Grafana is asked to draw what there is, and all of ours but what needs no
-// drawing.
+// TestDashboard: Grafana is asked to draw what there is, and all of ours but what needs no drawing.
 func TestDashboard(t *testing.T) {
 	text, err := os.ReadFile("../../packaging/grafana.json")
 	if err != nil {

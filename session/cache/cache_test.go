@@ -38,8 +38,7 @@ func newBench(t *testing.T, ranks int) *bench {
 	return &bench{t: t, e: m.Engine(), alone: map[string]*state.Snapshot{}}
 }
 
-// with makes the cache, of a number of states and rows, and host memory for a number of
-// states.
+// with makes the cache, of a number of states and rows, and host memory for a number of states.
 func (b *bench) with(e cache.Engine, states, rows int64, policy string, host int64) {
 	var err error
 	b.host = host * b.e.StateBytes()

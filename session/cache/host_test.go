@@ -95,8 +95,7 @@ func TestFewStates(t *testing.T) {
 	}
 }
 
-// TestHostIsSmall: what is larger than the host's memory is not taken, and what is there
-// stays.
+// TestHostIsSmall: what is larger than the host's memory is not taken, and what is there stays.
 func TestHostIsSmall(t *testing.T) {
 	m := prefix.Model{FLOPsPerToken: 100, CacheBytes: 10, StateBytes: 1000}
 	r := newReplay(t, cache.Options{Model: m, Capacity: 3000, Policy: "lru", Host: 2600})

@@ -130,8 +130,7 @@ func (m *model) step() {
 	m.sound()
 }
 
-// firstCome checks that no queued request is passed, but for want of room and while it
-// is patient.
+// firstCome checks that no queued request is passed, but for want of room and while it is patient.
 func (m *model) firstCome(r *request) {
 	for _, w := range m.waiting {
 		if w.number < r.number && (m.held+m.queue.taken(&w.job) <= m.Room || w.waited >= m.Patience) {

@@ -1,5 +1,4 @@
-// Package chat makes prompts of conversations, by the chat template that comes with a
-// checkpoint.
+// Package chat makes prompts of conversations, by the chat template that comes with a checkpoint.
 //
 //	t, err := chat.Open(os.DirFS(dir))
 //	if err != nil { … } // chat.ErrNone: the checkpoint has none
@@ -9,9 +8,8 @@
 // Templates are of Jinja2, as transformers runs them, and may be hostile: what they may do is
 // bounded (docs/chat.md).
 //
-// What users write can spell special tokens, such as the one that ends a turn, and becomes
-// these tokens where a prompt is encoded, as it does in transformers. [Options.Guard] is
-// against that.
+// What users write can spell special tokens, such as the one that ends a turn, and becomes these
+// tokens where a prompt is encoded, as it does in transformers. [Options.Guard] is against that.
 package chat
 
 import (

@@ -17,8 +17,7 @@ type Stop struct {
 	stopped  bool
 }
 
-// NewStop makes a Stop; without strings it lets all text pass. An empty stop
-// string is an error.
+// NewStop makes a Stop; without strings it lets all text pass. An empty stop string is an error.
 func NewStop(strings []string) (*Stop, error) {
 	s := &Stop{cut: -1}
 	for i, text := range strings {

@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// A charClass is what one step of a pattern matches: a character that is in
-// one of the items, or with negated, in none. It only refers to the large
-// sets, so that a pattern takes little memory.
+// A charClass is what one step of a pattern matches: a character that is in one of the items, or
+// with negated, in none. It only refers to the large sets, so that a pattern takes little memory.
 type charClass struct {
 	ascii   [2]uint64 // the answers for ASCII, a bit each
 	items   []classItem
@@ -52,8 +51,7 @@ func (c *charClass) match(text string, pos int) int {
 	return 0
 }
 
-// firstBytes returns the bytes with which characters of c may begin; beyond ASCII
-// that may be any.
+// firstBytes returns the bytes with which characters of c may begin; beyond ASCII that may be any.
 func (c *charClass) firstBytes() byteSet {
 	return byteSet{c.ascii[0], c.ascii[1], ^uint64(0), ^uint64(0)}
 }

@@ -16,10 +16,9 @@ type component[T any] struct {
 	read     map[string]func(o *object) T
 }
 
-// A chain is what is known of the parts that a text goes through one after
-// the other. It bounds them, far above what tokenizers need, so that no file
-// makes encoding or decoding endless: a text must not double in every part.
-// Encoding is bounded by what it does, too: see meter.
+// A chain is what is known of the parts that a text goes through one after the other. It bounds
+// them, far above what tokenizers need, so that no file makes encoding or decoding endless: a text
+// must not double in every part. Encoding is bounded by what it does, too: see meter.
 type chain struct {
 	parts   int
 	growth  int // how many times as long a text may become, less 1
@@ -49,8 +48,7 @@ func (o *object) grows(times int) {
 	o.chain.growth = min(growth, most) - 1
 }
 
-// rewrites says that after a part the first character of a piece is no longer
-// one of the input.
+// rewrites says that after a part the first character of a piece is no longer one of the input.
 func (o *object) rewrites() { o.chain.rewrote = o.where }
 
 func (c component[T]) parse(where string, raw json.RawMessage, parts *chain) (part T, err error) {

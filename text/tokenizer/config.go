@@ -5,10 +5,9 @@ import (
 	"fmt"
 )
 
-// configure reads a tokenizer_config.json: which tokens have a role, and
-// whether bos and eos are put around a text. A role whose token the vocabulary
-// lacks is unset. Where the file does not say whether to add bos or eos,
-// the post-processor decides.
+// configure reads a tokenizer_config.json: which tokens have a role, and whether bos and eos are
+// put around a text. A role whose token the vocabulary lacks is unset. Where the file does not say
+// whether to add bos or eos, the post-processor decides.
 func (p *Pipeline) configure(data []byte) error {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(data, &fields); err != nil {

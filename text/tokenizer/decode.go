@@ -60,8 +60,7 @@ func decodeInTurn(parts []decoder) (chain decoder) {
 	return chain
 }
 
-// newDecoder is for a sink that needs whole tokens. Of a fused one, it
-// collects the parts.
+// newDecoder is for a sink that needs whole tokens. Of a fused one, it collects the parts.
 func newDecoder(make func(next sink) sink) decoder {
 	return decoder{sink: func(next sink, fused bool) sink {
 		if fused {

@@ -10,9 +10,8 @@ func readByteFallback(*object) decoder {
 	return newDecoder(func(next sink) sink { return &byteRuns{next: next} })
 }
 
-// byteRuns reads byte tokens such as <0x0A>. If those in a row are not UTF-8
-// as a whole, each of them is U+FFFD, so that none is certain before the row
-// ends.
+// byteRuns reads byte tokens such as <0x0A>. If those in a row are not UTF-8 as a whole, each of
+// them is U+FFFD, so that none is certain before the row ends.
 type byteRuns struct {
 	next sink
 	run  []byte

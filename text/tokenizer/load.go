@@ -57,9 +57,8 @@ func load(path, config string, read func(path string, limit int64) ([]byte, erro
 
 // Parse reads the contents of a tokenizer.json.
 //
-// Truncation and padding in the file are ignored. For other features
-// that are not supported, and for malformed files, it returns an error that
-// names the place.
+// Truncation and padding in the file are ignored. For other features that are not supported, and
+// for malformed files, it returns an error that names the place.
 func Parse(data []byte) (*Pipeline, error) {
 	p, err := parse(data)
 	if err != nil {

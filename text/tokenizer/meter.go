@@ -2,10 +2,9 @@ package tokenizer
 
 import "fmt"
 
-// A meter bounds what encoding a text may cost, since a tokenizer.json decides it: a
-// unit is a step of a pattern, or a byte compared with an added token; a byte that a
-// part writes is more. Tokenizers that are meant well take some 40 units for a byte.
-// A nil one bounds nothing.
+// A meter bounds what encoding a text may cost, since a tokenizer.json decides it: a unit is a step
+// of a pattern, or a byte compared with an added token; a byte that a part writes is more.
+// Tokenizers that are meant well take some 40 units for a byte. A nil one bounds nothing.
 type meter struct {
 	text, left int // bytes, and units
 }

@@ -53,8 +53,7 @@ func (f normalForm) normalize(m *meter, text string) string {
 	return string(result)
 }
 
-// A markedRune is a character and its combining class, which is 0 for a
-// starter.
+// A markedRune is a character and its combining class, which is 0 for a starter.
 type markedRune struct {
 	rune  rune
 	class uint8

@@ -26,9 +26,8 @@ type Pipeline struct {
 	roles    map[string]int // ids of bos_token and so on
 }
 
-// Encode returns the ids of text. With special, the post-processor adds its
-// tokens. Bytes that are not UTF-8 are taken for U+FFFD. It is an error where
-// that takes far more than a text is worth.
+// Encode returns the ids of text. With special, the post-processor adds its tokens. Bytes that are
+// not UTF-8 are taken for U+FFFD. It is an error where that takes far more than a text is worth.
 func (p *Pipeline) Encode(text string, special bool) (ids []int, err error) {
 	m := newMeter(len(text))
 	defer m.end(&err)

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// A preTokenizer cuts a text into pieces, within which the model merges, and
-// may rewrite them. first tells that the text begins the input, and that a
-// piece does.
+// A preTokenizer cuts a text into pieces, within which the model merges, and may rewrite them.
+// first tells that the text begins the input, and that a piece does.
 type preTokenizer func(m *meter, text string, first bool, yield yieldPiece)
 
 type yieldPiece func(piece string, first bool)

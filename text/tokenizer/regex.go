@@ -2,13 +2,11 @@ package tokenizer
 
 import "unicode/utf8"
 
-// A regex is a pattern of a pre-tokenizer. The patterns are those of
-// Oniguruma, of which parseRegex knows the part that tokenizers use; Go's
-// regexp has no lookahead.
+// A regex is a pattern of a pre-tokenizer. The patterns are those of Oniguruma, of which parseRegex
+// knows the part that tokenizers use; Go's regexp has no lookahead.
 //
-// It backtracks, so that the first alternative wins. It remembers at which
-// choices it has been and failed, so that it is linear in the text, and tries
-// none that begins with another byte.
+// It backtracks, so that the first alternative wins. It remembers at which choices it has been and
+// failed, so that it is linear in the text, and tries none that begins with another byte.
 type regex struct {
 	program []inst
 	start   int

@@ -8,8 +8,7 @@ import (
 	"unicode"
 )
 
-// A runeSet is a set of characters: ranges in ascending order, with gaps
-// between them.
+// A runeSet is a set of characters: ranges in ascending order, with gaps between them.
 type runeSet []runeRange
 
 type runeRange struct{ low, high rune }

@@ -8,8 +8,7 @@ import (
 
 // A pattern finds the delimiters at which a pre-tokenizer splits.
 type pattern interface {
-	// matches calls yield for each match in text, from left to right.
-	// No match is empty.
+	// matches calls yield for each match in text, from left to right. No match is empty.
 	matches(m *meter, text string, yield func(start, end int))
 }
 
@@ -100,9 +99,8 @@ func replaceAll(m *meter, text string, p pattern, content string) string {
 	return result.String()
 }
 
-// A behavior says what becomes of the delimiters. A text is cut into spans,
-// which are delimiters or what is between them, and join tells whether a span
-// goes together with the one before it.
+// A behavior says what becomes of the delimiters. A text is cut into spans, which are delimiters or
+// what is between them, and join tells whether a span goes together with the one before it.
 type behavior struct {
 	remove bool
 	join   func(last, next bool) bool // which of the two are delimiters

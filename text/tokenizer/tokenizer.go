@@ -1,9 +1,8 @@
 // Package tokenizer turns text into token ids and back.
 //
-// A [Pipeline] is read from the tokenizer.json that Hugging Face writes, and
-// gives the ids of that library. A [Bytes] needs no file: its ids are bytes. Whatever has the
-// methods of [Tokenizer] can be a model's; one that also has EOS() (id int, ok bool) says which
-// token ends a text.
+// A [Pipeline] is read from the tokenizer.json that Hugging Face writes, and gives the ids of that
+// library. A [Bytes] needs no file: its ids are bytes. Whatever has the methods of [Tokenizer] can
+// be a model's; one that also has EOS() (id int, ok bool) says which token ends a text.
 //
 //	t, err := tokenizer.Load("path/to/folder") // tokenizer.json, and what tokenizer_config.json adds
 //	if err != nil { … }                        // names the file, and the place in it
@@ -22,9 +21,8 @@ type Tokenizer interface {
 	// error where a tokenizer.json asks for far more work than a text is worth.
 	Encode(text string, special bool) ([]int, error)
 
-	// Decode returns the text of ids, without special tokens if
-	// skipSpecial. An id that no token has is skipped. Bytes that are not
-	// UTF-8 become U+FFFD.
+	// Decode returns the text of ids, without special tokens if skipSpecial. An id that no token
+	// has is skipped. Bytes that are not UTF-8 become U+FFFD.
 	Decode(ids []int, skipSpecial bool) string
 
 	// NewStream returns a decoder that takes one id at a time.
@@ -45,8 +43,7 @@ type Stream interface {
 	// It is empty while a character is incomplete.
 	Push(id int) string
 
-	// Flush ends the text and returns the rest of it. The stream is then
-	// ready for another text.
+	// Flush ends the text and returns the rest of it. The stream is then ready for another text.
 	Flush() string
 }
 

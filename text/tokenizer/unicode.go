@@ -42,9 +42,8 @@ const (
 		"11F43-11F4F 11FFF 12FF1-12FF2 16E97-16E9A 16FE2 1E95E-1E95F"
 )
 
-// inert are the code points that Unicode 9 did not know, on which
-// normalization by later tables acts: the first list in every form, the
-// second, of compatibility characters, in NFKC and NFKD.
+// inert are the code points that Unicode 9 did not know, on which normalization by later tables
+// acts: the first list in every form, the second, of compatibility characters, in NFKC and NFKD.
 const (
 	newMarks = "7FD 898-89F 8CA-8D3 9FE C3C D3B-D3C EBA 1715 1ABF-1ACE 1DF6-1DFA A82C " +
 		"10D24-10D27 10EAB-10EAC 10EFD-10EFF 10F46-10F50 10F82-10F85 11070 1133B 1145E " +

@@ -7,9 +7,8 @@ import (
 
 const replacement = "\uFFFD"
 
-// validUTF8 returns b as text, with one U+FFFD for each maximal malformed
-// part: the longest start of a character that another byte could have
-// continued, or else a single byte.
+// validUTF8 returns b as text, with one U+FFFD for each maximal malformed part: the longest start
+// of a character that another byte could have continued, or else a single byte.
 func validUTF8(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)

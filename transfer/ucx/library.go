@@ -74,12 +74,11 @@ const (
 
 // settings are what a use needs so that a side that is killed, at any moment, does not end the
 // other: UCX aborts where what it holds of the other is no longer as it was. A receiver has
-// endpoints that UCX frees when they fail; messages are to name them by what is looked up, and
-// not by addresses. A rendezvous is for one host only, where no connection of UCX can
-// fail. Its sender does have addresses for names, since UCX cannot destroy it otherwise with
-// one in flight, but frees nothing before its end, and has memory whose names do not come
-// again (sysv), as those of posix do. To other hosts go messages that have no answer, so that
-// receivers make no endpoints.
+// endpoints that UCX frees when they fail; messages are to name them by what is looked up, and not
+// by addresses. A rendezvous is for one host only, where no connection of UCX can fail. Its sender
+// does have addresses for names, since UCX cannot destroy it otherwise with one in flight, but
+// frees nothing before its end, and has memory whose names do not come again (sysv), as those of
+// posix do. To other hosts go messages that have no answer, so that receivers make no endpoints.
 var settings = [uses][][2]string{
 	receiving: {{"PROTO_INDIRECT_ID", "y"}},
 	here:      {{"TLS", "sysv,cma,self"}, {"PROTO_INDIRECT_ID", "n"}},

@@ -331,8 +331,7 @@ func TestKilled(t *testing.T) {
 }
 
 // TestKilledWhileConnecting: whatever moment a source is killed at, or a reader, the other side
-// lives on, also where UCX has just met a process and finds it gone. Each round has other
-// moments.
+// lives on, also where UCX has just met a process and finds it gone. Each round has other moments.
 func TestKilledWhileConnecting(t *testing.T) {
 	installed(t)
 	s, err := newSource(bytesOfTest)

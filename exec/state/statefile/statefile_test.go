@@ -102,8 +102,7 @@ func headed(text string) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// TestLies: headers of what cannot be, or of more than there is, are errors, and take
-// no memory.
+// TestLies: headers of what cannot be, or of more than there is, are errors, and take no memory.
 func TestLies(t *testing.T) {
 	origin := `{"origin": {"model": "aaaaaaaaaaaaaaaa", "layout": "l"}, `
 	for text, want := range map[string]string{

@@ -326,8 +326,7 @@ var plan = []string{"k", "n", "ys", "pairs", "rows", "between", "half", "advance
 // more digits the longer they are.
 const blockSteps = 16
 
-// nearSteps is how many steps before they are wanted lines are fetched that nothing has
-// fetched.
+// nearSteps is how many steps before they are wanted lines are fetched that nothing has fetched.
 const nearSteps = 8
 
 // multiply is the product of weights, in pairs of 16 rows, with one or two tiles of up to

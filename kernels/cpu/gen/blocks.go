@@ -45,8 +45,7 @@ type blockGenerator struct {
 
 const biasBits = 0x4B400000
 
-// constants are what lanes take in the order of blocks: element 4·i + j is in lane i of
-// quarter j.
+// constants are what lanes take in the order of blocks: element 4·i + j is in lane i of quarter j.
 func (g *blockGenerator) constants() {
 	if math.Float32frombits(biasBits) != 3<<22 {
 		panic("the bias is something else")

@@ -6,9 +6,8 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// doubles writes operations on vectors of float64: functions of f32 are computed in
-// them, with relative errors below 1e-9, so that all that is lost is the rounding of the
-// result.
+// doubles writes operations on vectors of float64: functions of f32 are computed in them, with
+// relative errors below 1e-9, so that all that is lost is the rounding of the result.
 type doubles struct{ *vec }
 
 // each computes a function of f32 in float64, and rounds what it gives. The two halves

@@ -7,8 +7,7 @@ import (
 	. "github.com/mmcloughlin/avo/operand"
 )
 
-// lanewise is a function of the elements at one place of up to three rows, and of two
-// numbers.
+// lanewise is a function of the elements at one place of up to three rows, and of two numbers.
 type lanewise struct {
 	name, doc     string
 	rows, numbers int

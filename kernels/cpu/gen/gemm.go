@@ -34,11 +34,10 @@ var (
 	formats = []format{f32, bf16, f16}
 )
 
-// gemm generates tiles: products of 4 rows of weights, or of one, with some rows of x.
-// The order of a sum does not depend on the tile: lane i of a vector sums the elements
-// i, i + lanes, … with fused multiplications, and halves are added until one is left.
-// A rest of k is a vector padded with zeros; tiles of 16-bit weights take whole
-// vectors only.
+// gemm generates tiles: products of 4 rows of weights, or of one, with some rows of x. The order of
+// a sum does not depend on the tile: lane i of a vector sums the elements i, i + lanes, … with
+// fused multiplications, and halves are added until one is left. A rest of k is a vector padded
+// with zeros; tiles of 16-bit weights take whole vectors only.
 func gemm(c *build.Context) {
 	mask := c.StaticGlobal("gemmMask") // from 4n bytes before its middle on, n lanes of ones
 	c.DataAttributes(attr.RODATA | attr.NOPTR)

@@ -13,10 +13,9 @@ import (
 // are those of gemm to the last bit: element k of a sum belongs to the lane k mod lanes of
 // gemm, and here lanes are summed one after the other, and then added in gemm's order.
 //
-// Lane i and lane i + lanes/2 are a pair. Pairs are in the order that their sums are
-// added in: pair p has the lane that has p's bits in reverse. A panel has for each pair,
-// and each vector of k, the rows' elements in its two lanes; packed tokens have those of
-// four tokens.
+// Lane i and lane i + lanes/2 are a pair. Pairs are in the order that their sums are added in: pair
+// p has the lane that has p's bits in reverse. A panel has for each pair, and each vector of k, the
+// rows' elements in its two lanes; packed tokens have those of four tokens.
 func panels(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := &panel{newVec(c, set)}

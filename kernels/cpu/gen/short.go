@@ -108,8 +108,7 @@ func (g *shortSums) narrow() vector {
 	return g.XMM()
 }
 
-// vectors sums what fills vectors: a vector of each row of weights is widened once, for
-// all tokens.
+// vectors sums what fills vectors: a vector of each row of weights is widened once, for all tokens.
 func (g *shortSums) vectors() [][4]vector {
 	sums := make([][4]vector, g.tokens)
 	for t := range sums {

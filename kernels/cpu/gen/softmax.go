@@ -100,8 +100,7 @@ func (g *weighing) exp(x vector) vector {
 	return g.power(n, x)
 }
 
-// expOf64 is e to the power of as many numbers in f64 as there are lanes of f32, lower
-// ones first.
+// expOf64 is e to the power of as many numbers in f64 as there are lanes of f32, lower ones first.
 func (g *weighing) expOf64(x [2]vector) vector {
 	most := g.new()
 	if g.wide() {

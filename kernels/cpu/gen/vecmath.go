@@ -240,8 +240,7 @@ func (g *vec) transposed(m [4]vector) [4]vector {
 	return [4]vector{pair(g.VUNPCKLPD, a, b), pair(g.VUNPCKHPD, a, b), pair(g.VUNPCKLPD, c, d), pair(g.VUNPCKHPD, c, d)}
 }
 
-// together writes the instructions of n chains in turns, so that one does not wait for
-// itself.
+// together writes the instructions of n chains in turns, so that one does not wait for itself.
 func (g *vec) together(n int, chain func(i int)) {
 	file, err := g.Result()
 	if err != nil {
