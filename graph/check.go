@@ -43,7 +43,16 @@ const MaxRanks = 1024
 // Check reports everything that is wrong with a graph at its stage: a broken order or name, an
 // operation that is not legal there, a type that is not what the operation gives, a state that is
 // not consumed exactly once, a partial sum that reaches an output.
-func Check(g *Graph) error {
+func Check(g *Graph) error { return new(Checker).Check(g) }
+
+// Checker checks graphs one after another, such as those between passes, and infers once what
+// they have in common. It is not for several goroutines at the same time.
+type Checker struct {
+	inferred memo // its own: what Add remembers may be what Check is to find
+}
+
+// Check is the function [Check].
+func (c *Checker) Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
 		return fmt.Errorf("%d ranks; the number must be from 1 to %d", g.Ranks, MaxRanks)
 	}
@@ -51,16 +60,18 @@ func Check(g *Graph) error {
 	fail := func(where, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 	}
-	defined := map[*Value]bool{}
-	uses := map[*Value]int{}
-	var inferred memo // its own: what Add remembers may be what Check is to find
+	defined := make(map[*Value]bool, g.Len())
+	uses := map[*Value]int{} // of states
 	for _, n := range g.Nodes {
 		for i, v := range n.Args {
-			if uses[v]++; !defined[v] {
+			if v.Def.Op.Name == "state" {
+				uses[v]++
+			}
+			if !defined[v] {
 				fail(n.Name(), "%s: operand %d (%s) is used before it is defined", n.Op.Name, i, v.Name)
 			}
 		}
-		if err := checkNode(g, n, &inferred); err != nil {
+		if err := c.node(g, n); err != nil {
 			fail(n.Name(), "%s: %w", n.Op.Name, err)
 		}
 		for _, v := range n.Results {
@@ -74,8 +85,8 @@ func Check(g *Graph) error {
 		if n.Part != nil && g.Stage == ModelStage {
 			fail(n.Name(), "state: is a field of %s at stage model, where nothing is taken apart yet", n.Part.State)
 		}
-		if c := uses[n.Results[0]]; c != 1 {
-			fail(n.Name(), "state is consumed %d times; it must be exactly once", c)
+		if times := uses[n.Results[0]]; times != 1 {
+			fail(n.Name(), "state is consumed %d times; it must be exactly once", times)
 		}
 	}
 	for _, o := range g.Outputs {
@@ -143,8 +154,8 @@ func (g *Graph) sole(n *Node) (next *Node, why string) {
 	return next, ""
 }
 
-func checkNode(g *Graph, n *Node, inferred *memo) error {
-	if c := n.Op.Class; (c == Collective || c == Relayout) && !stages[g.Stage].layouts {
+func (c *Checker) node(g *Graph, n *Node) error {
+	if class := n.Op.Class; (class == Collective || class == Relayout) && !stages[g.Stage].layouts {
 		return fmt.Errorf("not legal at stage %s, where values do not lie over ranks yet", g.Stage)
 	}
 	for _, v := range n.Results {
@@ -169,7 +180,7 @@ func checkNode(g *Graph, n *Node, inferred *memo) error {
 			return fmt.Errorf("operand %d (%s) is quantized, which only a collective may take", i, v.Name)
 		}
 	}
-	types, err := inferred.infer(n, g.Ranks)
+	types, err := c.inferred.infer(n, g.Ranks)
 	if err != nil {
 		return err
 	}

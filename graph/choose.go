@@ -52,8 +52,8 @@ func checkChoose(n *Node, b *binding) error {
 	if d := ChoiceType().Dims[1]; !n.Args[1].Type.Dims[1].equal(d) {
 		return fmt.Errorf("operand 1 must say how a token is chosen, f32[o %s], found %s", d, n.Args[1].Type)
 	}
-	if want := SeenWords(b.size['v']); b.size['b'] != want {
-		return fmt.Errorf("operand 2 must have a bit per token: %d words for a vocabulary of %d, found %d", want, b.size['v'], b.size['b'])
+	if want := SeenWords(b.size('v')); b.size('b') != want {
+		return fmt.Errorf("operand 2 must have a bit per token: %d words for a vocabulary of %d, found %d", want, b.size('v'), b.size('b'))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
 	case index == "":
 		return out, nil
 	}
-	if b.dim[index[0]].Sym != 0 {
+	if b.symbolic(index[0]) {
 		return b.deriveRows(in, op, index)
 	}
 	if n, _ := b.product(index); n == 0 {
@@ -155,7 +155,7 @@ func (b *binding) cutIndex(in []Type, ranks int) (string, error) {
 // of the batch, what a rank could compute is its rows of its part of the other only.
 func (b *binding) clash(i int, x, y byte, ranks int) error {
 	err := fmt.Errorf("operand %d is split on %c and another operand on %c: only one may be", i, x, y)
-	if (b.dim[x].Sym != 0) == (b.dim[y].Sym != 0) {
+	if b.symbolic(x) == b.symbolic(y) {
 		return err
 	}
 	return fmt.Errorf("%w: the %d ranks would have %d of the %d blocks of the product; all_gather the rows first", err, ranks, ranks, ranks*ranks)
@@ -241,12 +241,14 @@ func (b *binding) unitRuns(t Type, a axis, ranks int) ([][]Run, error) {
 	}
 	all := make([][]Run, ranks)
 	for r := range ranks {
-		for _, run := range t.Extents(nil, ranks, r) {
+		runs := t.Extents(nil, ranks, r)
+		for i, run := range runs {
 			if run.Start%tail != 0 || run.Len%tail != 0 {
 				return nil, fmt.Errorf("%s over %d ranks: rank %d starts or ends inside a unit of %d of %s", t, ranks, r, tail, a)
 			}
-			all[r] = append(all[r], Run{run.Start / tail, run.Len / tail})
+			runs[i] = Run{run.Start / tail, run.Len / tail}
 		}
+		all[r] = runs
 	}
 	return all, nil
 }

@@ -135,20 +135,18 @@ func (d Dim) valid() error {
 	if len(d.Fields) == 0 {
 		return errors.New("an axis without fields")
 	}
-	seen := map[string]bool{}
 	total := 0
-	for _, f := range d.Fields {
+	for i, f := range d.Fields {
 		switch {
 		case f.Size < 0 || f.Size > maxSize || f.Unit < 0 || f.Unit > maxSize:
 			return fmt.Errorf("field %s has size %d and unit %d", f, f.Size, f.Unit)
 		case f.Size%f.Grain() != 0:
 			return fmt.Errorf("field %s: unit %d does not divide size %d", f, f.Unit, f.Size)
-		case len(d.Fields) > 1 && (!validName(f.Name) || seen[f.Name]):
+		case len(d.Fields) > 1 && (!validName(f.Name) || slices.ContainsFunc(d.Fields[:i], func(e Field) bool { return e.Name == f.Name })):
 			return fmt.Errorf("the fields of a packed axis need different names, found %q", f.Name)
 		case f.Name != "" && !validName(f.Name):
 			return fmt.Errorf("%q is not a name for a field", f.Name)
 		}
-		seen[f.Name] = true
 		if total += f.Size; total > maxSize {
 			return fmt.Errorf("an axis of more than %d elements", maxSize)
 		}

@@ -49,6 +49,11 @@ func NewGraph(name string, stage Stage, ranks int) *Graph {
 	return &Graph{Name: name, Stage: stage, Ranks: ranks, values: map[string]*Value{}}
 }
 
+// Successor is an empty graph of the same name, with room for as many values.
+func (g *Graph) Successor(stage Stage, ranks int) *Graph {
+	return &Graph{Name: g.Name, Stage: stage, Ranks: ranks, Nodes: make([]*Node, 0, len(g.Nodes)), values: make(map[string]*Value, len(g.values))}
+}
+
 // Value finds a value by its full name.
 func (g *Graph) Value(name string) (*Value, bool) {
 	v, ok := g.values[name]

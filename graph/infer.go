@@ -22,7 +22,7 @@ func bound(n *Node) (*binding, []Type, error) {
 	}
 	b, in, err := bindNode(n)
 	if err == nil {
-		err = checkAttrs(n, func(letter byte) int { return b.size[letter] })
+		err = checkAttrs(n, b.size)
 	}
 	if err == nil && n.Op.check != nil {
 		err = n.Op.check(n, b)

@@ -33,6 +33,9 @@ func (m *memo) infer(n *Node, ranks int) ([]Type, error) {
 		if m.known == nil {
 			m.known = map[string][]Type{}
 		}
+		for i := range types {
+			types[i] = types[i].clone() // of no graph, which may change
+		}
 		m.known[string(k)] = types
 	}
 	return types, err

@@ -65,3 +65,26 @@ func TestMemo(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckerAgain: a graph that changes after it was checked, in memory that its types share, is
+// found by the checker that has seen it.
+func TestCheckerAgain(t *testing.T) {
+	g := NewGraph("g", ModelStage, 1)
+	x, err := g.AddLeaf("input", "x", TypeOf(F32, Symbol(Tokens), Size(4)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := g.Add("silu", nil, []string{"y"}, x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Checker
+	if err := c.Check(g); err != nil {
+		t.Fatal(err)
+	}
+	x.Type = x.Type.clone()
+	n.Results[0].Type.Dims[1].Fields[0].Size = 8
+	if err := c.Check(g); err == nil || err.Error() != "y: silu: y is written as f32[t 8]; the operation gives f32[t 4]" {
+		t.Error(err)
+	}
+}

@@ -24,8 +24,8 @@ func checkSegments(operand int) func(*Node, *binding) error {
 // checkConv1D checks filter and state, and the segments, which are operand seg.
 func checkConv1D(seg int) func(*Node, *binding) error {
 	return func(n *Node, b *binding) error {
-		if b.size['m'] != b.size['w']-1 {
-			return fmt.Errorf("a filter of width %d needs a state of width %d, found %d", b.size['w'], b.size['w']-1, b.size['m'])
+		if b.size('m') != b.size('w')-1 {
+			return fmt.Errorf("a filter of width %d needs a state of width %d, found %d", b.size('w'), b.size('w')-1, b.size('m'))
 		}
 		return checkSegments(seg)(n, b)
 	}
@@ -33,8 +33,8 @@ func checkConv1D(seg int) func(*Node, *binding) error {
 
 // checkDelta: a head has one decay, or one for each row of its state.
 func checkDelta(n *Node, b *binding) error {
-	if r := b.size['r']; r != 1 && r != b.size['n'] {
-		return fmt.Errorf("operand 3 has %d decays for each head of operand 2; it must be 1, or %d, the width of a head of keys", r, b.size['n'])
+	if r := b.size('r'); r != 1 && r != b.size('n') {
+		return fmt.Errorf("operand 3 has %d decays for each head of operand 2; it must be 1, or %d, the width of a head of keys", r, b.size('n'))
 	}
 	return checkSegments(6)(n, b)
 }
@@ -77,8 +77,8 @@ func checkPositions(n *Node, seg int) error {
 func checkHeads(n *Node, b *binding, operands ...int) error {
 	for _, i := range operands {
 		d := n.Args[i].Type.Dims
-		if f := d[len(d)-1].Fields; len(f) != 1 || f[0].Unit != b.size['p'] {
-			return fmt.Errorf("operand %d has heads %s; its units must be heads of %d, as in operand 0", i, d[len(d)-1], b.size['p'])
+		if f := d[len(d)-1].Fields; len(f) != 1 || f[0].Unit != b.size('p') {
+			return fmt.Errorf("operand %d has heads %s; its units must be heads of %d, as in operand 0", i, d[len(d)-1], b.size('p'))
 		}
 	}
 	return nil

@@ -22,7 +22,8 @@ import (
 type Rule struct {
 	text    string
 	in, out [][]axis
-	any     bool // the axis lists are "*"
+	any     bool    // the axis lists are "*"
+	ranks   []*Rule // where they are: written out, by number of axes
 }
 
 // RowWise reports whether the operation computes each row of its results, an entry of their
@@ -134,6 +135,9 @@ func (r *Rule) parseAny(left, right string) error {
 	if !ok1 || !ok2 {
 		return fmt.Errorf("rule %q: * stands alone or not at all", r.text)
 	}
+	for n := range MaxRank + 1 {
+		r.ranks = append(r.ranks, r.written(n))
+	}
 	return nil
 }
 
@@ -217,11 +221,19 @@ func (r *Rule) index(c byte) string {
 	return longest
 }
 
-// forRank writes out a rule of "*" for operands with n axes.
+// forRank is a rule of "*" written out for operands with n axes; any other rule is itself.
 func (r *Rule) forRank(n int) *Rule {
-	if !r.any {
+	switch {
+	case !r.any:
 		return r
+	case n < len(r.ranks):
+		return r.ranks[n]
 	}
+	return r.written(n)
+}
+
+// written writes out a rule of "*" for operands with n axes.
+func (r *Rule) written(n int) *Rule {
 	var axes []axis
 	for i := range n {
 		axes = append(axes, axis{letters: string(rune('a' + i))})

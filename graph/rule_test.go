@@ -60,7 +60,7 @@ func TestBindSizes(t *testing.T) {
 			continue
 		}
 		for i, n := range c.sizes {
-			if got := b.size[c.letters[i]]; got != n {
+			if got := b.size(c.letters[i]); got != n {
 				t.Errorf("%s %v: %c is %d, want %d", c.rule, c.dims, c.letters[i], got, n)
 			}
 		}

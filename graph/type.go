@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -66,6 +67,15 @@ func (t Type) Equal(u Type) bool {
 		}
 	}
 	return true
+}
+
+// clone is t with memory of its own.
+func (t Type) clone() Type {
+	t.Dims, t.Layout.Place = slices.Clone(t.Dims), slices.Clone(t.Layout.Place)
+	for i := range t.Dims {
+		t.Dims[i].Fields = slices.Clone(t.Dims[i].Fields)
+	}
+	return t
 }
 
 // MaxRank is the most axes that a value may have.

@@ -116,7 +116,7 @@ func TestBrokenPassIsNamed(t *testing.T) {
 		},
 	} {
 		p := &Pass{Name: "broken", From: []graph.Stage{graph.ModelStage}, To: graph.UnpackedStage, Run: run}
-		if _, err := p.run(stack(t, 1), &Options{Ranks: 1}); err == nil || !strings.Contains(err.Error(), strings.Split(want, ": u:")[0]) {
+		if _, err := p.run(stack(t, 1), &Options{Ranks: 1}, new(graph.Checker)); err == nil || !strings.Contains(err.Error(), strings.Split(want, ": u:")[0]) {
 			t.Errorf("got %v, want an error with %q", err, want)
 		}
 	}

@@ -256,14 +256,15 @@ func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 	if o.Strategy == nil {
 		o.Strategy = Strategies[0]
 	}
-	if err := graph.Check(g); err != nil {
+	var check graph.Checker
+	if err := check.Check(g); err != nil {
 		return nil, err
 	}
 	for i, p := range list {
 		if p == nil {
 			continue
 		}
-		next, err := p.run(g, &o)
+		next, err := p.run(g, &o, &check)
 		if err != nil {
 			return nil, fmt.Errorf("pass %s: %w", p.Name, err)
 		}
@@ -281,7 +282,7 @@ func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 const MaxRanks = 16
 
 // run runs one pass and checks what it made; a panic is named as its own.
-func (p *Pass) run(g *graph.Graph, o *Options) (out *graph.Graph, err error) {
+func (p *Pass) run(g *graph.Graph, o *Options, check *graph.Checker) (out *graph.Graph, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("BUG: %v", r)
@@ -296,7 +297,7 @@ func (p *Pass) run(g *graph.Graph, o *Options) (out *graph.Graph, err error) {
 	if want := max(p.To, g.Stage); out.Stage != want {
 		return nil, fmt.Errorf("BUG: left the graph at stage %s instead of %s", out.Stage, want)
 	}
-	if err := graph.Check(out); err != nil {
+	if err := check.Check(out); err != nil {
 		return nil, fmt.Errorf("BUG: the graph does not check afterwards: %w", err)
 	}
 	return out, nil

@@ -14,7 +14,7 @@ type rewriter struct {
 }
 
 func rewrite(g *graph.Graph, stage graph.Stage, ranks int) *rewriter {
-	return &rewriter{g, graph.NewGraph(g.Name, stage, ranks), map[*graph.Value]*graph.Value{}}
+	return &rewriter{g, g.Successor(stage, ranks), make(map[*graph.Value]*graph.Value, g.Len())}
 }
 
 // args are the new values of a node's operands.
@@ -90,7 +90,7 @@ func names(values []*graph.Value) []string {
 
 // usesOf lists the nodes that take each value.
 func usesOf(g *graph.Graph) map[*graph.Value][]*graph.Node {
-	uses := map[*graph.Value][]*graph.Node{}
+	uses := make(map[*graph.Value][]*graph.Node, g.Len())
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			uses[v] = append(uses[v], n)

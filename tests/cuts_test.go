@@ -72,9 +72,9 @@ type cutCUDA struct {
 	company, same bool
 }
 
-// TestCutsCUDA is the table for CUDA, where products of up to 32 rows, and batches of
-// a token per sequence, have kernels of their own: the bits are the same where all
-// batches have more tokens, and scans in chunks are cut at multiples of 32.
+// TestCutsCUDA is the table for CUDA, where products of up to 8 rows, of 9 to 128 and of more, and
+// batches of a token per sequence, have kernels of their own: the bits are the same where all
+// batches have the same, and scans in chunks are cut at multiples of 32.
 func TestCutsCUDA(t *testing.T) {
 	for _, c := range []struct {
 		model string

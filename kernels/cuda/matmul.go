@@ -101,8 +101,8 @@ func normParts(c *Call) bool {
 	return !c.isGemv(p) && !c.normsFew(p)
 }
 
-// normsFew reports whether tiles norm their rows, which few blocks share. With math of bf16, a library
-// multiplies more than fewRows, of activations that may be in bf16.
+// normsFew reports whether tiles norm their rows, which few blocks share. With math of bf16, a
+// library multiplies more than fewRows, of activations that may be in bf16.
 func (c *Call) normsFew(p *product) bool {
 	most := mmaFused
 	if c.Options.Math == BF16 {
@@ -111,8 +111,8 @@ func (c *Call) normsFew(p *product) bool {
 	return c.onTensorCores(p) && p.y.Rows() <= most && (p.norm == nil || p.norm.Ptr%16 == 0)
 }
 
-// gatedParts: where rows are many, each product is one of its own. Without a norm there is a gemv for
-// one row only.
+// gatedParts: where rows are many, each product is one of its own. Without a norm there is a gemv
+// for one row only.
 func gatedParts(c *Call) bool {
 	p := gatedProduct(c)
 	if p.w.DType != p.other.DType || p.w.Stride != p.other.Stride {
@@ -166,7 +166,8 @@ func (c *Call) isGemv(p *product) bool {
 	return t <= gemvRows || t <= fewRows && !c.onTensorCores(p)
 }
 
-// mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on it.
+// mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on
+// it.
 func mmaTile(p *product) (rows, cols int) {
 	if rows = 64; p.y.Rows() <= 32 {
 		rows = 32
@@ -186,9 +187,9 @@ func (p *product) columns() int {
 	return p.w.Rows()
 }
 
-// mmaSlice is how deep the slices are into which a product's k is cut. It depends on the shape of the
-// weight alone, up to mmaFused rows, and so do the bits of a row: as many slices as let the slowest
-// multiprocessor end first, where each slice moves its sums twice.
+// mmaSlice is how deep the slices are into which a product's k is cut. It depends on the shape of
+// the weight alone, up to mmaFused rows, and so do the bits of a row: as many slices as let the
+// slowest multiprocessor end first, where each slice moves its sums twice.
 func mmaSlice(p *product) int {
 	n, k := p.columns(), p.w.Cols
 	if p.y.Rows() > mmaFused {
@@ -226,8 +227,8 @@ func (c *Call) partialBytes(p *product) int64 {
 	return int64(ceilDiv(p.y.Rows(), rows)*ceilDiv(p.columns(), cols)*slices) * int64(rows*cols+rows) * 4
 }
 
-// mmaShared is the dynamic shared memory of a tile: stages of x, with the norm's weight, and of w, and
-// x of a stage in 16 bits, once or in three pieces.
+// mmaShared is the dynamic shared memory of a tile: stages of x, with the norm's weight, and of w,
+// and x of a stage in 16 bits, once or in three pieces.
 func (c *Call) mmaShared(p *product) int {
 	rows, cols := mmaTile(p)
 	return c.mmaSharedOf(rows, cols, p.w.DType)

@@ -28,8 +28,8 @@ func round(t kernels.Tensor) kernels.Tensor {
 	return out
 }
 
-// mmaCase draws a product of more than a few rows with aligned operands, of any of the operations, and
-// the options that let tiles on tensor cores compute it.
+// mmaCase draws a product of more than a few rows with aligned operands, of any of the operations,
+// and the options that let tiles on tensor cores compute it.
 func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
 	d.aligned = true
 	format := d.format()
@@ -56,8 +56,8 @@ func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
 	return c, Options{Math: math, Split: math == F32}
 }
 
-// TestMatmulTiles: products on tensor cores are those of f32, or with math of bf16 those of operands
-// rounded to bf16, for weights of each format, whatever tiles and slices of k leave over.
+// TestMatmulTiles: products on tensor cores are those of f32, or with math of bf16 those of
+// operands rounded to bf16, for weights of each format, whatever tiles and slices of k leave over.
 func TestMatmulTiles(t *testing.T) {
 	for _, name := range []string{"matmul", "matmul_add", "norm_matmul", "norm_matmul_add", "gated_matmul", "norm_gated_matmul"} {
 		op := findOp(t, name)

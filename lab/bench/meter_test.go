@@ -90,7 +90,7 @@ func TestSampled(t *testing.T) {
 }
 
 // TestMeterLimits: the launches and bytes of a step do not grow. Lower the limits after an
-// improvement.
+// improvement. Prompts of 64 tokens are multiplied in slices of k, whose sums count as bytes.
 func TestMeterLimits(t *testing.T) {
 	type limits struct {
 		launches int     // of a layer
@@ -102,8 +102,8 @@ func TestMeterLimits(t *testing.T) {
 		tokens         int
 		decode, prompt limits
 	}{
-		{"mamba-130m", kernels.F32, 64, limits{5, 1.02}, limits{8, 1.75}},
-		{"mamba2-130m", kernels.F32, 64, limits{4, 1.02}, limits{7, 1.7}},
+		{"mamba-130m", kernels.F32, 64, limits{5, 1.02}, limits{7, 2.96}},
+		{"mamba2-130m", kernels.F32, 64, limits{4, 1.02}, limits{5, 2.43}},
 		{"mamba-130m", kernels.BF16, 96, limits{5, 1.02}, limits{9, 1.7}},
 		{"mamba2-130m", kernels.BF16, 96, limits{4, 1.02}, limits{7, 1.5}},
 	} {
