@@ -71,13 +71,23 @@ func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
 // they are 9.7 and 9.2 % off, the others 2 %, and with all experts in use none is more than 1.5 %.
 // Of zamba2 each attention makes errors 2.5 times as large, in f32, too: q and k of its random
 // weights are so large that scores spread by 5. Three of them make of embeddings that are 0.1 % off
-// a residual stream that is 2.9 %.
+// a residual stream that is 2.9 %. Norms of heads enlarge the errors of lfm2 to 2.3 % and, behind
+// the delta rule, those of qwen3-5 to 2.6 %; with other experts for some tokens, qwen3-next is up
+// to 25 % off, lfm2-moe 12 % and qwen3-5-moe 51 %, and with all experts in use 6.1, 1.4 and 3.8 %.
 func bf16Share(golden string) float64 {
 	switch golden {
 	case "granite-hybrid", "zamba2":
 		return 0.16
 	case "zamba":
-		return 0.02
+		return 0.025
+	case "lfm2", "qwen3-5":
+		return 0.035
+	case "lfm2-moe":
+		return 0.15
+	case "qwen3-next":
+		return 0.3
+	case "qwen3-5-moe":
+		return 0.6
 	}
 	return 0.016
 }
