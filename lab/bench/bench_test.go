@@ -23,7 +23,7 @@ import (
 
 func measure(t *testing.T, name string, s krait.Sharding, d *cuda.Device) *Result {
 	t.Helper()
-	o := Options{Batch: 2, Prompt: 5, Chunk: 3, Tokens: 3, Repeat: 2}
+	o := Options{Batch: 2, Prompt: 3, Chunk: 2, Tokens: 2, Repeat: 2}
 	options := krait.Options{Slots: 2, Sharding: s}
 	if d != nil {
 		if _, err := Watch(d, s.Ranks, &o); err != nil {
@@ -54,6 +54,13 @@ func TestMeasure(t *testing.T) {
 	if graphs.Launches != 1 || graphs.Replays != 1 || graphs.Copies != 0 {
 		t.Errorf("with graphs: %+v", graphs)
 	}
+	// A token takes all weights that products read, and the state twice. A_log is read at load only,
+	// and -exp of it, as large, in every step.
+	weights := int64(4 * 117632)
+	state := int64(4 * 3 * 128 * (16 + 3))
+	if want := weights + 2*2*state; graphs.Bytes != want {
+		t.Errorf("%d bytes, want %d", graphs.Bytes, want)
+	}
 	plain := measure(t, "mamba-a", krait.Sharding{}, &cuda.Device{Driver: sim.New(sim.Options{}), NoGraphs: true})
 	if plain.Launches < 10 || plain.Replays != 0 || plain.Copies == 0 {
 		t.Errorf("without graphs: %+v", plain)
@@ -61,26 +68,10 @@ func TestMeasure(t *testing.T) {
 	if plain.Logits != graphs.Logits {
 		t.Error("graphs change the result")
 	}
-	shared := measure(t, "mamba2-g4", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{})})
-	apart := measure(t, "mamba2-g4", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2}), NoGraphs: true})
+	shared := measure(t, "mamba-a", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{})})
+	apart := measure(t, "mamba-a", krait.Sharding{Ranks: 2}, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2}), NoGraphs: true})
 	if shared.Bytes <= apart.Bytes {
 		t.Errorf("a GPU for two ranks moves %d bytes, one for each %d", shared.Bytes, apart.Bytes)
-	}
-}
-
-// TestBytes: a token takes all weights that products read, and the state twice.
-func TestBytes(t *testing.T) {
-	r := measure(t, "mamba-a", krait.Sharding{}, &cuda.Device{Driver: sim.New(sim.Options{})})
-	c, err := checkpoint.Open("../../testdata/golden/mamba-a")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// A_log is read at load only, and -exp of it, as large, in every step.
-	weights := int64(4 * 117632)
-	state := int64(4 * 3 * 128 * (16 + 3))
-	if want := weights + 2*2*state; r.Bytes != want {
-		t.Errorf("%d bytes, want %d", r.Bytes, want)
 	}
 }
 

@@ -56,30 +56,40 @@ func add(x safetensors.Tensor, i int, d float32) {
 	binary.LittleEndian.PutUint32(x.Data[4*i:], math.Float32bits(v+d))
 }
 
-// TestFindsEveryChange: one changed number in any tensor fails that quantity and
-// no other, and is found where it is.
+// TestFindsEveryChange: one changed number in any of several tensors fails those quantities and no
+// others, and is found where it is. Two runs share the tensors.
 func TestFindsEveryChange(t *testing.T) {
-	for name, at := range map[string][]int{
-		"a.logits": {1, 20, 7}, "a.embeddings": {0, 36, 63}, "a.layers.2.out": {1, 0, 0}, "a.final_norm": {1, 36, 1},
-		"a.state.layers.1.ssm": {1, 100, 3}, "b.state.layers.0.conv": {0, 5, 1}, "b.decode.logits": {0, 15, 255},
-		"b.decode.state.layers.2.ssm": {0, 127, 15}, "a.mixer0.dt": {1, 2, 30}, "a.mixer0.B": {1, 36, 15}, "a.mixer0.x_proj": {0, 3, 39},
-	} {
+	for _, changes := range []map[string][]int{{
+		"a.logits": {1, 20, 7}, "a.layers.2.out": {1, 0, 0}, "a.state.layers.1.ssm": {1, 100, 3}, "b.decode.logits": {0, 15, 255},
+		"a.mixer0.dt": {1, 2, 30}, "a.mixer0.x_proj": {0, 3, 39},
+	}, {
+		"a.embeddings": {0, 36, 63}, "a.final_norm": {1, 36, 1}, "b.state.layers.0.conv": {0, 5, 1},
+		"b.decode.state.layers.2.ssm": {0, 127, 15}, "a.mixer0.B": {1, 36, 15},
+	}} {
 		ok, lines, err := runCheck(t, edited(t, func(m map[string]safetensors.Tensor) {
-			x := m[name]
-			i := 0
-			for k, n := range x.Shape {
-				i = i*n + at[k]
+			for name, at := range changes {
+				x, i := m[name], 0
+				for k, n := range x.Shape {
+					i = i*n + at[k]
+				}
+				add(x, i, 0.01)
 			}
-			add(x, i, 0.01)
 		}))
 		if ok || err != nil {
-			t.Errorf("%s: %v, %v", name, ok, err)
+			t.Errorf("%v: %v, %v", changes, ok, err)
 		}
+		found := 0
 		for key, l := range lines {
-			changed := key == strings.Replace(name, ".", "/", 1)
-			if changed != (l.Fail != "") || changed && !slices.Equal(l.At, at) {
-				t.Errorf("%s was changed at %v: %s has %q at %v", name, at, key, l.Fail, l.At)
+			at, changed := changes[strings.Replace(key, "/", ".", 1)]
+			if changed {
+				found++
 			}
+			if changed != (l.Fail != "") || changed && !slices.Equal(l.At, at) {
+				t.Errorf("%s, changed at %v: %q at %v", key, at, l.Fail, l.At)
+			}
+		}
+		if found != len(changes) {
+			t.Errorf("%d of %d changed quantities were compared", found, len(changes))
 		}
 	}
 }

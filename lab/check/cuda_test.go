@@ -42,7 +42,7 @@ func TestCUDA(t *testing.T) {
 					o.Chunks = []int{3}
 				}
 				if !goldens.All() {
-					if i%6 != 0 || ranks > 1 {
+					if i%13 != 0 || ranks > 1 {
 						o.steps = 3 // the first is not captured, the second is, the third is replayed
 					}
 					o.only = func(prompt, way string) bool {

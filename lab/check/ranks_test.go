@@ -32,8 +32,9 @@ func hasValue(t *testing.T, dir string, names ...string) bool {
 }
 
 // TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, within the tolerance of one
-// rank, with the same greedy tokens: on one rank in all ways of running it, on others in one
-// besides the batch. All tokens that follow, and the states after them, are for the first strategy.
+// rank, with the same greedy tokens: on one rank in all ways of running it, on others each sequence
+// alone, or all in a batch and in chunks. All tokens that follow, and the states after them, are for
+// one rank.
 // With KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
 func TestRanks(t *testing.T) {
 	for _, c := range combinations(t) {
@@ -42,7 +43,7 @@ func TestRanks(t *testing.T) {
 			if c.ranks > 1 && !goldens.All() {
 				o.steps = 4
 				o.only = func(prompt, way string) bool {
-					return way == "whole" || way == "batched" || prompt == "a" && (way == "alone") == c.alone
+					return way == "whole" || prompt == "a" && (way == "alone") == c.alone
 				}
 			}
 			mustPass(t, c.dir, o)
