@@ -463,7 +463,7 @@ func step(t *rapid.T, e *stepper, b *exec.Batch) {
 	}
 }
 
-// output is the rows of the result, each followed by that of the second where there is one.
+// output is the rows of the result, each followed by that of the second result, if any.
 func output(t *rapid.T, e *stepper) []float32 {
 	out, err := e.Output("y")
 	if err != nil {

@@ -33,9 +33,8 @@ func hasValue(t *testing.T, dir string, names ...string) bool {
 
 // TestRanks: every golden checkpoint passes on 1, 2, 3, 4 and 8 ranks, within the tolerance of one
 // rank, with the same greedy tokens: on one rank in all ways of running it, on others each sequence
-// alone, or all in a batch and in chunks. All tokens that follow, and the states after them, are for
-// one rank.
-// With KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
+// alone, or all in a batch and in chunks. One rank alone has all tokens that follow, and the states
+// after them. With KRAIT_TEST_ALL each is by every strategy on all ranks, with all of this.
 func TestRanks(t *testing.T) {
 	for _, c := range combinations(t) {
 		t.Run(fmt.Sprintf("%s/tp=%d/%s", filepath.Base(c.dir), c.ranks, c.strategy), func(t *testing.T) {
