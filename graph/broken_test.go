@@ -61,9 +61,9 @@ func relaid(types []graph.Type, kind graph.LayoutKind, l graph.Layout) []graph.T
 }
 
 // TestBrokenRulesAreCaught breaks the rule of each drawn operation in turn, and draws graphs that
-// use what it allows then. The proof stands on the rules and accepts them; execution finds that they
-// are wrong. (Some are not: a rule may refuse what would be right for some sizes, and a broken one
-// allow it.) Each way to break it is drawn until 2 are wrong, with KRAIT_TEST_ALL; otherwise an
+// use what it allows then. The proof stands on the rules and accepts them; execution finds that
+// they are wrong. (Some are not: a rule may refuse what would be right for some sizes, and a broken
+// one allow it.) Each way to break it is drawn until 2 are wrong, with KRAIT_TEST_ALL; otherwise an
 // operation is broken in ways, which begin elsewhere for each, until 2 are wrong.
 func TestBrokenRulesAreCaught(t *testing.T) {
 	const ranks, wanted = 2, 2
