@@ -133,7 +133,7 @@ func TestMeterLimits(t *testing.T) {
 }
 
 // TestCompiled: what the driver compiles for a model, when it is opened, for prompts and for
-// decoding of one sequence and of three, takes less than 2 s by count. Each golden stands for its
+// decoding of one sequence and of three, takes less than 2.2 s by count. Each golden stands for its
 // family.
 func TestCompiled(t *testing.T) {
 	for i, dir := range goldens.Folders(t, "../..") {
@@ -157,7 +157,7 @@ func TestCompiled(t *testing.T) {
 			r.engine.Close()
 			var m MeterResult
 			m.compiled(r.meter.Compiled)
-			if m.Instrs == 0 || m.Compiling > 2 {
+			if m.Instrs == 0 || m.Compiling > 2.2 {
 				t.Errorf("%s, math %s: %d kernels of %d instructions are compiled, %.2f s: %v", filepath.Base(dir), name, m.Compiled, m.Instrs, m.Compiling, r.meter.Compiled)
 			}
 		}
