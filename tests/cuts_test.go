@@ -139,8 +139,8 @@ func TestCutsOfStates(t *testing.T) {
 	}
 }
 
-// chunked reports whether the model has scans that take tokens in chunks. Plain kernels of the delta
-// rule take them one by one.
+// chunked reports whether the model has scans that take tokens in chunks. Plain kernels of the
+// delta rule take them one by one.
 func chunked(t *testing.T, m *krait.Model) bool {
 	isa, err := kernels.ChosenISA()
 	if err != nil {
