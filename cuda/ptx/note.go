@@ -59,11 +59,7 @@ func (w *warp) noteReads(in *instr, r *region, m uint32, n uint64) bool {
 		if m>>l&1 == 0 {
 			continue
 		}
-		c := &r.chunks[w.at[l]/chunkBytes]
-		if !c.fits(n, since) {
-			c.prepare(n, since)
-		}
-		cells := c.cellsOf(w.at[l], n)
+		cells := r.cells(w.at[l], n, since)
 		for i := range cells {
 			if other, how := o.read(&cells[i], w.thread(l), since); how != noTouch {
 				return w.raceOn(in, l, r, w.at[l], n, "reads", other, how)
@@ -96,11 +92,7 @@ func (w *warp) noteFixed(in *instr, r *region, m uint32, n uint64) bool {
 		if m>>l&1 == 0 {
 			continue
 		}
-		c := &r.chunks[w.at[l]/chunkBytes]
-		if !c.fits(n, since) {
-			c.prepare(n, since)
-		}
-		cells := c.cellsOf(w.at[l], n)
+		cells := r.cells(w.at[l], n, since)
 		for i := range cells {
 			c := &cells[i]
 			if c.write < since && c.sync < since {
@@ -136,11 +128,7 @@ func (w *warp) noteWrites(in *instr, r *region, m, all uint32, n uint64) bool {
 		if m>>l&1 == 0 {
 			continue
 		}
-		c := &r.chunks[w.at[l]/chunkBytes]
-		if !c.fits(n, since) {
-			c.prepare(n, since)
-		}
-		cells := c.cellsOf(w.at[l], n)
+		cells := r.cells(w.at[l], n, since)
 		for i := range cells {
 			other, how := o.write(&cells[i], w.thread(l), since)
 			if how == touchWrite && w.sameValue(in, all, l, other) {

@@ -14,7 +14,8 @@ DEVICE float choice_key(float x, float bias) {
 	return key == key ? key : __builtin_inff();
 }
 
-// The bits of the kept groups of experts, which have the largest sums of two keys. By all threads of a block, of a token.
+// The bits of the kept groups of experts, which have the largest sums of two keys. By all threads
+// of a block, of a token.
 DEVICE u64 open_groups(const float *__restrict__ x, const float *__restrict__ bias, int size, int groups, int kept) {
 	SHARED static float sums[64];
 	if (groups == kept)

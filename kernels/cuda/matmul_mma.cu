@@ -1,8 +1,9 @@
-// Matrix products y = x wᵀ on tensor cores, for 9 rows and more. With split, x is the sum of three bf16 and w of one,
-// from f16 of two and from f32 of three, and products of pieces are summed in f32: the result of f32 arithmetic but for
-// the last bits. With round, both are rounded to bf16. A row of y does not depend on which rows come with it, nor on
-// the size of tiles. The operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'. Where a weight is
-// infinite, or x by f16 or f32, a split product may be NaN that would be infinite: a piece of the other may be 0.
+// Matrix products y = x wᵀ on tensor cores, for 9 rows and more. With split, x is the sum of three
+// bf16 and w of one, from f16 of two and from f32 of three, and products of pieces are summed in
+// f32: the result of f32 arithmetic but for the last bits. With round, both are rounded to bf16. A
+// row of y does not depend on which rows come with it, nor on the size of tiles. The operands' rows
+// are aligned, and k is a multiple of 8. FORMAT is the weights'. Where a weight is infinite, or x
+// by f16 or f32, a split product may be NaN that would be infinite: a piece of the other may be 0.
 // Formats: f16 bf16 f32
 #include "split.h"
 
