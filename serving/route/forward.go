@@ -339,8 +339,9 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 		if a.rest == nil {
 			break
 		}
+		done := string(bytes.TrimRight(data, "\r\n")) == "data: [DONE]" // all that follows is the end of the body
 		var err error
-		if data, err = event(a.rest); err == io.EOF && len(data) == 0 {
+		if data, err = event(a.rest); done || err == io.EOF && len(data) == 0 {
 			break
 		} else if err != nil {
 			return r.lost(send, q, m, cmpCause(a.ctx, err))

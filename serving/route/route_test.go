@@ -176,6 +176,21 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestDone: a stream that has said its last event is whole, though its connection breaks then.
+func TestDone(t *testing.T) {
+	list, h, r := fakes(t, 1, route.Options{})
+	list[0].do(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		fmt.Fprint(w, "data: 1\n\ndata: [DONE]\n\n")
+		w.(http.Flusher).Flush()
+		cut(nil, nil)
+	})
+	if _, text := ask(t, h, prompt("x")); text != "data: 1\n\ndata: [DONE]\n\n" {
+		t.Errorf("%q", text)
+	}
+	until(t, "free", func() bool { return idle(r) })
+}
+
 // TestStream: events are sent on as they come.
 func TestStream(t *testing.T) {
 	list, h, _ := fakes(t, 1, route.Options{})
