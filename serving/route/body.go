@@ -19,7 +19,8 @@ const slowest = 64 << 10
 // uploadBytes is the memory of a request besides its body: a goroutine and buffers.
 const uploadBytes = 16 << 10
 
-// body is the body of a request. The router holds it until a machine begins to answer.
+// body is the body of a request. The router holds it until a machine has read it and begins to
+// answer.
 type body struct {
 	r     *Router
 	who   string
@@ -28,8 +29,9 @@ type body struct {
 	waits bool     // complete, and in Router.waiting
 	parts [][]byte // until it is complete
 
-	mu   sync.Mutex
-	data []byte
+	mu    sync.Mutex
+	data  []byte
+	taken *bodyReader // the last machine's
 }
 
 // A body is read into buffers that are reused, so that incomplete uploads leave no garbage.
@@ -160,8 +162,27 @@ func (b *body) bytes() []byte {
 	return b.data
 }
 
+// answered frees a body whose answer has begun, unless the machine has yet to read the end of it:
+// net/http would close a connection whose request stops short.
+func (b *body) answered() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	short := b.taken != nil && b.taken.at < b.taken.size
+	b.mu.Unlock()
+	if !short {
+		b.free()
+	}
+}
+
 // reader reads the body for a machine, until the body is freed.
-func (b *body) reader() io.ReadCloser { return &bodyReader{b: b, size: len(b.data)} }
+func (b *body) reader() io.ReadCloser {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taken = &bodyReader{b: b, size: len(b.data)}
+	return b.taken
+}
 
 type bodyReader struct {
 	b        *body
@@ -175,7 +196,7 @@ func (r *bodyReader) Read(to []byte) (int, error) {
 	case r.at == r.size:
 		return 0, io.EOF
 	case r.b.data == nil:
-		return 0, io.ErrClosedPipe // the answer has begun
+		return 0, io.ErrClosedPipe // the request has ended
 	}
 	n := copy(to, r.b.data[r.at:])
 	r.at += n

@@ -153,7 +153,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		if final {
 			o.first = time.Since(begun)
 			prefill.free()
-			q.free()
+			q.answered()
 			defer h.free()
 			return r.pass(w, q, h.m, a, o)
 		}
