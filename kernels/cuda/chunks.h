@@ -1,6 +1,6 @@
-// What the scans in chunks of tokens share: blocks of 256 threads, of 32 channels each. A thread has
-// token thread() / 16 of a chunk and every 16th from there on, channel thread() % 16 and the 16th
-// from there; a row in shared memory begins 4 banks after the one before it.
+// What the scans in chunks of tokens share: blocks of 256 threads, of 32 channels each. A thread
+// has token thread() / 16 of a chunk and every 16th from there on, channel thread() % 16 and the
+// 16th from there; a row in shared memory begins 4 banks after the one before it.
 #pragma once
 #include "krait.h"
 
@@ -46,7 +46,8 @@ template <int parts, int chunk> DEVICE void add_tokens(float (&y)[parts][2], con
 		}
 }
 
-// Carries a state, of a row per channel, past count tokens: state = decay · state + Σ tail_i x_i rows_i.
+// Carries a state, of a row per channel, past count tokens: state = decay · state + Σ tail_i x_i
+// rows_i.
 template <int chunk> DEVICE void carry(float *state, int stride, float decay, const float (&x)[chunk][tile_channels + 4], const float (&tail)[chunk], const float *rows, int count) {
 	for (int k = 4 * lane(); k < stride - 4; k += 128) {
 		f32x4 v[4];

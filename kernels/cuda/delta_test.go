@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestDeltaChunks: prompts of 1 to 130 tokens in chunks give what the float64 kernel gives by steps,
-// with decays from none to all. Sequences have the same bits alone, and cut at a multiple of a
-// chunk's tokens.
+// TestDeltaChunks: prompts of 1 to 130 tokens in chunks give what the float64 kernel gives by
+// steps, with decays from none to all. Sequences have the same bits alone, and cut at a multiple of
+// a chunk's tokens.
 func TestDeltaChunks(t *testing.T) {
 	op := findOp(t, "delta_scan")
 	test := func(t *rapid.T) { checkDeltaChunks(t, op) }
