@@ -77,6 +77,7 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 
 	"matmul_add":               matmulAddCase,
 	"norm_matmul":              normMatmulCase,
+	"unbiased_conv1d_silu":     convCase,
 	"norm_matmul_add":          normMatmulAddCase,
 	"norm_router":              normRouterCase,
 	"add_experts":              addExpertsCase,

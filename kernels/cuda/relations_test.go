@@ -12,7 +12,7 @@ import (
 )
 
 // cutInTime are the operations whose sequences may come in several batches.
-var cutInTime = []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed",
+var cutInTime = []string{"conv1d", "conv1d_silu", "unbiased_conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed",
 	"selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "delta_scan", "attention"}
 
 // otherOrder are the fused operations that sum in another order than the operations that they
