@@ -9,8 +9,9 @@ import (
 // kind and no other, and puts the new state out in that of the old.
 func TestStateFormats(t *testing.T) {
 	nodes := map[string]struct{ leaves, node string }{ // D is the format of the states
-		"conv1d":      {"x f32[t 6]; w f32[6 4]; $h D[s 6 3]", "conv1d x w $h seg"},
-		"conv1d_silu": {"x f32[t 6]; w f32[6 4]; b f32[6]; $h D[s 6 3]", "conv1d_silu x w b $h seg"},
+		"conv1d":               {"x f32[t 6]; w f32[6 4]; $h D[s 6 3]", "conv1d x w $h seg"},
+		"unbiased_conv1d_silu": {"x f32[t 6]; w f32[6 4]; $h D[s 6 3]", "unbiased_conv1d_silu x w $h seg"},
+		"conv1d_silu":          {"x f32[t 6]; w f32[6 4]; b f32[6]; $h D[s 6 3]", "conv1d_silu x w b $h seg"},
 		"selective_scan": {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h D[s 8 3]",
 			"selective_scan u d A B C $h seg"},
 		"selective_scan_gated": {"u f32[t 8]; d f32[t 8]; b f32[8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; D f32[8]; z f32[t 8]; $h D[s 8 3]",

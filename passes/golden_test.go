@@ -98,7 +98,7 @@ func (standIn) Accepts(n *graph.Node, _ int, narrow func(*graph.Value) bool, pro
 		ok[0], ok[len(n.Args)] = true, first
 	case "silu":
 		ok[0], ok[1] = first && result, first && result
-	case "conv1d_silu":
+	case "conv1d_silu", "unbiased_conv1d_silu":
 		ok[0], ok[len(n.Args)] = first && result && prompts, first && result && prompts
 	}
 	return ok

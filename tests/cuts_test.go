@@ -91,6 +91,10 @@ func TestCutsCUDA(t *testing.T) {
 			{"at 64", []int{64}, false, true},
 			{"at 40", []int{40}, false, false},
 		}},
+		{"qwen3-5", []cutCUDA{
+			{"at 64", []int{64}, true, true},
+			{"at 40", []int{40}, false, false},
+		}},
 	} {
 		t.Run(c.model, func(t *testing.T) {
 			t.Parallel()

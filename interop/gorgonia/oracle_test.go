@@ -83,6 +83,7 @@ var oracles = map[string]struct {
 	"sigmoid_router":  {run: sigmoidRouter},
 	"ungated_experts": {run: experts},
 
+	"unbiased_conv1d_silu":       {run: unbiasedConvSilu},
 	"matmul_add":                 {why: composed},
 	"norm_matmul":                {why: composed},
 	"norm_matmul_add":            {why: composed},

@@ -10,10 +10,17 @@ import (
 // conv1d is a sum over taps: the input k tokens back times a weight per
 // channel. Shifting the inputs is done here, as Gorgonia confuses slices.
 func conv1d(c *opCase) [][]float64 {
+	return unbiased(c, func(sum *G.Node) *G.Node { return sum })
+}
+
+func unbiasedConvSilu(c *opCase) [][]float64 { return unbiased(c, silu) }
+
+// unbiased puts out what then makes of the sums.
+func unbiased(c *opCase, then func(sum *G.Node) *G.Node) [][]float64 {
 	x, weight := c.filter()
 	state := c.state(x.value.Type.Dims[1], graph.Size(weight.cols-1))
 	c.apply(nil, x, weight, state, c.segments())
-	return convolution(c, x, weight, state, func(sum, _ *G.Node) *G.Node { return sum }, matrix{1, 1, []float64{0}})
+	return convolution(c, x, weight, state, func(sum, _ *G.Node) *G.Node { return then(sum) }, matrix{1, 1, []float64{0}})
 }
 
 func convSilu(c *opCase) [][]float64 {

@@ -21,17 +21,20 @@ func (v *convolver) kernels() kernels.Set {
 	}
 	return kernels.Set{
 		"conv1d": {Units: units(3), Run: func(c *kernels.Call, lo, hi int) {
-			v.convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], lo, hi, nil)
+			v.convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], lo, hi, false, nil)
 		}},
 		"conv1d_silu": {Units: units(4), Run: func(c *kernels.Call, lo, hi int) {
-			v.convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[3], &c.Args[4], lo, hi, c.Args[2].Vector())
+			v.convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[3], &c.Args[4], lo, hi, true, c.Args[2].Vector())
+		}},
+		"unbiased_conv1d_silu": {Units: units(3), Run: func(c *kernels.Call, lo, hi int) {
+			v.convolve(&c.Results[0], &c.Args[0], &c.Args[1], &c.Args[2], &c.Args[3], lo, hi, true, nil)
 		}},
 	}
 }
 
 // convolve: y[t, c] = Σ_j w[c, j] x[t-K+1+j, c], where the inputs before the segment come from the
-// state, which then takes the segment's last ones. With a bias it is silu of that and the bias.
-func (v *convolver) convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bias []float32) {
+// state, which then takes the segment's last ones; or silu of that and the bias, if there is one.
+func (v *convolver) convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, silu bool, bias []float32) {
 	perSeq := blocks(y.Cols)
 	for u := lo; u < hi; u++ {
 		start, tokens, slot := seg.Segment(u / perSeq)
@@ -44,30 +47,40 @@ func (v *convolver) convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, bi
 		if v.lanes > 0 && w.Cols == convWidth {
 			whole += (to - from) / v.lanes * v.lanes
 		}
+		var b []float32
+		switch {
+		case bias != nil:
+			b = bias[from:to]
+		case silu:
+			b = noBias[:to-from]
+		}
 		kept := widen(state, slot*state.Stride+from*(w.Cols-1), (to-from)*(w.Cols-1))
 		if whole > from {
-			v.vectors(y, x, w, kept.h, start, tokens, from, whole, bias)
+			v.vectors(y, x, w, kept.h, start, tokens, from, whole, b)
 		}
 		if whole < to {
 			history := kept.h[(whole-from)*(w.Cols-1):]
 			convolveBlock(y, x, w, history, start, tokens, whole, to)
-			for t := start; t < start+tokens && bias != nil; t++ {
+			for t := start; t < start+tokens && silu; t++ {
 				out := y.Row(t)[whole:to]
-				v.addSilu(out, out, bias[whole:to], nil, 0, 0)
+				v.addSilu(out, out, b[whole-from:], nil, 0, 0)
 			}
 		}
 		kept.put()
 	}
 }
 
-// vectors are channels from one to before another, with their history.
+// noBias is the bias of channels without one.
+var noBias [channelBlock]float32
+
+// vectors are channels from one to before another, with their history and, for silu, their biases.
 func (v *convolver) vectors(y, x, w *kernels.Tensor, history []float32, start, tokens, from, to int, bias []float32) {
 	at := func(t *kernels.Tensor, first, rows, lo, hi int) *float32 { // the assembly checks no bounds
 		return &t.F32[first*t.Stride+lo : (first+rows-1)*t.Stride+hi][0]
 	}
 	f, b := v.sum, (*float32)(nil)
 	if bias != nil {
-		f, b = v.silu, &bias[from:to][0]
+		f, b = v.silu, &bias[:to-from][0]
 	}
 	f(at(y, start, tokens, from, to), at(x, start, tokens, from, to), at(w, from, to-from, 0, convWidth),
 		&history[:(to-from)*(convWidth-1)][0], b, tokens, to-from, y.Stride, x.Stride, w.Stride)

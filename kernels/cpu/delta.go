@@ -75,6 +75,7 @@ func deltaHeadOf(c *kernels.Call, unit int) (h deltaHead, start, tokens int, kep
 
 func (h *deltaHead) qAt(t int) []float32 { return h.q.Row(t)[h.group : h.group+h.n] }
 func (h *deltaHead) kAt(t int) []float32 { return h.k.Row(t)[h.group : h.group+h.n] }
+func (h *deltaHead) gAt(t int) []float32 { return h.g.Row(t)[h.head*h.per : (h.head+1)*h.per] }
 func (h *deltaHead) vAt(t int) []float32 { return h.v.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 func (h *deltaHead) yAt(t int) []float32 { return h.y.Row(t)[h.head*h.size : (h.head+1)*h.size] }
 
@@ -125,7 +126,7 @@ type deltaToken struct {
 
 // token makes one; buf has room for three numbers of each row.
 func (h *deltaHead) token(t int, buf []float32) deltaToken {
-	k, q, g := h.kAt(t), h.qAt(t), h.g.Row(t)[h.head*h.per:(h.head+1)*h.per]
+	k, q, g := h.kAt(t), h.qAt(t), h.gAt(t)
 	d := deltaToken{readK: k, readQ: q, decay: buf[:h.per], fade: 1, beta: h.beta.Row(t)[h.head], fresh: inner(k, q)}
 	h.negExp(d.decay, g)
 	if h.per == 1 {

@@ -20,6 +20,12 @@ func deltaValueAVX2(known *float32, y *float32, v *float32, out *float32, fade f
 //go:noescape
 func deltaWriteAVX2(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)
 
+// deltaPairsAVX2 multiplies rows w by decay, element by element, and sets keys[i] = k·w[i] and
+// queries[i] = q·w[i].
+//
+//go:noescape
+func deltaPairsAVX2(w *float32, decay *float32, k *float32, q *float32, keys *float32, queries *float32, row int, rows int, cols int)
+
 // deltaReadAVX512 adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are
 // row elements apart.
 //
@@ -37,3 +43,9 @@ func deltaValueAVX512(known *float32, y *float32, v *float32, out *float32, fade
 //
 //go:noescape
 func deltaWriteAVX512(s *float32, x *float32, k *float32, decay *float32, step int, row int, rows int, cols int)
+
+// deltaPairsAVX512 multiplies rows w by decay, element by element, and sets keys[i] = k·w[i] and
+// queries[i] = q·w[i].
+//
+//go:noescape
+func deltaPairsAVX512(w *float32, decay *float32, k *float32, q *float32, keys *float32, queries *float32, row int, rows int, cols int)

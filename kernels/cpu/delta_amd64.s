@@ -357,6 +357,232 @@ norows20:
 	VZEROUPPER
 	RET
 
+// func deltaPairsAVX2(w *float32, decay *float32, k *float32, q *float32, keys *float32, queries *float32, row int, rows int, cols int)
+// Requires: AVX, FMA3
+TEXT ·deltaPairsAVX2(SB), NOSPLIT, $0-72
+	MOVQ    cols+64(FP), AX
+	MOVQ    AX, CX
+	ANDQ    $0x07, CX
+	SUBQ    CX, AX
+	SHLQ    $0x02, AX
+	LEAQ    tails<>+0(SB), DX
+	NEGQ    CX
+	VMOVUPS 32(DX)(CX*4), Y0
+	MOVQ    w+0(FP), CX
+	MOVQ    decay+8(FP), DX
+	MOVQ    k+16(FP), BX
+	MOVQ    q+24(FP), SI
+	MOVQ    keys+32(FP), DI
+	MOVQ    queries+40(FP), R8
+	MOVQ    row+48(FP), R10
+	SHLQ    $0x02, R10
+	LEAQ    (R10)(R10*2), R11
+
+rows24:
+	SUBQ   $0x04, rows+56(FP)
+	JLT    norows25
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	XORQ   R12, R12
+	CMPQ   R12, AX
+	JGE    rest27
+
+columns26:
+	VMOVUPS     (DX)(R12*1), Y9
+	VMOVUPS     (BX)(R12*1), Y10
+	VMOVUPS     (SI)(R12*1), Y11
+	VMOVUPS     (CX)(R12*1), Y12
+	VMULPS      Y9, Y12, Y12
+	VMOVUPS     Y12, (CX)(R12*1)
+	VFMADD231PS Y10, Y12, Y1
+	VFMADD231PS Y11, Y12, Y5
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R10*1), Y12
+	VMULPS      Y9, Y12, Y12
+	VMOVUPS     Y12, (R9)(R10*1)
+	VFMADD231PS Y10, Y12, Y2
+	VFMADD231PS Y11, Y12, Y6
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R10*2), Y12
+	VMULPS      Y9, Y12, Y12
+	VMOVUPS     Y12, (R9)(R10*2)
+	VFMADD231PS Y10, Y12, Y3
+	VFMADD231PS Y11, Y12, Y7
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R11*1), Y12
+	VMULPS      Y9, Y12, Y9
+	VMOVUPS     Y9, (R9)(R11*1)
+	VFMADD231PS Y10, Y9, Y4
+	VFMADD231PS Y11, Y9, Y8
+	ADDQ        $0x20, R12
+	CMPQ        R12, AX
+	JLT         columns26
+
+rest27:
+	MOVQ        cols+64(FP), R9
+	TESTQ       $0x00000007, R9
+	JZ          all28
+	VMASKMOVPS  (DX)(R12*1), Y0, Y9
+	VMASKMOVPS  (BX)(R12*1), Y0, Y10
+	VMASKMOVPS  (SI)(R12*1), Y0, Y11
+	VMASKMOVPS  (CX)(R12*1), Y0, Y12
+	VMULPS      Y9, Y12, Y12
+	VMASKMOVPS  Y12, Y0, (CX)(R12*1)
+	VFMADD231PS Y10, Y12, Y1
+	VFMADD231PS Y11, Y12, Y5
+	LEAQ        (CX)(R12*1), R9
+	VMASKMOVPS  (R9)(R10*1), Y0, Y12
+	VMULPS      Y9, Y12, Y12
+	VMASKMOVPS  Y12, Y0, (R9)(R10*1)
+	VFMADD231PS Y10, Y12, Y2
+	VFMADD231PS Y11, Y12, Y6
+	LEAQ        (CX)(R12*1), R9
+	VMASKMOVPS  (R9)(R10*2), Y0, Y12
+	VMULPS      Y9, Y12, Y12
+	VMASKMOVPS  Y12, Y0, (R9)(R10*2)
+	VFMADD231PS Y10, Y12, Y3
+	VFMADD231PS Y11, Y12, Y7
+	LEAQ        (CX)(R12*1), R9
+	VMASKMOVPS  (R9)(R11*1), Y0, Y12
+	VMULPS      Y9, Y12, Y9
+	VMASKMOVPS  Y9, Y0, (R9)(R11*1)
+	VFMADD231PS Y10, Y9, Y4
+	VFMADD231PS Y11, Y9, Y8
+
+all28:
+	VEXTRACTF128 $0x01, Y1, X9
+	VADDPS       X1, X9, X9
+	VPERMILPS    $0x4e, X9, X1
+	VADDPS       X1, X9, X9
+	VPERMILPS    $0xb1, X9, X1
+	VADDPS       X1, X9, X9
+	VMOVSS       X9, (DI)
+	VEXTRACTF128 $0x01, Y5, X1
+	VADDPS       X5, X1, X1
+	VPERMILPS    $0x4e, X1, X5
+	VADDPS       X5, X1, X1
+	VPERMILPS    $0xb1, X1, X5
+	VADDPS       X5, X1, X1
+	VMOVSS       X1, (R8)
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 4(DI)
+	VEXTRACTF128 $0x01, Y6, X1
+	VADDPS       X6, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 4(R8)
+	VEXTRACTF128 $0x01, Y3, X1
+	VADDPS       X3, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 8(DI)
+	VEXTRACTF128 $0x01, Y7, X1
+	VADDPS       X7, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 8(R8)
+	VEXTRACTF128 $0x01, Y4, X1
+	VADDPS       X4, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 12(DI)
+	VEXTRACTF128 $0x01, Y8, X1
+	VADDPS       X8, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, 12(R8)
+	ADDQ         $0x10, DI
+	ADDQ         $0x10, R8
+	ADDQ         R10, CX
+	ADDQ         R10, CX
+	ADDQ         R10, CX
+	ADDQ         R10, CX
+	JMP          rows24
+
+norows25:
+	ADDQ $0x04, rows+56(FP)
+
+rows29:
+	SUBQ   $0x01, rows+56(FP)
+	JLT    norows30
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	XORQ   R9, R9
+	CMPQ   R9, AX
+	JGE    rest32
+
+columns31:
+	VMOVUPS     (DX)(R9*1), Y3
+	VMOVUPS     (BX)(R9*1), Y4
+	VMOVUPS     (SI)(R9*1), Y5
+	VMOVUPS     (CX)(R9*1), Y6
+	VMULPS      Y3, Y6, Y3
+	VMOVUPS     Y3, (CX)(R9*1)
+	VFMADD231PS Y4, Y3, Y1
+	VFMADD231PS Y5, Y3, Y2
+	ADDQ        $0x20, R9
+	CMPQ        R9, AX
+	JLT         columns31
+
+rest32:
+	MOVQ        cols+64(FP), R11
+	TESTQ       $0x00000007, R11
+	JZ          all33
+	VMASKMOVPS  (DX)(R9*1), Y0, Y3
+	VMASKMOVPS  (BX)(R9*1), Y0, Y4
+	VMASKMOVPS  (SI)(R9*1), Y0, Y5
+	VMASKMOVPS  (CX)(R9*1), Y0, Y6
+	VMULPS      Y3, Y6, Y3
+	VMASKMOVPS  Y3, Y0, (CX)(R9*1)
+	VFMADD231PS Y4, Y3, Y1
+	VFMADD231PS Y5, Y3, Y2
+
+all33:
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X1, X3, X3
+	VPERMILPS    $0x4e, X3, X1
+	VADDPS       X1, X3, X3
+	VPERMILPS    $0xb1, X3, X1
+	VADDPS       X1, X3, X3
+	VMOVSS       X3, (DI)
+	VEXTRACTF128 $0x01, Y2, X1
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0x4e, X1, X2
+	VADDPS       X2, X1, X1
+	VPERMILPS    $0xb1, X1, X2
+	VADDPS       X2, X1, X1
+	VMOVSS       X1, (R8)
+	ADDQ         $0x04, DI
+	ADDQ         $0x04, R8
+	ADDQ         R10, CX
+	JMP          rows29
+
+norows30:
+	ADDQ $0x01, rows+56(FP)
+	VZEROUPPER
+	RET
+
 // func deltaReadAVX512(s *float32, known *float32, out *float32, k *float32, q *float32, row int, rows int, cols int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-64
@@ -691,5 +917,251 @@ all23:
 
 norows20:
 	ADDQ $0x01, rows+48(FP)
+	VZEROUPPER
+	RET
+
+// func deltaPairsAVX512(w *float32, decay *float32, k *float32, q *float32, keys *float32, queries *float32, row int, rows int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·deltaPairsAVX512(SB), NOSPLIT, $0-72
+	MOVQ  cols+64(FP), AX
+	MOVQ  AX, CX
+	ANDQ  $0x0f, CX
+	SUBQ  CX, AX
+	SHLQ  $0x02, AX
+	MOVQ  $-1, DX
+	BZHIQ CX, DX, DX
+	KMOVW DX, K1
+	MOVQ  w+0(FP), CX
+	MOVQ  decay+8(FP), DX
+	MOVQ  k+16(FP), BX
+	MOVQ  q+24(FP), SI
+	MOVQ  keys+32(FP), DI
+	MOVQ  queries+40(FP), R8
+	MOVQ  row+48(FP), R10
+	SHLQ  $0x02, R10
+	LEAQ  (R10)(R10*2), R11
+
+rows24:
+	SUBQ   $0x04, rows+56(FP)
+	JLT    norows25
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	XORQ   R12, R12
+	CMPQ   R12, AX
+	JGE    rest27
+
+columns26:
+	VMOVUPS     (DX)(R12*1), Z8
+	VMOVUPS     (BX)(R12*1), Z9
+	VMOVUPS     (SI)(R12*1), Z10
+	VMOVUPS     (CX)(R12*1), Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, (CX)(R12*1)
+	VFMADD231PS Z9, Z11, Z0
+	VFMADD231PS Z10, Z11, Z4
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R10*1), Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, (R9)(R10*1)
+	VFMADD231PS Z9, Z11, Z1
+	VFMADD231PS Z10, Z11, Z5
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R10*2), Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, (R9)(R10*2)
+	VFMADD231PS Z9, Z11, Z2
+	VFMADD231PS Z10, Z11, Z6
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS     (R9)(R11*1), Z11
+	VMULPS      Z8, Z11, Z8
+	VMOVUPS     Z8, (R9)(R11*1)
+	VFMADD231PS Z9, Z8, Z3
+	VFMADD231PS Z10, Z8, Z7
+	ADDQ        $0x40, R12
+	CMPQ        R12, AX
+	JLT         columns26
+
+rest27:
+	MOVQ        cols+64(FP), R9
+	TESTQ       $0x0000000f, R9
+	JZ          all28
+	VMOVUPS.Z   (DX)(R12*1), K1, Z8
+	VMOVUPS.Z   (BX)(R12*1), K1, Z9
+	VMOVUPS.Z   (SI)(R12*1), K1, Z10
+	VMOVUPS.Z   (CX)(R12*1), K1, Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, K1, (CX)(R12*1)
+	VFMADD231PS Z9, Z11, Z0
+	VFMADD231PS Z10, Z11, Z4
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS.Z   (R9)(R10*1), K1, Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, K1, (R9)(R10*1)
+	VFMADD231PS Z9, Z11, Z1
+	VFMADD231PS Z10, Z11, Z5
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS.Z   (R9)(R10*2), K1, Z11
+	VMULPS      Z8, Z11, Z11
+	VMOVUPS     Z11, K1, (R9)(R10*2)
+	VFMADD231PS Z9, Z11, Z2
+	VFMADD231PS Z10, Z11, Z6
+	LEAQ        (CX)(R12*1), R9
+	VMOVUPS.Z   (R9)(R11*1), K1, Z11
+	VMULPS      Z8, Z11, Z8
+	VMOVUPS     Z8, K1, (R9)(R11*1)
+	VFMADD231PS Z9, Z8, Z3
+	VFMADD231PS Z10, Z8, Z7
+
+all28:
+	VEXTRACTF64X4 $0x01, Z0, Y8
+	VADDPS        Y0, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, (DI)
+	VEXTRACTF64X4 $0x01, Z4, Y8
+	VADDPS        Y4, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, (R8)
+	VEXTRACTF64X4 $0x01, Z1, Y8
+	VADDPS        Y1, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 4(DI)
+	VEXTRACTF64X4 $0x01, Z5, Y8
+	VADDPS        Y5, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 4(R8)
+	VEXTRACTF64X4 $0x01, Z2, Y8
+	VADDPS        Y2, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 8(DI)
+	VEXTRACTF64X4 $0x01, Z6, Y8
+	VADDPS        Y6, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 8(R8)
+	VEXTRACTF64X4 $0x01, Z3, Y8
+	VADDPS        Y3, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 12(DI)
+	VEXTRACTF64X4 $0x01, Z7, Y8
+	VADDPS        Y7, Y8, Y8
+	VEXTRACTF128  $0x01, Y8, X9
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0x4e, X9, X8
+	VADDPS        X8, X9, X9
+	VPERMILPS     $0xb1, X9, X8
+	VADDPS        X8, X9, X9
+	VMOVSS        X9, 12(R8)
+	ADDQ          $0x10, DI
+	ADDQ          $0x10, R8
+	ADDQ          R10, CX
+	ADDQ          R10, CX
+	ADDQ          R10, CX
+	ADDQ          R10, CX
+	JMP           rows24
+
+norows25:
+	ADDQ $0x04, rows+56(FP)
+
+rows29:
+	SUBQ   $0x01, rows+56(FP)
+	JLT    norows30
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	XORQ   R9, R9
+	CMPQ   R9, AX
+	JGE    rest32
+
+columns31:
+	VMOVUPS     (DX)(R9*1), Z0
+	VMOVUPS     (BX)(R9*1), Z1
+	VMOVUPS     (SI)(R9*1), Z2
+	VMOVUPS     (CX)(R9*1), Z3
+	VMULPS      Z0, Z3, Z0
+	VMOVUPS     Z0, (CX)(R9*1)
+	VFMADD231PS Z1, Z0, Z12
+	VFMADD231PS Z2, Z0, Z13
+	ADDQ        $0x40, R9
+	CMPQ        R9, AX
+	JLT         columns31
+
+rest32:
+	MOVQ        cols+64(FP), R11
+	TESTQ       $0x0000000f, R11
+	JZ          all33
+	VMOVUPS.Z   (DX)(R9*1), K1, Z0
+	VMOVUPS.Z   (BX)(R9*1), K1, Z1
+	VMOVUPS.Z   (SI)(R9*1), K1, Z2
+	VMOVUPS.Z   (CX)(R9*1), K1, Z3
+	VMULPS      Z0, Z3, Z0
+	VMOVUPS     Z0, K1, (CX)(R9*1)
+	VFMADD231PS Z1, Z0, Z12
+	VFMADD231PS Z2, Z0, Z13
+
+all33:
+	VEXTRACTF64X4 $0x01, Z12, Y0
+	VADDPS        Y12, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (DI)
+	VEXTRACTF64X4 $0x01, Z13, Y0
+	VADDPS        Y13, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0x4e, X1, X0
+	VADDPS        X0, X1, X1
+	VPERMILPS     $0xb1, X1, X0
+	VADDPS        X0, X1, X1
+	VMOVSS        X1, (R8)
+	ADDQ          $0x04, DI
+	ADDQ          $0x04, R8
+	ADDQ          R10, CX
+	JMP           rows29
+
+norows30:
+	ADDQ $0x01, rows+56(FP)
 	VZEROUPPER
 	RET

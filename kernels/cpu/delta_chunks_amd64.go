@@ -13,11 +13,12 @@ const (
 )
 
 // deltaChunks is the gated delta rule of a head in the WY form (Yang et al. 2024, section 3.3), a
-// few tokens at a time, by products of matrices with columns in lanes. It is for heads with one
-// decay.
+// few tokens at a time, by products of matrices with columns in lanes.
 type deltaChunks struct {
 	*tiling
-	rule *deltaRule
+	rule  *deltaRule
+	lanes *lanewises
+	pairs func(w, decay, k, q, keys, queries *float32, row, rows, cols int)
 
 	cols            int       // of the state, padded
 	s, state        []float32 // the state, in its place or padded
@@ -28,22 +29,31 @@ type deltaChunks struct {
 	weighted, spare []float32 // what is written times weights; a row that no one reads
 
 	total, negative, zero [deltaChunk]float64
-	fade, weight, scaled  [deltaChunk]float32
-	ofKeys, ofQueries     [deltaChunk * deltaChunk]float32
-	last                  [1]float32
+	products              []float32 // of decays of rows, and keys and queries times these
+	deltaTerms
+}
+
+// deltaTerms is what the tokens of a chunk read of the state at its beginning, of each other, and
+// add to the state at its end. Decays of all rows of a state are numbers of tokens, and decays of
+// each row are in the keys and queries.
+type deltaTerms struct {
+	readK, readQ, writeK matrix
+	last                 fading              // of the state
+	fade, weight, scales [deltaChunk]float32 // from the beginning; to the end; scale times fade
+	ofKeys, ofQueries    [deltaChunk * deltaChunk]float32
 }
 
 // chunkedDelta is the scan of prompts by chunks, and of other tokens by the steps of the rule.
-func chunkedDelta(t *tiling, rule *deltaRule) kernels.Set {
-	pool := sync.Pool{New: func() any { return &deltaChunks{tiling: t, rule: rule} }}
+func chunkedDelta(of *deltaChunks) kernels.Set {
+	pool := sync.Pool{New: func() any { w := *of; return &w }}
 	return kernels.Set{"delta_scan": {Units: deltaUnits, Run: func(c *kernels.Call, lo, hi int) {
 		w := pool.Get().(*deltaChunks)
 		w.group = -1
 		for unit := lo; unit < hi; unit++ {
 			h, start, tokens, kept := deltaHeadOf(c, unit)
-			h.deltaRule = rule
+			h.deltaRule = w.rule
 			chunked := 0
-			if h.per == 1 && h.n > 0 && h.size > 0 {
+			if h.n > 0 && h.size > 0 {
 				chunked = tokens
 				if tokens%deltaChunk < deltaFew {
 					chunked -= tokens % deltaChunk
@@ -70,7 +80,7 @@ func (w *deltaChunks) chunks(h *deltaHead, start, tokens int) {
 			copy(w.s[i*w.cols:], h.s[i*h.size:(i+1)*h.size])
 		}
 	}
-	if w.group != h.group || w.from != start || w.to != start+tokens {
+	if h.per == 1 && (w.group != h.group || w.from != start || w.to != start+tokens) {
 		w.score(h, start, tokens)
 	}
 	for _, rows := range []*[]float32{&w.known, &w.out, &w.weighted, &w.spare} {
@@ -111,9 +121,15 @@ func (h *deltaHead) rowsOf(x *kernels.Tensor, t int) matrix {
 //	x_i = beta_i (v_i - exp(a_i) Sᵀk_i - Σ_{j<i} exp(a_i - a_j) (k_i·k_j) x_j)
 //	y_i = scale (exp(a_i) Sᵀq_i + Σ_{j≤i} exp(a_i - a_j) (q_i·k_j) x_j)
 //	S   = exp(a_q) S + Σ_j exp(a_q - a_j) k_j x_jᵀ
+//
+// With a decay for each row, the exponentials of a row stand before its term in each product.
 func (w *deltaChunks) chunk(h *deltaHead, t, q, scores int) {
-	w.decay(h, t, q, scores)
-	k, from := h.rowsOf(h.k, t), h.rowsOf(h.q, t)
+	if h.per == 1 {
+		w.decay(h, t, q, scores)
+	} else {
+		w.decayRows(h, t, q)
+	}
+	k, from := w.readK, w.readQ
 	x, out, weighted := w.rows(w.known), w.rows(w.out), w.rows(w.weighted)
 	var by fading
 	for i := 0; i < h.n; i += tileSums {
@@ -139,7 +155,7 @@ func (w *deltaChunks) chunk(h *deltaHead, t, q, scores int) {
 	if w.cols == h.size {
 		y = matrix{h.y.F32[t*h.y.Stride+h.head*h.size:], h.y.Stride, 1}
 	}
-	w.tiling.scaled(y, out, w.scaled[:], q, w.cols)
+	w.tiling.scaled(y, out, w.scales[:], q, w.cols)
 	w.add(y, whole, matrix{w.ofQueries[:], deltaChunk, 1}, x, q, 1, 1, w.cols)
 	for i := 0; w.cols != h.size && i < q; i++ {
 		copy(h.yAt(t+i), y.at[i*w.cols:])
@@ -147,11 +163,11 @@ func (w *deltaChunks) chunk(h *deltaHead, t, q, scores int) {
 	w.tiling.scaled(weighted, x, w.weight[:], q, w.cols)
 	for i := 0; i < h.n; i += tileSums {
 		n, part := min(tileSums, h.n-i), w.rows(w.s[i*w.cols:])
-		w.add(part, fading{w.last[:], 0}, matrix{k.at[i:], 1, k.row}, weighted, n, q, 0, w.cols)
+		w.add(part, fading{w.last.by[i*w.last.step:], w.last.step}, matrix{w.writeK.at[i:], 1, w.writeK.row}, weighted, n, q, 0, w.cols)
 	}
 }
 
-// decay makes the factors of a chunk.
+// decay makes the terms of a chunk where all rows of a state decay alike.
 func (w *deltaChunks) decay(h *deltaHead, t, q, scores int) {
 	var sum float64 // differences of large sums would lose an f32's digits
 	for i := range q {
@@ -165,9 +181,10 @@ func (w *deltaChunks) decay(h *deltaHead, t, q, scores int) {
 	}
 	w.decays(&w.fade[0], &ones[0], &w.zero[0], &w.negative[0], &ones[0], 1)
 	w.decays(&w.weight[0], &ones[0], &w.total[q-1], &w.total[0], &ones[0], 1)
-	w.last[0] = w.fade[q-1]
+	w.readK, w.readQ, w.writeK = h.rowsOf(h.k, t), h.rowsOf(h.q, t), h.rowsOf(h.k, t)
+	w.last = fading{w.fade[q-1:], 0}
 	for i, v := range w.fade {
-		w.scaled[i] = h.scale * v
+		w.scales[i] = h.scale * v
 	}
 	_, _ = w.keys[scores:scores+q*deltaChunk], w.queries[scores:scores+q*deltaChunk]
 	w.decays(&w.ofKeys[0], &w.keys[scores], &w.total[0], &w.total[0], &ones[0], q)

@@ -142,7 +142,7 @@ func checkDeltaAlone(t *testing.T, what string, s deltaCase, rng *rand.Rand, ker
 }
 
 // TestDeltaAccuracy: over long prompts each instruction set is as near to float64 as the plain
-// kernel.
+// kernel. A state of which each row has its decay is a little less near, by products of decays.
 func TestDeltaAccuracy(t *testing.T) {
 	for _, least := range []float64{0, -0.1, -1, -8} {
 		s := deltaCase{lengths: []int{512}, groups: 1, each: 1, n: 64, size: 32, vector: least == -1, kept: graph.F32, leastDecay: least, mostBeta: 1}
@@ -160,7 +160,11 @@ func TestDeltaAccuracy(t *testing.T) {
 		eachISA(t, "delta_scan", func(t *testing.T, isa string, k kernels.Kernel) {
 			a, b := off(k)
 			t.Logf("%.2g and %.2g", a, b)
-			if !(a <= 1.1*y && b <= 1.1*state) {
+			most := 1.1
+			if s.vector {
+				most = 1.2
+			}
+			if !(a <= 1.1*y && b <= most*state) {
 				t.Errorf("off by %.2g and the state by %.2g, the plain kernel by %.2g and %.2g", a, b, y, state)
 			}
 		})

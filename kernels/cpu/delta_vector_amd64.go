@@ -3,8 +3,10 @@ package cpu
 import "github.com/krait-ml/krait/kernels"
 
 var (
-	_ = kernels.Register(avx2, chunkedDelta(&tilingAVX2, deltaOf(&lanesAVX2, deltaReadAVX2, deltaValueAVX2, deltaWriteAVX2)))
-	_ = kernels.Register(avx512, chunkedDelta(&tilingAVX512, deltaOf(&lanesAVX512, deltaReadAVX512, deltaValueAVX512, deltaWriteAVX512)))
+	_ = kernels.Register(avx2, chunkedDelta(&deltaChunks{tiling: &tilingAVX2, lanes: &lanesAVX2, pairs: deltaPairsAVX2,
+		rule: deltaOf(&lanesAVX2, deltaReadAVX2, deltaValueAVX2, deltaWriteAVX2)}))
+	_ = kernels.Register(avx512, chunkedDelta(&deltaChunks{tiling: &tilingAVX512, lanes: &lanesAVX512, pairs: deltaPairsAVX512,
+		rule: deltaOf(&lanesAVX512, deltaReadAVX512, deltaValueAVX512, deltaWriteAVX512)}))
 )
 
 // deltaOf makes the steps of the gated delta rule of assembly, which checks no bounds.

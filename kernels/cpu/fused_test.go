@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -134,11 +135,14 @@ func (d *fusedDraw) conv(x, _ kernels.Tensor) {
 	first := rapid.IntRange(0, x.Rows()).Draw(d.T, "first")
 	seg := kernels.Tensor{DType: graph.I32, Dims: [graph.MaxRank]int{2, 3, 1, 1}, Cols: 3, Stride: 3,
 		I32: []int32{0, int32(first), 1, int32(first), int32(x.Rows() - first), 0}}
-	apart := state
-	apart.F32 = append([]float32(nil), state.F32...)
+	apart, before := state, state
+	apart.F32, before.F32 = slices.Clone(state.F32), slices.Clone(state.F32)
 	got, sum := like(x), like(x)
 	d.run("conv1d_silu", nil, []kernels.Tensor{got, state}, x, w, b, state, seg)
 	d.run("conv1d", nil, []kernels.Tensor{sum, apart}, x, w, apart, seg)
 	d.bits("result", got, d.one("silu", d.one("bias", sum, b)))
 	d.bits("state", state, apart)
+	d.run("unbiased_conv1d_silu", nil, []kernels.Tensor{got, before}, x, w, before, seg)
+	d.bits("result without a bias", got, d.one("silu", sum))
+	d.bits("state without a bias", before, apart)
 }

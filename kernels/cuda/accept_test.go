@@ -25,6 +25,7 @@ var accepting = map[string]func(d *draw) func() kernels.Call{
 	"relu2":                elementCase(nil),
 	"conv1d":               convCase,
 	"conv1d_silu":          convSiluCase,
+	"unbiased_conv1d_silu": convCase,
 	"selective_scan":       selectiveCase,
 	"selective_scan_gated": selectiveGatedCase,
 	"ssd_scan":             eightsCase("ssd_scan"),

@@ -37,6 +37,8 @@ func TestBugs(t *testing.T) {
 		{"gate_barrier", ptx.SharedRace, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"scan_wait", ptx.Unwritten, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"ssd_wait", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
+		{"delta_solve", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
+		{"delta_barrier", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
 		{"product_barrier", ptx.Unwritten, "norm_matmul", func(d *draw) kernels.Call {
 			return call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, 1, 5)), d.packed(graph.F32, 1, 600), d.packed(graph.F32, 600), d.packed(graph.F32, 5, 600))
 		}},
@@ -159,6 +161,14 @@ func scanOf(d *draw, tokens int) kernels.Call {
 	d.fill(&a, negative)
 	y := d.packed(graph.F32, tokens, 64)
 	return call(nil, []kernels.Tensor{y, state}, d.packed(graph.F32, tokens, 64), dt, a, d.packed(graph.F32, tokens, 16), d.packed(graph.F32, tokens, 16), state, segment(d, tokens))
+}
+
+// deltaOf is delta_scan of one sequence, with a decay per head.
+func deltaOf(d *draw, tokens int) kernels.Call {
+	x := func(cols int) kernels.Tensor { return d.packed(graph.F32, tokens, cols) }
+	state, g := d.packed(graph.F32, slots, 2, 16, 32), x(2)
+	d.fill(&g, negative)
+	return call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{x(64), state}, x(16), x(16), x(64), g, x(2), state, segment(d, tokens))
 }
 
 // gatedOf is selective_scan_gated of one sequence.

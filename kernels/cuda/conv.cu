@@ -1,22 +1,23 @@
 // Causal depthwise convolution over time: y[t, c] = Σ_j w[c, j] x[t-width+1+j, c].
 // What is before the segment comes from the state, which has width-1 inputs per
-// channel, oldest first, in FORMAT. With a bias, what is put out is silu(y + bias).
+// channel, oldest first, in FORMAT. With silu, what is put out is silu(y + bias), or silu(y) where
+// the bias is null.
 // x and y may both be in bf16; a state in f32 then has what was rounded.
 // Formats: f32 f16 bf16
 #include "krait.h"
 
 typedef FORMAT kept;
 
-// A channel's bias; 0 without one, and finish does not ask for it.
+// A channel's bias; 0 without one.
 DEVICE float bias_of(const float *bias, int c) { return bias ? bias[c] : 0; }
 
-DEVICE float finish(float sum, bool biased, float b) { return biased ? math::silu(sum + b) : sum; }
+DEVICE float finish(float sum, int silu, float b) { return silu ? math::silu(sum + b) : sum; }
 
 // One thread per channel does a piece of piece_tokens tokens of a sequence;
 // blocks are (pieces, channels / 128). The state is read only.
 const int piece_tokens = 32;
 
-KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias) {
+KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias, int silu) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -33,13 +34,13 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 			float in = p.at + back >= 0 ? x[back * xs] : widen(history[p.at + back + width - 1]);
 			sum = fma(w[j], in, sum);
 		}
-		y[t * ys] = finish(sum, bias, b);
+		y[t * ys] = finish(sum, silu, b);
 	}
 }
 
 // The same where the filter is 4 wide, as it mostly is: the inputs that are
 // needed again stay in registers, and loads run ahead.
-template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, const float *__restrict__ bias) {
+template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, const float *__restrict__ bias, int silu) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -54,14 +55,14 @@ template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__re
 	float d = p.at ? widen(x[-1 * xs]) : widen(history[2]);
 	_Pragma("unroll 4") for (int t = 0; t < p.tokens; t++) {
 		float e = widen(x[t * xs]);
-		narrow(y[t * ys], finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), bias, added));
+		narrow(y[t * ys], finish(fma(w3, e, fma(w2, d, fma(w1, b, w0 * a))), silu, added));
 		a = b, b = d, d = e;
 	}
 }
 
 #define PIECES(name, V)                                                                                                    \
-	KERNEL THREADS(128) name(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias) { \
-		pieces_4(y, ys, x, xs, w, ws, state, hs, seg, seqs, cols, bias);                                           \
+	KERNEL THREADS(128) name(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias, int silu) { \
+		pieces_4(y, ys, x, xs, w, ws, state, hs, seg, seqs, cols, bias, silu);                                          \
 	}
 
 PIECES(conv1d_pieces_4, float)
@@ -91,7 +92,7 @@ STATE(conv1d_state, float)
 STATE(conv1d_state_bf16, bf16)
 
 // One token per sequence. Blocks are (sequences, channels / 128).
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias) {
+KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias, int silu) {
 	int c = block_y() * 128 + thread();
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols || tokens < 1)
@@ -107,5 +108,5 @@ KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__
 	}
 	if (width > 1)
 		narrow(history[width - 2], in);
-	y[first * ys + c] = finish(fma(w[width - 1], in, sum), bias, bias_of(bias, c));
+	y[first * ys + c] = finish(fma(w[width - 1], in, sum), silu, bias_of(bias, c));
 }

@@ -1,7 +1,7 @@
 // The gated delta rule (Yang et al. 2024): S = exp(g) S, S = S + k · beta (v - Sᵀk),
 // y = scale · Sᵀq, for heads with a state of n rows of size columns. FORMAT is the state's.
 // Formats: f32 bf16
-#include "krait.h"
+#include "chunks.h"
 
 // Rows of operands: y and v [t, head · size], q and k [t, group · n], g [t, head · per], beta
 // [t, head], state [slot, head, n, size], in the format in which it is kept: it is rounded when
@@ -17,6 +17,7 @@ struct Delta {
 	int n, size, per;
 	Groups groups;
 	float scale;
+	int vec; // q and k are aligned
 };
 
 const int warp_rows = 32;
@@ -27,8 +28,6 @@ struct Part {
 	float k[warp_rows], q[warp_rows], decay[warp_rows];
 	float known[32], out[32], fresh;
 };
-
-extern SHARED Part parts[];
 
 static_assert(sizeof(Part) == 644, "the host knows this size");
 
@@ -42,6 +41,7 @@ KERNEL THREADS(256) delta_scan_steps(Delta d) {
 	i64 group = (i64)group_of(d.groups, head) * d.n;
 	kept *state = d.state + slot * d.hs + ((i64)head * d.n + row) * d.size + column;
 	bool here = column < d.size;
+	Part *parts = (Part *)shared_memory;
 	float s[warp_rows];
 	UNROLL for (int i = 0; i < warp_rows; i++) s[i] = here && row + i < d.n ? widen(state[(i64)i * d.size]) : 0;
 	for (int i = 0; i < tokens; i++) {
@@ -74,4 +74,133 @@ KERNEL THREADS(256) delta_scan_steps(Delta d) {
 	UNROLL for (int i = 0; i < warp_rows; i++)
 		if (here && row + i < d.n)
 			narrow(state[(i64)i * d.size], s[i]);
+}
+
+const int chunk = 32; // tokens
+
+// The decays of a chunk and its betas.
+struct Gates {
+	double log[chunk]; // log2 of the decay from the chunk's beginning through each token
+	float beta[chunk], tail[chunk]; // tail: the decay from a token to the chunk's end
+};
+
+// What a block has in shared memory, before keys, queries and the state.
+struct alignas(16) Shared {
+	Gates gates[2]; // of this chunk and the next
+	float solve[chunk][chunk + 4]; // what a token adds to the x of later ones, a row per token
+	float weights[chunk][chunk + 4];
+	float x[chunk][tile_channels + 4];
+};
+
+static_assert(sizeof(Shared) == 14848, "the host knows this size");
+
+DEVICE void gates(Gates &m, const Delta &d, i64 token, int count, int head) {
+	bool here = lane() < count;
+	double log = sum_through<chunk>(here ? bounded(d.g[(token + lane()) * d.gs + head] * 1.4426950408889634) : 0);
+	m.log[lane()] = log;
+	m.beta[lane()] = here ? d.beta[(token + lane()) * d.bs + head] : 0;
+	__nvvm_bar_warp_sync(all_lanes);
+	m.tail[lane()] = math::decay((float)(m.log[chunk - 1] - log));
+}
+
+// Whole segments in chunks, by the WY form (section 3.3 of the paper), for heads with one decay.
+// With a_i the sum of a chunk's log decays up to token i,
+//
+//	x_i = beta_i (v_i - exp(a_i) Sᵀk_i - Σ_{j<i} exp(a_i - a_j) (k_i·k_j) x_j)
+//	y_i = scale (exp(a_i) Sᵀq_i + Σ_{j≤i} exp(a_i - a_j) (q_i·k_j) x_j)
+//	S   = exp(a_last) S + Σ_j exp(a_last - a_j) k_j x_jᵀ
+//
+// A warp solves for x, a column in each lane. The block carries the state from chunk to chunk, in
+// shared memory with a row per column. Blocks of 256 threads are (sequences, heads, size / 32).
+KERNEL THREADS_BLOCKS(256, 2) delta_scan_chunks(Delta d) {
+	Shared &m = *(Shared *)shared_memory;
+	int head = block_y(), column = block_z() * tile_channels, wide = min(tile_channels, d.size - column);
+	const int *seg = d.seg + 3 * block_x();
+	int first = seg[0], tokens = seg[1], slot = seg[2];
+	if (tokens < 1)
+		return;
+	int stride = (d.n + 3) / 4 * 4 + 4;
+	float *keys = (float *)(&m + 1), *queries = keys + chunk * stride, *s = queries + chunk * stride;
+	i64 group = (i64)group_of(d.groups, head) * d.n, channel = (i64)head * d.size + column;
+	kept *state = d.state + slot * d.hs + (i64)head * d.n * d.size + column;
+	auto fetch_rows = [&](float *to, const float *from, i64 apart, int at) {
+		if (at < tokens)
+			fetch(to, chunk, stride, from + (first + at) * apart + group, apart, tokens - at, d.n, d.vec);
+		end_group();
+	};
+	fetch_rows(queries, d.q, d.qs, 0);
+	fetch_rows(keys, d.k, d.ks, 0);
+	UNROLL_4 for (int i = warp(); i < stride - 4; i += 8)
+		s[lane() * stride + i] = lane() < wide && i < d.n ? widen(state[(i64)i * d.size + lane()]) : 0;
+	if (warp() == 0)
+		gates(m.gates[0], d, first, tokens, head);
+	int i = thread() / 16, j = thread() % 16; // and i + 16, j + 16
+	for (int at = 0; at < tokens; at += chunk) {
+		int count = min(chunk, tokens - at), turn = at / chunk & 1;
+		i64 token = first + at;
+		const Gates &now = m.gates[turn];
+		float v[2][2], y[2][2] = {}, known[2][2] = {}, solve[2][2] = {}, weights[2][2] = {};
+		UNROLL for (int p = 0; p < 2; p++)
+			UNROLL for (int q = 0; q < 2; q++) {
+				int t = i + 16 * p, c = j + 16 * q;
+				v[p][q] = t < count && c < wide ? d.v[(token + t) * d.vs + channel + c] : 0;
+			}
+		wait_groups<0>();
+		sync(); // keys, queries, the state and the gates are there
+		NO_UNROLL for (int k = 0; k < stride - 4; k += 4) {
+			f32x4 own[2], asks[2];
+			UNROLL for (int p = 0; p < 2; p++) own[p] = whole4(keys + (i + 16 * p) * stride + k), asks[p] = whole4(queries + (i + 16 * p) * stride + k);
+			UNROLL for (int q = 0; q < 2; q++) {
+				f32x4 from = whole4(keys + (j + 16 * q) * stride + k), row = whole4(s + (j + 16 * q) * stride + k);
+				UNROLL for (int p = 0; p < 2; p++)
+					UNROLL for (int e = 0; e < 4; e++) {
+						known[p][q] = fma(own[p][e], row[e], known[p][q]);
+						y[p][q] = fma(asks[p][e], row[e], y[p][q]);
+						if (q <= p) {
+							solve[p][q] = fma(own[p][e], from[e], solve[p][q]);
+							weights[p][q] = fma(asks[p][e], from[e], weights[p][q]);
+						}
+					}
+			}
+		}
+		UNROLL for (int p = 0; p < 2; p++) {
+			int t = i + 16 * p;
+			float begin = math::decay((float)now.log[t]), beta = now.beta[t];
+			UNROLL for (int q = 0; q < 2; q++) {
+				int from = j + 16 * q;
+				float by = math::decay((float)(now.log[t] - now.log[from]));
+				m.solve[from][t] = from < t ? -beta * by * solve[p][q] : 0;
+				m.weights[t][from] = from <= t ? d.scale * by * weights[p][q] : 0;
+				m.x[t][from] = beta * fma(-begin, known[p][q], v[p][q]);
+				y[p][q] *= d.scale * begin;
+			}
+		}
+		sync(); // the gates and x are there; the queries are read no more
+		fetch_rows(queries, d.q, d.qs, at + chunk);
+		if (warp() == 0) {
+			float x[chunk];
+			UNROLL for (int t = 0; t < chunk; t++) x[t] = m.x[t][lane()];
+			UNROLL for (int from = 0; from < chunk - 1; from++)
+				UNROLL for (int t = from / 4 * 4; t < chunk; t += 4) {
+					f32x4 by = whole4(&m.solve[from][t]);
+					UNROLL for (int e = 0; e < 4; e++) if (t + e > from) x[t + e] = fma(by[e], x[from], x[t + e]);
+				}
+			UNROLL for (int t = 1; t < chunk; t++) m.x[t][lane()] = x[t];
+		} else if (warp() == 1 && at + chunk < tokens)
+			gates(m.gates[1 - turn], d, token + chunk, tokens - at - chunk, head);
+		sync(); // x is solved
+		add_tokens(y, m.weights, m.x);
+		UNROLL for (int p = 0; p < 2; p++)
+			UNROLL for (int q = 0; q < 2; q++) {
+				int t = i + 16 * p, c = j + 16 * q;
+				if (t < count && c < wide)
+					d.y[(token + t) * d.ys + channel + c] = y[p][q];
+			}
+		carry(s, stride, math::decay((float)now.log[chunk - 1]), m.x, now.tail, keys, count);
+		sync(); // the keys are read no more; the state is there
+		fetch_rows(keys, d.k, d.ks, at + chunk);
+	}
+	for (int i = warp(); i < d.n; i += 8)
+		if (lane() < wide)
+			narrow(state[(i64)i * d.size + lane()], s[lane() * stride + i]);
 }

@@ -292,6 +292,10 @@ struct Groups {
 
 DEVICE int group_of(Groups g, int head) { return (g.first + head) / g.each - g.skip; }
 
+// The log2 of a decay as sums of them take it: what is gone after one token is gone,
+// and a larger number would take the digits of those of other tokens.
+DEVICE double bounded(double log) { return log < -256 ? -256 : log; }
+
 // The address of shared memory as instructions for it want it.
 DEVICE u32 shared_address(const void *p) { return (u32)(u64)(__attribute__((address_space(3))) const void *)p; }
 

@@ -77,6 +77,7 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 
 	"matmul_add":               matmulAddCase,
 	"norm_matmul":              normMatmulCase,
+	"unbiased_conv1d_silu":     convCase,
 	"norm_matmul_add":          normMatmulAddCase,
 	"norm_router":              normRouterCase,
 	"add_experts":              addExpertsCase,
@@ -562,12 +563,17 @@ func ssdOf(d *draw, size, n int) func() kernels.Call {
 
 func deltaCase(d *draw) func() kernels.Call {
 	n, size := d.pick("n", 1, 3, 16, 31, 32, 33, 65), d.pick("p", 1, 4, 17, 32, 33, 64)
+	return drawDelta(d, n, size, d.pick("decays", 1, n), 1)
+}
+
+// drawDelta draws keys of length 1 or so, betas that are often near 0 or 1, and log decays of a
+// size.
+func drawDelta(d *draw, n, size, decays int, decay float64) func() kernels.Call {
 	all, held, groups, per := d.scanShape(1, 2, 3)
 	if size*n > 1000 {
-		all.Len, held, d.most = per, graph.Run{Start: 0, Len: 1}, 2
+		all.Len, held, d.most = per, graph.Run{Start: 0, Len: 1}, min(d.most, 2)
 		groups = cover(held, per)
 	}
-	decays := d.pick("decays", 1, n)
 	heads := func(t kernels.Tensor, unit int) kernels.Tensor {
 		return part(t, 1, all.Len*unit, unit, held.Start*unit)
 	}
@@ -576,8 +582,8 @@ func deltaCase(d *draw) func() kernels.Call {
 	return func() kernels.Call {
 		seg, _, t := d.batch()
 		g, beta := d.tensor(graph.F32, t, held.Len*decays), d.tensor(graph.F32, t, held.Len)
-		d.fill(&g, negative)
-		d.fill(&beta, func(v float64) float64 { return 1 / (1 + math.Exp(-v)) })
+		d.fill(&g, func(v float64) float64 { return decay * negative(v) })
+		d.fill(&beta, func(v float64) float64 { return 1 / (1 + math.Exp(-4*v)) })
 		q, k := d.tensor(graph.F32, t, groups.Len*n), d.tensor(graph.F32, t, groups.Len*n)
 		d.fill(&k, func(v float64) float64 { return v / math.Sqrt(float64(2*n)) }) // or what is known grows
 		return call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{heads(d.tensor(graph.F32, t, held.Len*size), size), state},

@@ -12,8 +12,8 @@ import (
 )
 
 // cutInTime are the operations whose sequences may come in several batches.
-var cutInTime = []string{"conv1d", "conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed",
-	"selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "attention"}
+var cutInTime = []string{"conv1d", "conv1d_silu", "unbiased_conv1d_silu", "selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed",
+	"selective_scan_unit_normed", "ssd_scan", "ssd_scan_gated", "delta_scan", "attention"}
 
 // otherOrder are the fused operations that sum in another order than the operations that they
 // replace.
@@ -205,7 +205,7 @@ func (r *relation) inPieces() {
 		return
 	}
 	share := 0.0
-	if strings.HasPrefix(r.op.Name, "ssd_scan") || attention || slices.Contains(otherOrder, r.op.Name) {
+	if strings.HasPrefix(r.op.Name, "ssd_scan") || r.op.Name == "delta_scan" || attention || slices.Contains(otherOrder, r.op.Name) {
 		share = 1e-5
 	}
 	_, sequence := perToken(r.op)

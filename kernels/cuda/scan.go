@@ -12,6 +12,8 @@ var _ = kernels.Register(Kernels, Set{
 	"selective_scan": {launch: selective(plainSelective), scratch: selectiveScratch(plainSelective), accepts: selectiveAccepts(2, 6, 0, 7)},
 	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
+	"unbiased_conv1d_silu": {launch: unbiasedConvSilu, accepts: convAccepts(3)},
+
 	"selective_scan_gated":       {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
 	"selective_scan_projected":   {launch: selective(projectedSelective), parts: selectiveParts(10)},
 	"selective_scan_normed":      {launch: selective(normedSelective), parts: selectiveNormParts(6, 13)},
@@ -33,9 +35,11 @@ const (
 // pieces is how many pieces of size tokens t tokens of s sequences can make.
 func pieces(t, s, size int) int { return min(t, t/size+s) }
 
-func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], 0) }
+func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], false, 0) }
 
-func convSilu(c *Call) error { return c.convolve(&c.Args[3], &c.Args[4], c.Args[2].Ptr) }
+func convSilu(c *Call) error { return c.convolve(&c.Args[3], &c.Args[4], true, c.Args[2].Ptr) }
+
+func unbiasedConvSilu(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], true, 0) }
 
 // convAccepts: x and y, where sequences, which are operand seg, have several tokens and filters the
 // usual width.
@@ -51,14 +55,14 @@ func convAccepts(seg int) func(c *Call) []int {
 // convolve is in two steps where sequences have several tokens: blocks of one
 // sequence read the old state, so that only a later launch may write the new.
 // Without a bias, its address is 0.
-func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
+func (c *Call) convolve(state, seg *Tensor, silu bool, bias uint64) error {
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	t, s, width := y.Rows(), seg.Rows(), w.Cols
 	blocks, module := ceilDiv(y.Cols, convChannels), "conv_"+format(state.DType)
 	grid, block := [3]int{s, blocks, 1}, [3]int{convChannels}
 	if t == s {
 		c.launch(module, "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias)
+			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias, silu)
 		return nil
 	}
 	function := "conv1d_pieces"
@@ -66,7 +70,7 @@ func (c *Call) convolve(state, seg *Tensor, bias uint64) error {
 		function = x.suffixed("conv1d_pieces_4")
 	}
 	c.launch(module, function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias)
+		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias, silu)
 	if width > 1 {
 		c.launch(module, x.suffixed("conv1d_state"), grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
 	}

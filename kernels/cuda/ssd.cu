@@ -1,6 +1,7 @@
 // The scan with one rate per head (Dao and Gu 2024): h = exp(dt A) h + dt x Bᵀ,
 // y = h C, for heads of size channels with n states each. FORMAT is the state's.
 // Formats: f32 bf16
+#include "chunks.h"
 #include "ssd.h"
 
 // Rows of a state that a warp has at a time.
@@ -50,10 +51,6 @@ KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 // threads are (sequences or pieces, heads, size / 32).
 //
 // A chunk has 32 tokens, or 16 where shared memory is short.
-const int tile_channels = 32;
-
-extern SHARED f32x4 shared_memory[];
-
 template <int chunk> struct Decays {
 	double log[chunk];            // log2 of the decay from the chunk's beginning through each token
 	float dt[chunk], tail[chunk]; // tail: dt · the decay from a token to the chunk's end
@@ -67,28 +64,11 @@ template <int chunk> struct alignas(16) Shared {
 	float scores[chunk][tile_channels + 4]; // and then what is put out
 };
 
-// Fills rows of shared memory, of stride floats each, with the first rows of cols columns;
-// what is not there is 0. Where rows are aligned they are copied while threads go on.
-DEVICE void fetch(float *to, int all, int stride, const float *from, i64 apart, int rows, int cols, int vec) {
-	NO_UNROLL for (int r = warp(); r < all; r += 8)
-		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128) {
-			if (vec)
-				copy_async_16(shared_address(to + r * stride + k), from + r * apart + k, r < rows && k < cols ? 16 : 0);
-			else
-				put4(to + r * stride + k, load4(from + r * apart + k, r < rows ? cols - k : 0, false));
-		}
-}
-
 // The decays of a chunk, by one warp, summed in double: differences of large sums must stay
 // exact.
 template <int chunk> DEVICE void decays(Decays<chunk> &m, const Scan &s, i64 token, int count, int head) {
 	float d = lane() < count ? s.step(token + lane(), head) : 0;
-	double log = bounded(d * s.a[head] * 1.4426950408889634);
-	UNROLL for (int o = 1; o < chunk; o *= 2) {
-		u64 below = from_lane_below(__builtin_bit_cast(u64, log), o);
-		if (lane() >= o)
-			log += __builtin_bit_cast(double, below);
-	}
+	double log = sum_through<chunk>(bounded(d * s.a[head] * 1.4426950408889634));
 	if (lane() < chunk) {
 		m.log[lane()] = log;
 		m.dt[lane()] = d;
@@ -186,17 +166,7 @@ template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 				float begin = math::decay((float)now.log[i + 16 * p]);
 				UNROLL for (int q = 0; q < 2; q++) y[p][q] *= begin;
 			}
-			UNROLL for (int part = 0; part < parts; part++) // of the tokens before
-				NO_UNROLL for (int from = 16 * part; from < 16 * part + 16; from += 4) {
-					float x[4][2];
-					UNROLL for (int e = 0; e < 4; e++)
-						UNROLL for (int q = 0; q < 2; q++) x[e][q] = m.x[from + e][j + 16 * q];
-					UNROLL for (int p = part; p < parts; p++) {
-						f32x4 w = whole4(&m.scores[i + 16 * p][from]);
-						UNROLL for (int e = 0; e < 4; e++)
-							UNROLL for (int q = 0; q < 2; q++) y[p][q] = fma(w[e], x[e][q], y[p][q]);
-					}
-				}
+			add_tokens(y, m.scores, m.x);
 			__nvvm_bar_warp_sync(all_lanes); // the warp's scores are read no more
 			UNROLL for (int p = 0; p < parts; p++)
 				UNROLL for (int q = 0; q < 2; q++) m.scores[i + 16 * p][j + 16 * q] = y[p][q];
@@ -209,17 +179,7 @@ template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 		}
 		if (has) {
 			log += now.log[chunk - 1];
-			float whole = math::decay((float)now.log[chunk - 1]);
-			for (int k = 4 * lane(); k < stride - 4; k += 128) {
-				f32x4 v[4];
-				UNROLL for (int r = 0; r < 4; r++) v[r] = whole4(h + (4 * warp() + r) * stride + k) * whole;
-				UNROLL_4 for (int from = 0; from < count; from++) {
-					f32x4 x = whole4(&m.x[from][4 * warp()]) * now.tail[from], w = whole4(b + from * stride + k);
-					UNROLL for (int r = 0; r < 4; r++)
-						UNROLL for (int e = 0; e < 4; e++) v[r][e] = fma(x[r], w[e], v[r][e]);
-				}
-				UNROLL for (int r = 0; r < 4; r++) put4(h + (4 * warp() + r) * stride + k, v[r]);
-			}
+			carry(h, stride, math::decay((float)now.log[chunk - 1]), m.x, now.tail, b, count);
 		}
 		if (warp() == 0 && at + chunk < tokens)
 			decays(m.decays[1 - turn], s, token + chunk, tokens - at - chunk, head);

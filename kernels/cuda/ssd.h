@@ -55,7 +55,3 @@ template <class V> struct ScanOf {
 };
 
 typedef ScanOf<float> Scan;
-
-// The log2 of a decay as sums of them take it: what is gone after one token is gone,
-// and a larger number would take the digits of those of other tokens.
-DEVICE double bounded(double log) { return log < -256 ? -256 : log; }

@@ -7,11 +7,12 @@ import (
 )
 
 var _ = kernels.Register(Kernels, kernels.Set{
-	"add_rmsnorm":   whole(addRMSNorm),
-	"conv1d_silu":   whole(convSilu),
-	"silu_mul":      whole(zip(func(x, y float64) float64 { return silu(x) * y })),
-	"bias_softplus": whole(perChannel(func(x, b float64) float64 { return softplus(x + b) })),
-	"add_scaled":    whole(addScaled),
+	"add_rmsnorm":          whole(addRMSNorm),
+	"conv1d_silu":          whole(convSilu),
+	"unbiased_conv1d_silu": whole(unbiasedConvSilu),
+	"silu_mul":             whole(zip(func(x, y float64) float64 { return silu(x) * y })),
+	"bias_softplus":        whole(perChannel(func(x, b float64) float64 { return softplus(x + b) })),
+	"add_scaled":           whole(addScaled),
 })
 
 // addRMSNorm norms the sum before it is rounded.
@@ -35,6 +36,10 @@ func addRMSNorm(c *kernels.Call) {
 func convSilu(c *kernels.Call) {
 	b := &c.Args[2]
 	convolve(c, &c.Args[3], &c.Args[4], func(sum float64, ch int) float64 { return silu(sum + at(b, ch, 0)) })
+}
+
+func unbiasedConvSilu(c *kernels.Call) {
+	convolve(c, &c.Args[2], &c.Args[3], func(sum float64, _ int) float64 { return silu(sum) })
 }
 
 func addScaled(c *kernels.Call) {

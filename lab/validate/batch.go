@@ -54,7 +54,7 @@ var integers = map[string]map[int]role{
 	"ssd_scan":       {6: segmentsRole},
 	"delta_scan":     {6: segmentsRole},
 
-	"selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole},
+	"unbiased_conv1d_silu": {3: segmentsRole}, "selective_scan_gated": {9: segmentsRole}, "selective_scan_projected": {10: segmentsRole},
 	"selective_scan_normed": {13: segmentsRole}, "selective_scan_unit_normed": {10: segmentsRole}, "ssd_scan_gated": {9: segmentsRole},
 
 	"scan_prefix": {2: segmentsRole},

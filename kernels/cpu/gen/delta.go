@@ -14,6 +14,7 @@ func delta(c *build.Context) {
 		g.read()
 		g.value()
 		g.write()
+		g.pairs()
 	}
 }
 
@@ -160,4 +161,54 @@ func (g *deltaRule) write() {
 		g.ADDQ(U8(4*n), k)
 	})
 	g.end()
+}
+
+func (g *deltaRule) pairs() {
+	g.function("deltaPairs", "(w, decay, k, q, keys, queries *float32, row, rows, cols int)",
+		"multiplies rows w by decay, element by element, and sets keys[i] = k·w[i] and queries[i] = q·w[i].")
+	wide, rest := g.begin()
+	w, decay, k, q := g.param("w"), g.param("decay"), g.param("k"), g.param("q")
+	keys, queries, to := g.param("keys"), g.param("queries"), g.GP64()
+	g.rows(w, func(n int) {
+		var sums [8]vector
+		for i := range 2 * n {
+			sums[i] = g.zero()
+		}
+		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+			of := func(base reg.Register) vector { return g.load(Mem{Base: base, Index: at, Scale: 1}, t) }
+			by, key, query := of(decay), of(k), of(q)
+			for r := range n {
+				line := g.line(w, at, to, r)
+				row := g.mul(by, g.load(line, t))
+				g.store(row, line, t)
+				g.VFMADD231PS(key, row, sums[r])
+				g.VFMADD231PS(query, row, sums[n+r])
+			}
+		})
+		for r := range n {
+			g.VMOVSS(g.total(sums[r]), Mem{Base: keys, Disp: 4 * r})
+			g.VMOVSS(g.total(sums[n+r]), Mem{Base: queries, Disp: 4 * r})
+		}
+		g.ADDQ(U8(4*n), keys)
+		g.ADDQ(U8(4*n), queries)
+	})
+	g.end()
+}
+
+// total adds the lanes of a vector: halves are added until one is left.
+func (g *deltaRule) total(v vector) reg.Register {
+	if g.wide() {
+		upper := g.YMM()
+		g.VEXTRACTF64X4(U8(1), v, upper)
+		g.VADDPS(v.AsY(), upper, upper)
+		v = upper
+	}
+	sum, other := g.XMM(), g.XMM()
+	g.VEXTRACTF128(U8(1), v, sum)
+	g.VADDPS(v.AsX(), sum, sum)
+	g.VPERMILPS(U8(0x4e), sum, other)
+	g.VADDPS(other, sum, sum)
+	g.VPERMILPS(U8(0xb1), sum, other)
+	g.VADDPS(other, sum, sum)
+	return sum
 }
