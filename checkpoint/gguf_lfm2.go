@@ -58,10 +58,8 @@ func exportLFM2(e *ggufExport) {
 }
 
 func lfm2Experts(g *ggufConfig) {
-	g.set("num_experts", g.int("expert_count", 1))
-	g.set("num_experts_per_tok", g.int("expert_used_count", 1))
+	g.routed()
 	g.set("num_dense_layers", g.optional("leading_dense_block_count", 0))
-	g.set("moe_intermediate_size", max(1, g.rows("ffn_gate_exps.weight", 1)))
 	g.def("norm_topk_prob", true)
 	g.def("routed_scaling_factor", g.scale("expert_weights_scale"))
 }

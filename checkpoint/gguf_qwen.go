@@ -192,10 +192,15 @@ func exportQwenDense(e *ggufExport) {
 	e.int("feed_forward_length", e.config.Int("intermediate_size", 5632, 1))
 }
 
-func qwenExperts(g *ggufConfig) {
+// routed sets the keys of a mixture of experts that several families share.
+func (g *ggufConfig) routed() {
 	g.set("num_experts", g.int("expert_count", 1))
 	g.set("num_experts_per_tok", g.int("expert_used_count", 1))
 	g.set("moe_intermediate_size", max(1, g.rows("ffn_gate_exps.weight", 1)))
+}
+
+func qwenExperts(g *ggufConfig) {
+	g.routed()
 	g.set("shared_expert_intermediate_size", max(1, g.rows("ffn_gate_shexp.weight", 0)))
 	plain := []any{}
 	for i := range int(g.Value("num_hidden_layers").(float64)) {

@@ -38,6 +38,7 @@ var like = map[string]struct {
 	"bamba-9b":        {"bamba-9b", nil},
 	"falcon-h1-0.5b":  {"falcon-h1-0.5b", nil},
 
+	// LFM2's dimensions are approximate: they give the published number of parameters.
 	"lfm2-1.2b":          {"lfm2", nil},
 	"lfm2-8b-a1b":        {"lfm2-moe", nil},
 	"qwen3.5-0.8b":       {"qwen3.5", qwen(1024, 24, 3584, 8, 2, 16, true)},

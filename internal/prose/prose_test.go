@@ -147,6 +147,17 @@ func sources(name string, text []byte) []line {
 	}
 }
 
+// kernels returns the comments of C++ that have lines of their own. Only their length counts.
+func kernels(text string) []line {
+	var out []line
+	for i, s := range strings.Split(text, "\n") {
+		if s = strings.TrimSpace(s); strings.HasPrefix(s, "//") {
+			out = append(out, line{i + 1, "", utf8.RuneCountInString(s) > columns})
+		}
+	}
+	return out
+}
+
 // TestProse checks README, docs, help texts, comments and string literals. With
 // KRAIT_PROSE=folders it prints counts per folder instead.
 func TestProse(t *testing.T) {
@@ -167,7 +178,7 @@ func TestProse(t *testing.T) {
 		}
 		var prose []line
 		switch filepath.Ext(name) {
-		case ".go", ".md":
+		case ".go", ".md", ".cu", ".h":
 			text, err := os.ReadFile(file)
 			if err != nil {
 				return err
@@ -179,10 +190,13 @@ func TestProse(t *testing.T) {
 			if name == "docs/glossary.md" || name == "docs/reproduction/README.md" || name == "docs/ptxas.md" {
 				return nil // the first names words to avoid; the others are generated
 			}
-			if strings.HasSuffix(name, ".md") {
+			switch filepath.Ext(name) {
+			case ".md":
 				prose = pages(string(text))
-			} else {
+			case ".go":
 				prose = sources(name, text)
+			default:
+				prose = kernels(string(text))
 			}
 		}
 		for _, l := range prose {

@@ -1,4 +1,4 @@
-// What the scans in chunks of tokens share: blocks of 256 threads, of 32 channels each. A thread
+// The parts of scans in chunks of tokens, by blocks of 256 threads, of 32 channels each. A thread
 // has token thread() / 16 of a chunk and every 16th from there on, channel thread() % 16 and the
 // 16th from there; a row in shared memory begins 4 banks after the one before it.
 #pragma once
@@ -18,8 +18,8 @@ template <int lanes> DEVICE double sum_through(double v) {
 	return v;
 }
 
-// Fills rows of shared memory, of stride floats each, with the first rows of cols columns;
-// what is not there is 0. Where rows are aligned they are copied while threads go on.
+// Fills rows of shared memory, of stride floats each, with the first rows of cols columns and
+// zeros. If rows are aligned, they are copied while threads go on.
 DEVICE void fetch(float *to, int all, int stride, const float *from, i64 apart, int rows, int cols, int vec) {
 	NO_UNROLL for (int r = warp(); r < all; r += 8)
 		NO_UNROLL for (int k = 4 * lane(); k < stride - 4; k += 128) {

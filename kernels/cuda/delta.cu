@@ -84,7 +84,7 @@ struct Gates {
 	float beta[chunk], tail[chunk]; // tail: the decay from a token to the chunk's end
 };
 
-// What a block has in shared memory, before keys, queries and the state.
+// Shared memory of a block, before keys, queries and the state.
 struct alignas(16) Shared {
 	Gates gates[2]; // of this chunk and the next
 	float solve[chunk][chunk + 4]; // what a token adds to the x of later ones, a row per token

@@ -40,9 +40,9 @@ DEVICE u64 open_groups(const float *__restrict__ x, const float *__restrict__ bi
 	return open;
 }
 
-// The sigmoid of the scores, for those experts that have the top with the bias added in the kept groups, of
-// equal ones the first; others are 0. Norm divides by the sum of those that stay plus eps. Blocks of 128
-// threads are (tokens).
+// The sigmoid of the scores, for those experts that have the top with the bias added in the kept
+// groups, of equal ones the first; others are 0. Norm divides by the sum of those that stay plus
+// eps. Blocks of 128 threads are (tokens).
 KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ bias, int experts, int top, int norm, int groups, int kept, float eps) {
 	x += block_x() * xs;
 	y += block_x() * ys;
@@ -100,8 +100,8 @@ KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ li
 		counts[expert] = count;
 }
 
-// Adds what the experts of a token put out, and to what there is, where that is not null: it may lie where the sum
-// does. Blocks are (tokens, columns / 1024).
+// Adds what the experts of a token put out, and to what there is, where that is not null: it may
+// lie where the sum does. Blocks are (tokens, columns / 1024).
 template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, const float *weights, i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) {
 	each4(cols, [=](i64 t, int j, int n) {
 		f32x4 sum = 0;

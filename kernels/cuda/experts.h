@@ -13,9 +13,9 @@ struct Listed {
 	__attribute__((device)) int in(int i) const { return slots[i] / share; }
 };
 
-// A product of the experts with the rows that they have. Their weights are es apart. Both says that w1 is
-// multiplied, too: of each row comes act(x wᵀ) · x w1ᵀ, and otherwise act(x wᵀ). Where there is a function, what
-// comes is times the weight of the token's expert.
+// A product of the experts with the rows that they have. Their weights are es apart. Both says that
+// w1 is multiplied, too: of each row comes act(x wᵀ) · x w1ᵀ, and otherwise act(x wᵀ). Where there
+// is a function, what comes is times the weight of the token's expert.
 struct Experts {
 	const int *counts, *lists; // of the slots of each, of lists of tokens slots
 	const float *weights;      // of tokens, ts apart
@@ -40,9 +40,9 @@ template <class V> DEVICE V activation(int act, V v) {
 	return v;
 }
 
-// The rows of one weight, or of two by eights: of a tile half of the columns are the gate's then, from one on,
-// and beside each eight of them are the same of up, which lie up elements behind. (A choice between pointers would put them
-// into local memory.)
+// The rows of one weight, or of two by eights: of a tile half of the columns are the gate's then,
+// from one on, and beside each eight of them are the same of up, which lie up elements behind. (A
+// choice between pointers would put them into local memory.)
 template <class T> struct Paired {
 	const T *w;
 	i64 up, stride;
@@ -54,8 +54,8 @@ template <class T> struct Paired {
 	}
 };
 
-// Stores some rows of a tile, whose sums lie in shared memory, Stride apart: row(i) is which of the expert's
-// the i-th is. By all threads of the block, which have waited for each other.
+// Stores some rows of a tile, whose sums lie in shared memory, Stride apart: row(i) is which of the
+// expert's the i-th is. By all threads of the block, which have waited for each other.
 template <int Rows, int Cols, int Stride, class Y, class Row>
 DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expert, Y *y, i64 ys, int col, int n, int vec, Row row) {
 	int fours = x.both ? Cols / 8 : Cols / 4;
@@ -73,8 +73,8 @@ DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expe
 	}
 }
 
-// What comes behind the sums of a tile on tensor cores, of Tall times 32 rows and Cols columns, which
-// pass through the shared memory of the operands, 32 rows at a time.
+// What comes behind the sums of a tile on tensor cores, of Tall times 32 rows and Cols columns,
+// which pass through the shared memory of the operands, 32 rows at a time.
 template <int Tall, int Cols, class Y> struct Finish {
 	Experts x;
 	Listed rows;

@@ -1,5 +1,5 @@
-// The products of experts with some rows and with many on tensor cores, of activations in bf16 and of weights that are
-// rounded to it: see matmul_mma.cu. FORMAT is the weights'.
+// The products of experts with some rows and with many on tensor cores, of activations in bf16 and
+// of weights that are rounded to it: see matmul_mma.cu. FORMAT is the weights'.
 // Formats: f32 f16 bf16
 #include "experts.h"
 #include "tile_mma.h"

@@ -1,5 +1,5 @@
-// The products of experts with many rows on tensor cores, by weights in 16 bits, with f32's result but for the
-// last bits: see matmul_split.cu. FORMAT is the weights'.
+// The products of experts with many rows on tensor cores, by weights in 16 bits, with f32's result
+// but for the last bits: see matmul_split.cu. FORMAT is the weights'.
 // Formats: f16 bf16
 #include "experts.h"
 #include "split.h"

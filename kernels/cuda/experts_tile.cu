@@ -1,11 +1,12 @@
-// The products of experts in f32: of few tokens, of which every weight is read once, and of many. FORMAT is the
-// weights'.
+// The products of experts in f32: of few tokens, of which every weight is read once, and of many.
+// FORMAT is the weights'.
 // Formats: f32 f16 bf16
 #include "experts.h"
 #include "gemv.h"
 #include "tile.h"
 
-// What comes behind the sums of a tile: they pass through shared memory, half of the rows at a time.
+// What comes behind the sums of a tile: they pass through shared memory, half of the rows at a
+// time.
 template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws, int n, int k, int vec, const Experts &of) {
 	const int stride = tile_cols + 4;
 	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (of.both ? tile_cols / 2 : tile_cols);
@@ -23,8 +24,8 @@ template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, 
 	});
 }
 
-// Those of a block's tokens that use an expert, M of them at most: bits of a mask. Slots are by the expert: each
-// token has one for all of them.
+// Those of a block's tokens that use an expert, M of them at most: bits of a mask. Slots are by the
+// expert: each token has one for all of them.
 template <int M> struct Users {
 	u32 mask;
 	int count, first, by, plus; // token first + i has row by · (first + i) + plus of x
@@ -37,8 +38,8 @@ template <int M> struct Users {
 	__attribute__((device)) int in(int i) const { return token(i) * by + plus; }
 };
 
-// Calls f for the experts that some of a block's tokens use, in order: which it is, how many came before it, and
-// the mask of its users.
+// Calls f for the experts that some of a block's tokens use, in order: which it is, how many came
+// before it, and the mask of its users.
 template <int M, class F> DEVICE void each_used(const Experts &x, int first, F f) {
 	int before = 0;
 	for (int base = 0; base < x.experts; base += 32) {
@@ -68,8 +69,8 @@ template <class T> struct Halves {
 	}
 };
 
-// What experts have in their hidden units, of few tokens. Blocks are (tokens / M, columns / 2 or 4, experts that
-// are used), of which each takes every so manieth.
+// What experts have in their hidden units, of few tokens. Blocks are (tokens / M, columns / 2 or 4,
+// experts that are used), of which each takes every so manieth.
 template <int M, class T> DEVICE void hidden(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws, int n, int k, int vec, const Experts &of) {
 	SHARED static Parts<M, gemv_cols> parts;
 	int first = block_x() * M, wide = of.both ? gemv_cols / 2 : gemv_cols, col = block_y() * wide, turn = block_z();
@@ -89,8 +90,8 @@ template <int M, class T> DEVICE void hidden(float *y, i64 ys, const float *x, i
 	});
 }
 
-// What they put out, added up in the order of the experts, and to what there is. Blocks are (tokens / M,
-// columns / 4).
+// What they put out, added up in the order of the experts, and to what there is. Blocks are (tokens
+// / M, columns / 4).
 template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int n, int k, int vec, const Experts &of, Sum add) {
 	SHARED static Parts<M, gemv_cols> parts;
 	int first = block_x() * M, col = block_y() * gemv_cols, m = thread() / gemv_cols, c = thread() % gemv_cols;

@@ -17,8 +17,9 @@ DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws
 	y[(from + m) * ys + c] = add.to(total, from + m, c);
 }
 
-// Blocks are (rows / M, columns / cols in y and z), so that those with the same weights run side by side; of
-// norm_gemv, x is normed first. The operand to add may lie where y does, which is not __restrict__ therefore.
+// Blocks are (rows / M, columns / cols in y and z), so that those with the same weights run side by
+// side; of norm_gemv, x is normed first. The operand to add may lie where y does, which is not
+// __restrict__ therefore.
 #define GEMV(T, m, cols, threads) \
 	KERNEL threads gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
 		product<m, cols, false>(y, ys, x, xs, w, ws, t, n, k, vec, nullptr, 0, Sum{add, as}); \

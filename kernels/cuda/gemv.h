@@ -4,8 +4,8 @@
 
 // A block multiplies up to M rows with Cols rows of the weight, in pieces of 8
 // neighbours per thread (16 bytes of a short format). With one row, a thread has the
-// weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k, if
-// any do, and fewer columns to a block for narrow weights.
+// weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k,
+// if any do, and fewer columns to a block for narrow weights.
 //
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
@@ -26,8 +26,8 @@ template <int M, int Cols> struct Parts {
 	}
 };
 
-// Weights has the rows of the weight, of elements T. All threads may read the parts afterwards; before they are
-// written again, these have to wait for each other.
+// Weights has the rows of the weight, of elements T. All threads may read the parts afterwards;
+// before they are written again, these have to wait for each other.
 template <class T, int M, int Cols, bool Normed, class Rows, class Weights>
 DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, const float *norm) {
 	const float *in[M];

@@ -305,8 +305,8 @@ DEVICE void copy_async(float *to, const float *from) {
 	asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
 
-// The same of 16 bytes, both addresses multiples of that: past the first cache, as what a block copies
-// it reads once.
+// The same of 16 bytes, both addresses multiples of that: past the first cache, as what a block
+// copies it reads once.
 DEVICE void copy_async_16(void *to, const void *from) {
 	asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }

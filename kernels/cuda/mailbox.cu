@@ -71,9 +71,9 @@ template <class T> DEVICE void take(T *y, i64 ys, int vec, const Mail &m) {
 	end_turn(m, turn, blocks_x());
 }
 
-// add, and behind it add_norm (norm.cu), by the same threads and in the same order: s = a + what add gives, and
-// y = w · s / sqrt(mean s² + eps). In boxes rows begin bs elements after each other. Blocks are rows. x may be
-// where s or y is.
+// add, and behind it add_norm (norm.cu), by the same threads and in the same order: s = a + what
+// add gives, and y = w · s / sqrt(mean s² + eps). In boxes rows begin bs elements after each other.
+// Blocks are rows. x may be where s or y is.
 template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, i64 xs, const float *__restrict__ w, int bs, int vec, float eps, const Mail &m) {
 	u32 turn = turn_of(m);
 	i64 from = (i64)block_x() * bs;

@@ -8,10 +8,10 @@
 //	flags               u32, for each rank that sends, and each chunk: the turn that is there
 //	data                twice, for turns that are even and odd, for each rank that sends: its chunks
 //
-// A collective of ranks is a turn. A rank puts a chunk into a box, and then its flag there (release.sys);
-// who needs the chunk waits for the flag (acquire.sys). A rank that puts in what is of turn n + 2 has had
-// what all others sent in turn n + 1, which they sent after they had read all of turn n: so two
-// are enough, and no rank waits until others have read.
+// A collective of ranks is a turn. A rank puts a chunk into a box, and then its flag there
+// (release.sys); who needs the chunk waits for the flag (acquire.sys). A rank that puts in what is
+// of turn n + 2 has had what all others sent in turn n + 1, which they sent after they had read all
+// of turn n: so two are enough, and no rank waits until others have read.
 const int chunk_elems = 1024, box_table = 64, box_head = 256;
 
 struct Mail {
@@ -69,7 +69,8 @@ DEVICE Four four_of(const Mail &m, int chunk) {
 	return Four{chunk / per_row, j, m.cols - j, in};
 }
 
-// Waits for chunks of one rank, or with from < 0 of all others. It is false where the wait was stopped.
+// Waits for chunks of one rank, or with from < 0 of all others. It is false where the wait was
+// stopped.
 DEVICE bool arrived(const Mail &m, u32 turn, int from, int first, int last) {
 	SHARED static int stopped;
 	if (warp() == 0) {

@@ -14,8 +14,8 @@ struct Sum {
 	__attribute__((device)) float to(float v, i64 row, int col) const { return y ? v + y[row * stride + col] : v; }
 };
 
-// Which rows a product is of: those of the batch, in order. Others are experts.h's: ragged are those that may
-// leave most of a tile empty.
+// Which rows a product is of: those of the batch, in order. Others are experts.h's: ragged are
+// those that may leave most of a tile empty.
 struct All {
 	static const bool ragged = false;
 	int count;

@@ -7,8 +7,8 @@
 // Formats: f16 bf16 f32
 #include "split.h"
 
-// What a launch multiplies. Blocks are (rows / tile rows, columns / tile columns, slices of k): with several slices,
-// the last block of a tile to arrive adds up the sums of all in their order.
+// What a launch multiplies. Blocks are (rows / tile rows, columns / tile columns, slices of k):
+// with several slices, the last block of a tile to arrive adds up the sums of all in their order.
 template <class T> struct Product {
 	float *y;
 	i64 ys;
@@ -28,11 +28,12 @@ template <class T> struct Product {
 
 const int stage_depth = 32; // along k
 
-// How many stages a block has in shared memory, all but one of them on their way while it multiplies.
+// How many stages a block has in shared memory, all but one of them on their way while it
+// multiplies.
 template <class T> const int stages = sizeof(T) == 4 ? 3 : 4;
 
-// A stage as it is in memory, the norm's weight behind the rows of x. Rows of w are 16 or 32 bytes longer than
-// stage_depth, so that 8 of them lie in all banks.
+// A stage as it is in memory, the norm's weight behind the rows of x. Rows of w are 16 or 32 bytes
+// longer than stage_depth, so that 8 of them lie in all banks.
 template <class T, int rows, int cols> struct alignas(16) Stage {
 	float x[rows + 1][stage_depth];
 	T w[cols][stage_depth + 8];
@@ -85,7 +86,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	__attribute__((device, always_inline)) int w_row(int i) const { return (256 * i + thread()) / (stage_depth / w_each); }
 	__attribute__((device, always_inline)) int w_part() const { return thread() % (stage_depth / w_each) * w_each; }
 
-	// Finds what the thread loads: of two weights, eight columns of the tile are of one and eight of the other.
+	// Finds what the thread loads: of two weights, eight columns of the tile are of one and
+	// eight of the other.
 	__attribute__((device, always_inline)) void find() {
 		UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = p.x + min(from + x_row + 32 * i, p.t - 1) * p.xs + x_part;
 		UNROLL for (int i = 0; i < w_loads; i++) {
@@ -119,8 +121,9 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		}
 	}
 
-	// Tensor cores truncate their accumulator. Split products of each 16 along k therefore are summed from zero there,
-	// the smallest first, and added to the sums outside. What is left out is 2^-24 of a product.
+	// Tensor cores truncate their accumulator. Split products of each 16 along k therefore are
+	// summed from zero there, the smallest first, and added to the sums outside. What is left
+	// out is 2^-24 of a product.
 	__attribute__((device, always_inline)) void multiply(const Ring &now, int r, int c) {
 		UNROLL for (int d = 0; d < stage_depth; d += 16) {
 			u32x4 u[tall][parts];
@@ -146,8 +149,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		}
 	}
 
-	// Leaves the sums of a slice where the last block finds them, and reports whether this is the last. That one has the
-	// sums of all slices then.
+	// Leaves the sums of a slice where the last block finds them, and reports whether this is
+	// the last. That one has the sums of all slices then.
 	__attribute__((device, always_inline)) bool gather(float *squares) {
 		SHARED static u32 before;
 		const int size = rows * cols + rows;

@@ -22,8 +22,8 @@ DEVICE void mma_from_zero(f32x4 &d, u32x4 a, u32x2 b) {
 	d = f32x4{d0, d1, d2, d3};
 }
 
-// Returns v, and keeps the compiler from moving its computation to where it is used, until when registers would
-// hold what it is made of.
+// Returns v, and keeps the compiler from moving its computation to where it is used, until when
+// registers would hold what it is made of.
 DEVICE f32x4 computed(f32x4 v) {
 	float v0 = v[0], v1 = v[1], v2 = v[2], v3 = v[3];
 	asm volatile("" : "+f"(v0), "+f"(v1), "+f"(v2), "+f"(v3));

@@ -61,7 +61,8 @@ template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const fl
 ADD_NORM(add_rmsnorm, float)
 ADD_NORM(add_rmsnorm_bf16, bf16)
 
-// Three rows of a token, which are short, each normed by a warp: what a scan reads. Blocks are tokens.
+// Three rows of a token, which are short, each normed by a warp: what a scan reads. Blocks are
+// tokens.
 struct Row {
 	void *y;
 	const void *x;

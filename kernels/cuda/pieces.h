@@ -13,8 +13,8 @@ struct Span {
 	float *state; // that of the scratch; null: the part begins with that of the slot
 };
 
-// The block's, which x of the grid counts, of pieces of size tokens, whose states in starts have the given number of elements;
-// without starts, of segments.
+// The block's, which x of the grid counts, of pieces of size tokens, whose states in starts have
+// the given number of elements; without starts, of segments.
 template <bool Ends> DEVICE Span span_of(const int *seg, int seqs, int size, float *starts, i64 elements) {
 	if (!Ends && !starts)
 		return Span{seg[3 * block_x()], seg[3 * block_x() + 1], seg[3 * block_x() + 2], true, nullptr};
@@ -31,8 +31,9 @@ DEVICE i64 pieces_before(const int *seg, int seq, int size) {
 	return n;
 }
 
-// For one element of a state, which was h: replaces what each of count pieces adds, apart from one another, by that with
-// which it begins. The last has added nothing, and decay(i) is that over piece i.
+// For one element of a state, which was h: replaces what each of count pieces adds, apart from one
+// another, by that with which it begins. The last has added nothing, and decay(i) is that over
+// piece i.
 template <class F> DEVICE void begin_pieces(float *p, i64 apart, int count, float h, F decay) {
 	const int ahead = 8; // loads in flight
 	for (int at = 0; at < count; at += ahead) {

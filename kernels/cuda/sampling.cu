@@ -289,7 +289,8 @@ KERNEL THREADS(block) choose_bins(Params p) {
 	}
 }
 
-// Two numbers of a thread, of 512 in a row, and the sums over those of the threads before and of all.
+// Two numbers of a thread, of 512 in a row, and the sums over those of the threads before and of
+// all.
 struct Two {
 	u64 a, b;
 	Prefix<u64> sum;

@@ -1,11 +1,13 @@
-// Tiles of matrix products on tensor cores that give f32's result but for the last bits: see matmul_split.cu.
+// Tiles of matrix products on tensor cores that give f32's result but for the last bits: see
+// matmul_split.cu.
 #pragma once
 #include "matmul.h"
 #include "mma.h"
 
 // A block of 8 warps makes a tile of some rows and columns of y, 16 deep at a time;
 // each warp has half the rows and a quarter of the columns of it: the more, the more products for
-// each number that is taken apart. While the block multiplies one step, the next comes to registers.
+// each number that is taken apart. While the block multiplies one step, the next comes to
+// registers.
 const int tile_depth = 16, pieces = 3;
 
 template <class T> const int weight_pieces = 2;
@@ -104,7 +106,8 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		bool more = j + tile_depth < k;
 		if (more)
 			load(j + tile_depth);
-		// The smallest first; unrolled it takes more registers than leave room for two blocks.
+		// The smallest first; unrolled it takes more registers than leave room for two
+		// blocks.
 		NO_UNROLL for (int q = weights - 1; q >= 0; q--) if (live)
 			UNROLL for (int g = 0; g < wide; g += 4) {
 				u32x4 v[2];

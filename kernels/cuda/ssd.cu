@@ -8,9 +8,9 @@
 const int warp_rows = 4;
 
 // The sequence's tokens one by one, with the state in memory: for one token, or
-// states too large for shared memory, which the host gives in f32. A warp updates 4 rows of a state at a time,
-// a lane 4 of every 128 states of each, so that 2 KB of state are in flight per
-// warp. Blocks of 128 threads are (sequences, heads, size / 16).
+// states too large for shared memory, which the host gives in f32. A warp updates 4 rows of a state
+// at a time, a lane 4 of every 128 states of each, so that 2 KB of state are in flight per warp.
+// Blocks of 128 threads are (sequences, heads, size / 16).
 KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 	int head = block_y(), row = (block_z() * 4 + warp()) * warp_rows;
 	const int *seg = s.seg + 3 * block_x();
@@ -46,8 +46,8 @@ KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 
 // Whole segments in chunks, in the matrix form of section 6 of the paper: within
 // a chunk y = (C Bᵀ ∘ L) dt x, L being the decays from one token to a later one, and
-// C Bᵀ that of ssd_scores.cu where it is there; what was before comes through the state at the chunk's
-// beginning; and the state is carried from chunk to chunk by the block. Blocks of 256
+// C Bᵀ that of ssd_scores.cu where it is there; what was before comes through the state at the
+// chunk's beginning; and the state is carried from chunk to chunk by the block. Blocks of 256
 // threads are (sequences or pieces, heads, size / 32).
 //
 // A chunk has 32 tokens, or 16 where shared memory is short.

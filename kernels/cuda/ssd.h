@@ -32,8 +32,8 @@ template <class V> struct ScanOf {
 	const float *scores;
 	i64 ss;
 
-	// For pieces of segments (pieces.h), of that many tokens: the scratch, null where whole segments are
-	// scanned, and the decays, [piece, head].
+	// For pieces of segments (pieces.h), of that many tokens: the scratch, null where whole
+	// segments are scanned, and the decays, [piece, head].
 	float *starts, *decays;
 	int piece, seqs, heads;
 

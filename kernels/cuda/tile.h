@@ -11,8 +11,9 @@ struct alignas(16) Step {
 	float x[tile_depth][tile_rows + 4], w[tile_depth][tile_cols + 4];
 };
 
-// Weights has the rows of the weight that the tile's columns are of, of elements T. The end gets the sums:
-// of thread, rows r to r + 3 and those half a tile below, at columns c to c + 3 and half a tile on.
+// Weights has the rows of the weight that the tile's columns are of, of elements T. The end gets
+// the sums: of thread, rows r to r + 3 and those half a tile below, at columns c to c + 3 and half
+// a tile on.
 template <class T, class Rows, class Weights, class End>
 DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, End end) {
 	SHARED static Step steps[2];

@@ -1,4 +1,5 @@
-// Tiles of matrix products on tensor cores, of operands that are rounded to bf16: see matmul_mma.cu.
+// Tiles of matrix products on tensor cores, of operands that are rounded to bf16: see
+// matmul_mma.cu.
 #pragma once
 #include "matmul.h"
 #include "mma.h"
@@ -62,8 +63,8 @@ struct alignas(16) Step {
 	u16 x[tile_rows][tile_depth + 8], w[tile_cols][tile_depth + 8];
 };
 
-// Weight has the rows of the weight that the tile's columns are of, of elements T. The end gets the sums of
-// each warp, whose first row and column of the tile are r and c.
+// Weight has the rows of the weight that the tile's columns are of, of elements T. The end gets the
+// sums of each warp, whose first row and column of the tile are r and c.
 template <class T, class X, class Rows, class Weight, class End>
 DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
 	SHARED static Step steps[2];

@@ -2,6 +2,7 @@ package prove
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
@@ -45,32 +46,38 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// title names the blocks of a part.
+// title names the blocks of a part, numbered ones by ranges.
 func (p Part) title() string {
-	switch n := len(p.Blocks); {
-	case n == 0:
+	switch runs := p.runs(); {
+	case len(p.Blocks) == 0:
 		return "outside of blocks"
-	case n == 1:
-		return p.Blocks[0]
-	case p.neighbours():
-		return fmt.Sprintf("%s and the %d after it", p.Blocks[0], n-1)
-	default:
+	case len(p.Blocks) == 1 || runs == nil:
 		return strings.Join(p.Blocks, ", ")
+	case len(runs) == 1:
+		return fmt.Sprintf("%s and the %d after it", p.Blocks[0], len(p.Blocks)-1)
+	default:
+		return "layers." + strings.Join(runs, ", ")
 	}
 }
 
-// neighbours reports whether the blocks are numbered one after another.
-func (p Part) neighbours() bool {
-	at := func(b string) (n int) {
-		fmt.Sscanf(b, "layers.%d", &n)
-		return n
-	}
-	for i, b := range p.Blocks {
-		if at(b) != at(p.Blocks[0])+i {
-			return false
+// runs returns the numbers of blocks layers.N, runs of neighbours as first-last; nil if a block has
+// another name.
+func (p Part) runs() (runs []string) {
+	first, last := 0, -2
+	for _, b := range p.Blocks {
+		text, _ := strings.CutPrefix(b, "layers.")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil
 		}
+		if n != last+1 {
+			first, runs = n, append(runs, text)
+		} else {
+			runs[len(runs)-1] = fmt.Sprintf("%d-%d", first, n)
+		}
+		last = n
 	}
-	return true
+	return runs
 }
 
 func (p Part) write(b *strings.Builder) {

@@ -1,5 +1,5 @@
-// Products on tensor cores, where what x is taken apart into is read before it is there: the barrier
-// behind is missing.
+// Products on tensor cores, where what x is taken apart into is read before it is there: the
+// barrier behind is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
 #define sync()                                                                                                             \
