@@ -77,9 +77,9 @@ func TestFormats(t *testing.T) {
 		`{"type": "xml"}`:          "response_format.type",
 		`{"type": "text", "a": 1}`: "response_format.a",
 		`{"type": "json_schema"}`:  "response_format.json_schema",
-		`{"type": "json_schema", "json_schema": {"name": "a"}}`:                "response_format.json_schema.schema",
-		`{"type": "json_schema", "json_schema": {"schema": {"pattern": "a"}}}`: "response_format.json_schema.schema",
-		`{"type": "json_schema", "json_schema": {"schema": {}, "other": 1}}`:   "response_format.json_schema.other",
+		`{"type": "json_schema", "json_schema": {"name": "a"}}`:                    "response_format.json_schema.schema",
+		`{"type": "json_schema", "json_schema": {"schema": {"pattern": "(?=a)"}}}`: "response_format.json_schema.schema",
+		`{"type": "json_schema", "json_schema": {"schema": {}, "other": 1}}`:       "response_format.json_schema.other",
 	} {
 		status, text := post(t, h, "/v1/completions", `{"prompt": "a", "response_format": `+format+`}`)
 		if status != 400 || !strings.Contains(text, fmt.Sprintf(`"param":%q`, param)) {

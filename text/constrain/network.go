@@ -7,7 +7,7 @@ import (
 
 // Bounds of grammars and texts.
 const (
-	maxStates = 1 << 14 // of a grammar, of about 80 bytes each
+	maxStates = 1 << 16 // of a grammar, of about 80 bytes each
 	maxCalls  = 192     // within each other, which is about twice the depth of the text's JSON
 	noRule    = -1
 	never     = math.MaxInt32
@@ -124,15 +124,9 @@ func (n *network) spaced(from int32, text string) int32 {
 	return to
 }
 
-// times calls a rule from least to most times, with a separator between; most below 0: any number.
-func (n *network) times(from, rule int32, least, most int, between string) int32 {
+// times calls a rule from least to most times.
+func (n *network) times(from, rule int32, least, most int) int32 {
 	end := n.state()
-	one := func(from int32, i int) int32 {
-		if i > 0 && between != "" {
-			from = n.spaced(from, between)
-		}
-		return n.call(from, rule)
-	}
 	for i := 0; n.err == nil; i++ {
 		if i >= least {
 			n.empty(from, end)
@@ -140,11 +134,11 @@ func (n *network) times(from, rule int32, least, most int, between string) int32
 		if i == most {
 			return end
 		}
-		if most < 0 && i >= max(least, 1) { // the next is like all that follow
-			n.empty(one(from, i), from)
+		if most == unbounded && i >= least { // the next is like all that follow
+			n.callTo(from, from, rule)
 			return end
 		}
-		from = one(from, i)
+		from = n.call(from, rule)
 	}
 	return end
 }

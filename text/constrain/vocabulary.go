@@ -6,11 +6,11 @@ import "fmt"
 type Vocabulary struct {
 	bytes [][]byte
 	words int
-	nodes []node // the first is the root
+	nodes []branch // the first is the root
 }
 
-// node is the bytes up to here. Its children are a list.
-type node struct {
+// branch is the bytes up to here. Its children are a list.
+type branch struct {
 	child, sibling int32 // 0: none
 	ids            []int32
 	b              byte
@@ -19,7 +19,7 @@ type node struct {
 // NewVocabulary returns a vocabulary of tokens 0 to size-1. Tokens without bytes, such as special
 // ones, are never allowed. Every ASCII character must be a token: otherwise a text could get stuck.
 func NewVocabulary(size int, bytes func(id int) []byte) (*Vocabulary, error) {
-	v := &Vocabulary{bytes: make([][]byte, size), words: (size + 31) / 32, nodes: make([]node, 1)}
+	v := &Vocabulary{bytes: make([][]byte, size), words: (size + 31) / 32, nodes: make([]branch, 1)}
 	last := map[int64]int32{} // the child of a node by a byte
 	for id := range size {
 		v.bytes[id] = bytes(id)
@@ -32,7 +32,7 @@ func NewVocabulary(size int, bytes func(id int) []byte) (*Vocabulary, error) {
 			to, ok := last[key]
 			if !ok {
 				to = int32(len(v.nodes))
-				v.nodes = append(v.nodes, node{b: b, sibling: v.nodes[at].child})
+				v.nodes = append(v.nodes, branch{b: b, sibling: v.nodes[at].child})
 				v.nodes[at].child, last[key] = to, to
 			}
 			at = to
