@@ -49,7 +49,16 @@ func (n *network) automaton(from, to int32, a *automaton, read func(from, to int
 
 // characters reads what an automaton accepts as the inside of a string.
 func (c *compiler) characters(from, to int32, a *automaton) {
-	c.net.automaton(from, to, a, c.character)
+	c.net.automaton(from, to, a, func(at, next int32, arcs []arc) {
+		if arcs[0].low == 0 && arcs[0].high == utf8.MaxRune {
+			c.net.callTo(at, next, c.common.char)
+			if at == next {
+				c.net.in(at, place{0, unbounded, to})
+			}
+			return
+		}
+		c.character(at, next, arcs)
+	})
 }
 
 // The characters of a string are of three parts: printable ASCII, which is read as it is; what

@@ -248,7 +248,10 @@ func takes(t *testing.T, g *constrain.Grammar, text string) bool {
 // TestTokens: a token of several bytes may come where its bytes may, one after the other.
 func TestTokens(t *testing.T) {
 	v := vocabulary(t)
-	for _, schema := range []string{`{}`, `{"properties": {"name": {"type": "string", "maxLength": 3}, "b": {"type": "array"}}}`} {
+	for _, schema := range []string{
+		`{}`, `{"properties": {"name": {"type": "string", "maxLength": 3}, "b": {"type": "array"}}}`, `{"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 5}}`,
+		`{"type": "string", "minLength": 3}`, `{"anyOf": [{"type": "string", "pattern": "b"}, {"type": "string", "maxLength": 4}]}`, `{"type": "object", "properties": {"ab": {"pattern": "^a.{2,4}$"}}}`,
+	} {
 		g, err := constrain.Compile([]byte(schema))
 		if err != nil {
 			t.Fatal(err)

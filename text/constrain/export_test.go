@@ -4,12 +4,12 @@ package constrain
 func (g *Grammar) Takes(text []byte) bool {
 	m := g.Match(&Vocabulary{}, nil)
 	for _, b := range text {
-		m.shrink()
-		if m.at = m.step(m.at, b); m.at == dead {
+		m.move()
+		if m.at = m.m.step(m.at, b); m.at == dead {
 			return false
 		}
 	}
-	return m.sets[m.at].final
+	return m.m.sets[m.at].final
 }
 
 // States is the size of the grammar.

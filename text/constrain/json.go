@@ -11,6 +11,7 @@ type common struct {
 func newCommon(n *network) common {
 	c := common{char: n.newRule(), str: n.newRule(), number: n.newRule(), integer: n.newRule(), any: n.newRule(), object: n.newRule()}
 	n.chars(n.rules[c.char])
+	n.char = n.rules[c.char].start
 	n.string(n.rules[c.str], c.char, 0, unbounded)
 	n.integers(n.rules[c.integer])
 	n.numbers(n.rules[c.number], c.integer)
@@ -46,8 +47,19 @@ func (n *network) chars(r rule) {
 
 // string reads a string of least to most characters.
 func (n *network) string(r rule, char int32, least, most int) {
-	at := n.times(n.text(r.start, `"`), char, least, most)
-	n.readTo(at, r.end, '"', '"')
+	first := n.text(r.start, `"`)
+	end := n.times(first, char, least, most)
+	n.readTo(end, r.end, '"', '"')
+	for at, i := first, 0; n.err == nil && i <= most; i++ { // the states in turn
+		p := place{max(least-i, 0), most, end}
+		if most < unbounded {
+			p.most = most - i
+		}
+		if n.in(at, p); most == unbounded && i >= least {
+			return
+		}
+		at = n.states[at].edges[len(n.states[at].edges)-1].to
+	}
 }
 
 // digits reads from 1 to count digits.

@@ -3,6 +3,7 @@ package constrain
 import (
 	"fmt"
 	"math"
+	"sync"
 )
 
 // Bounds of grammars and texts.
@@ -13,10 +14,22 @@ const (
 	never     = math.MaxInt32
 )
 
-// Grammar is what a text may be. It is not changed once made, and may be used by many.
+// Grammar is what a text may be. It is safe for concurrent use.
 type Grammar struct {
 	states []state
 	rules  []rule
+	char   int32   // the state where any character of a string begins; 0: none
+	places []place // the first is none
+
+	mu   sync.Mutex
+	last *machine // that new texts go to
+}
+
+// place is where a string goes on with any character, as it may for least to most more; behind
+// these, closing is the state that reads the quote.
+type place struct {
+	least, most int
+	closing     int32
 }
 
 // rule is a part of the grammar that others call; the first is the whole text.
@@ -26,6 +39,7 @@ type state struct {
 	edges []edge
 	end   bool  // of a rule
 	need  int32 // calls within each other until the rule's end can be reached
+	place int32 // in a string, of any character; 0: none
 }
 
 // edge leads to a state: by a byte from low to high, behind a rule, or by nothing.
@@ -40,6 +54,10 @@ type edge struct {
 type network struct {
 	Grammar
 	err error
+}
+
+func newNetwork() *network {
+	return &network{Grammar: Grammar{places: make([]place, 1)}}
 }
 
 func (n *network) state() int32 {
@@ -141,6 +159,12 @@ func (n *network) times(from, rule int32, least, most int) int32 {
 		from = n.call(from, rule)
 	}
 	return end
+}
+
+// in says that any character of a string may follow a state.
+func (n *network) in(at int32, p place) {
+	n.states[at].place = int32(len(n.places))
+	n.places = append(n.places, p)
 }
 
 // finish finds how many calls each state needs, and reports whether the whole has an end.

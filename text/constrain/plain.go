@@ -12,7 +12,7 @@ import (
 // plain makes a grammar whose whole text is one rule.
 func plain(make func(n *network, r rule)) (_ *Grammar, err error) {
 	defer bail.Catch(&err)
-	n := &network{}
+	n := newNetwork()
 	make(n, n.rules[n.newRule()])
 	if n.err != nil {
 		return nil, n.err

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/krait-ml/krait/internal/bail"
 )
@@ -28,15 +29,15 @@ const (
 	unbounded       = 1 << 30 // a length without a bound
 )
 
-// Object is the grammar of any JSON object.
-func Object() *Grammar {
-	n := &network{}
-	n.newRule()
+// Object returns the grammar of any JSON object.
+var Object = sync.OnceValue(func() *Grammar {
+	n := newNetwork()
+	whole := n.rules[n.newRule()]
 	c := newCommon(n)
-	n.callTo(n.rules[0].start, n.rules[0].end, c.object)
+	n.callTo(whole.start, whole.end, c.object)
 	n.finish()
 	return &n.Grammar
-}
+})
 
 // compiler makes rules of schemas. Its methods panic with their errors.
 type compiler struct {
@@ -66,7 +67,7 @@ func Compile(schema []byte) (_ *Grammar, err error) {
 		return nil, err
 	}
 	root.scope(false)
-	c := &compiler{net: &network{}, root: root, leaves: map[*value]*node{}, conjunctions: map[string]*node{}, exceptions: map[*node]*node{},
+	c := &compiler{net: newNetwork(), root: root, leaves: map[*value]*node{}, conjunctions: map[string]*node{}, exceptions: map[*node]*node{},
 		patterns: map[string]*named{}, ruleOf: map[*node]int32{}, made: map[any]int32{}}
 	whole := c.net.newRule()
 	c.common = newCommon(c.net)

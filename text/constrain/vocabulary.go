@@ -1,12 +1,17 @@
 package constrain
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // Vocabulary is the bytes of tokens, as a trie. It is not changed once made.
 type Vocabulary struct {
 	bytes [][]byte
 	words int
 	nodes []branch // the first is the root
+
+	interior func() *interior // made once
 }
 
 // branch is the bytes up to here. Its children are a list.
@@ -44,30 +49,8 @@ func NewVocabulary(size int, bytes func(id int) []byte) (*Vocabulary, error) {
 			return nil, fmt.Errorf("the model's vocabulary has no token that is %q alone", b)
 		}
 	}
+	v.interior = sync.OnceValue(v.newInterior)
 	return v, nil
-}
-
-// walk sets the bits of the tokens that lead somewhere from a set: first those of a byte, and
-// longer ones as long as they take no more than maxWork.
-func (v *Vocabulary) walk(m *Matcher, from int32, mask []int32) {
-	type visit struct{ node, set int32 }
-	var todo []visit
-	for n := v.nodes[0].child; n != 0; n = v.nodes[n].sibling {
-		if to := m.step(from, v.nodes[n].b); to != dead {
-			v.allow(n, mask)
-			todo = append(todo, visit{n, to})
-		}
-	}
-	for len(todo) > 0 && m.work < maxWork && len(m.sets) < 2*maxSets {
-		at := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for n := v.nodes[at.node].child; n != 0; n = v.nodes[n].sibling {
-			if to := m.step(at.set, v.nodes[n].b); to != dead {
-				v.allow(n, mask)
-				todo = append(todo, visit{n, to})
-			}
-		}
-	}
 }
 
 func (v *Vocabulary) allow(n int32, mask []int32) {
