@@ -224,6 +224,8 @@ func TestShards(t *testing.T) {
 	h := newHub(t, s.URL)
 	got := mustPull(t, h, "org/sharded", Options{})
 	same(t, "files", filesOf(t, got.Path), "[a.safetensors b.safetensors config.json model.safetensors.index.json]")
+	found, err := h.Find(mustParse(t, "org/sharded"), Weights)
+	same(t, "found", []any{found, err}, []any{got.Path, nil})
 	if err := os.Remove(filepath.Join(got.Path, "b.safetensors")); err != nil {
 		t.Fatal(err)
 	}
@@ -373,10 +375,6 @@ func TestToken(t *testing.T) {
 			t.Errorf("the token came to %s", r.URL)
 		}
 		seen.Add(1)
-		if r.URL.Path == "/back" {
-			http.Redirect(w, r, s.URL+r.URL.Query().Get("to"), http.StatusFound)
-			return
-		}
 		hubtest.Serve(w, r, weights)
 	}))
 	t.Cleanup(cdn.Close)
@@ -384,18 +382,21 @@ func TestToken(t *testing.T) {
 		if r.Header.Get("Authorization") != "Bearer secret" {
 			t.Errorf("%s came without the token", r.URL)
 		}
-		if content != weights || r.URL.Query().Get("here") != "" {
-			return false
+		if content == weights {
+			http.Redirect(w, r, cdn.URL+"/file?signature=private", http.StatusFound)
 		}
-		to := cdn.URL + "/file?signature=private"
-		if strings.HasPrefix(r.Header.Get("User-Agent"), "krait") {
-			http.Redirect(w, r, to, http.StatusFound)
-		}
-		return true
+		return content == weights
 	}
 	h := newHub(t, s.URL, "HF_TOKEN", "secret")
 	mustPull(t, h, "org/tiny", Options{})
 	same(t, "requests of the other address", seen.Load(), 1)
+
+	// The address that it redirects to may be signed, and is in no error.
+	cdn.Close()
+	_, err := newHub(t, s.URL, "HF_TOKEN", "secret").Pull(t.Context(), mustParse(t, "org/tiny"), Options{})
+	if err == nil || !strings.Contains(err.Error(), strings.TrimPrefix(cdn.URL, "http://")+": dial tcp") || strings.Contains(err.Error(), "private") {
+		t.Errorf("at a closed address: %v", err)
+	}
 
 	// From https no redirect leads to http.
 	plain := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, cdn.URL, http.StatusFound) }))
@@ -424,6 +425,14 @@ var faults = []struct {
 	{"sends nothing", func(n int, w http.ResponseWriter, r *http.Request) bool { return cut(w, r, 0) }, "model.safetensors: HOST sent 0 of 320000 bytes (6 attempts)", attempts},
 	{"stalls after the headers", func(n int, w http.ResponseWriter, r *http.Request) bool { return n == 1 && stall(w, r, 0) }, "", 2},
 	{"stalls in the middle", func(n int, w http.ResponseWriter, r *http.Request) bool { return n <= 2 && stall(w, r, 50_000) }, "", 3},
+	{"is slow, and does not stall", func(n int, w http.ResponseWriter, r *http.Request) bool {
+		for from := 0; from < len(weights); from += len(weights) / 5 {
+			io.WriteString(w, weights[from:][:len(weights)/5])
+			w.(http.Flusher).Flush()
+			time.Sleep(100 * time.Millisecond)
+		}
+		return true
+	}, "", 1},
 	{"never answers", func(n int, w http.ResponseWriter, r *http.Request) bool {
 		if n == 1 {
 			<-r.Context().Done()
