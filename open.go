@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,7 +64,7 @@ func Open(dir string, o Options) (*Model, error) {
 		if err != nil {
 			return nil, err
 		}
-		m := &Model{Name: filepath.Base(filepath.Clean(dir)), source: sourceOf(c), chat: sync.OnceValues(func() (*chat.Template, error) { return checkpoint.ChatTemplate(dir) })}
+		m := &Model{Name: checkpoint.NameOf(dir), source: sourceOf(c), chat: sync.OnceValues(func() (*chat.Template, error) { return checkpoint.ChatTemplate(dir) })}
 		if m.generation, err = models.ReadGeneration(dir); err != nil {
 			c.Close()
 			return nil, err

@@ -154,8 +154,7 @@ func newCheckpoint(m *models.Model, w weights) (*Checkpoint, error) {
 func formats(w weights) func(string) (graph.DType, bool) {
 	return func(name string) (graph.DType, bool) {
 		a, ok := w.Look(name)
-		switch a.DType {
-		case graph.F16, graph.BF16, graph.Q8:
+		if a.DType == graph.F16 || a.DType == graph.BF16 || a.DType.Quantized() {
 			return a.DType, ok
 		}
 		return graph.F32, ok

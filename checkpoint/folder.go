@@ -76,7 +76,7 @@ func (c *Checkpoint) has(name string) bool {
 
 func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {
 	to := a.DType
-	if to == graph.Q8 {
+	if to.Quantized() {
 		to = graph.F32
 	}
 	t := safetensors.Tensor{Name: name, DType: strings.ToUpper(to.String()), Shape: a.Shape}

@@ -126,23 +126,17 @@ func (w *ggufWeights) Look(name string) (graph.Array, bool) {
 	if !ok {
 		return graph.Array{}, false
 	}
-	d, ok := ggufFormats[p.Type]
-	switch {
-	case !ok && p.Type.Readable(), d == graph.Q8 && (len(p.shape) < 2 || p.exact), ok && p.centred:
+	d := p.Type.DType()
+	if d.Quantized() && (len(p.shape) < 2 || p.exact) || d != graph.NoDType && p.centred {
 		d = graph.F32
 	}
 	return graph.Array{DType: d, Shape: p.shape, From: w.file.FileOf(p.Name) + ": tensor " + p.Name}, true
 }
 
-// ggufFormats are those that kernels take as they lie; 8-bit blocks are the same bytes.
-var ggufFormats = map[gguf.Type]graph.DType{
-	gguf.F64: graph.F64, gguf.F32: graph.F32, gguf.F16: graph.F16, gguf.BF16: graph.BF16, gguf.Q8_0: graph.Q8,
-}
-
 func (w *ggufWeights) Tensor(name string) (graph.Array, error) {
 	p := w.parts[name]
 	a, _ := w.Look(name)
-	if a.DType == ggufFormats[p.Type] && a.DType != graph.NoDType && p.turned == 0 && p.rest == "" && !p.centred {
+	if a.DType == p.Type.DType() && a.DType != graph.NoDType && p.turned == 0 && p.rest == "" && !p.centred {
 		a.Data = p.Data
 		return a, nil
 	}
@@ -158,7 +152,7 @@ func (w *ggufWeights) Tensor(name string) (graph.Array, error) {
 // make is the part's data where they are not the file's.
 func (p ggufPart) make(d graph.DType) ([]byte, error) {
 	data := p.Data
-	if d == graph.NoDType || d != ggufFormats[p.Type] || p.centred {
+	if d == graph.NoDType || d != p.Type.DType() || p.centred {
 		values, err := p.Float32s()
 		if err != nil {
 			return nil, err

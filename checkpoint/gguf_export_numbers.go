@@ -15,7 +15,7 @@ import (
 
 // converted is an array in a format of GGUF.
 func converted(a graph.Array, t gguf.Type) ([]byte, error) {
-	to := ggufFormats[t]
+	to := t.DType()
 	b, err := a.Convert(to)
 	if err != nil {
 		return nil, err

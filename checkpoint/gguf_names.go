@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
 )
 
@@ -218,7 +217,7 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 		p.turned = a.headsOf(layer, rest, t.Shape[0])
 		if a.delta.tiles(rest, t.Shape[0], t.Elems()/max(1, t.Shape[0])*a.delta.values).width > 0 { // of lines that heads divide
 			p.rest, p.delta = rest, a.delta
-			p.exact = p.exact || rest == "ssm_out.weight" && a.delta.value%graph.BlockLen != 0
+			p.exact = p.exact || rest == "ssm_out.weight" && t.Type.DType().Quantized() && a.delta.value%t.Type.DType().Format().Elems != 0
 		}
 	}
 	return map[string]ggufPart{name: p}, nil

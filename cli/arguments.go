@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/spf13/cobra"
@@ -19,8 +20,9 @@ import (
 
 // modelArg is the model of a command: its first argument, or --model.
 type modelArg struct {
-	kind   string // what it may be: DIR, or DIR or FILE.ir
-	needed bool   // or else it is the embedded model
+	kind   string   // what it may be: DIR, or DIR or FILE.ir
+	needed bool     // or else it is the embedded model
+	part   hub.Part // what the command needs of a published model
 	flag   string
 }
 
@@ -35,7 +37,8 @@ func (m *modelArg) add(c *cobra.Command) {
 // errNoModel is the error of a command that has no default model.
 var errNoModel = errors.New("needs a model")
 
-// take returns the model's path, of no or one argument; "" is the embedded model.
+// take returns the model's path, of no or one argument; "" is the embedded model. The path of
+// org/name is that in the cache, into which it is pulled if need be.
 func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 	path, given := m.flag, c.Flags().Changed("model")
 	if len(args) > 0 {
@@ -50,7 +53,7 @@ func (m *modelArg) take(c *cobra.Command, args []string) (string, error) {
 	case !given && m.needed:
 		return "", fmt.Errorf("%s %w: %s, as an argument or as --model", name(c), errNoModel, m.kind)
 	}
-	return path, nil
+	return locate(c, path, m.part)
 }
 
 // graphArg is the graph of a command that needs no weights: of a model, of graph text, or with
@@ -60,7 +63,9 @@ type graphArg struct {
 	like, dtype string
 }
 
-func newGraphArg() graphArg { return graphArg{modelArg: modelArg{kind: "DIR or FILE.ir"}} }
+func newGraphArg() graphArg {
+	return graphArg{modelArg: modelArg{kind: "DIR or FILE.ir", part: hub.Config}}
+}
 
 func (a *graphArg) add(c *cobra.Command) {
 	a.modelArg.add(c)
@@ -117,6 +122,12 @@ func (a *graphArg) title(path string, g *graph.Graph) string { return cmp.Or(a.l
 // --model is given, the argument can only be the prompt.
 func (m *modelArg) notPath(c *cobra.Command, prompt string) error {
 	if c.Flags().Changed("model") {
+		return nil
+	}
+	if isCached(prompt) {
+		return fmt.Errorf("%s has the model %q but no PROMPT: give it in quotes after the name, or - for standard input", name(c), prompt)
+	}
+	if _, ok := hub.Parse(prompt); ok { // and/or
 		return nil
 	}
 	switch info, err := os.Stat(prompt); {

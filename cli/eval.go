@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/lab/agreement"
 	"github.com/spf13/cobra"
 )
@@ -51,6 +52,9 @@ Without DIR it uses the embedded model.`,
 				return fmt.Errorf("--window %d and --limit %d: neither may be negative", o.Window, limit)
 			}
 			dir, err := from.take(c, args)
+			if err == nil {
+				against, err = locate(c, against, hub.Weights)
+			}
 			if err != nil {
 				return err
 			}

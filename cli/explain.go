@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/virtual"
@@ -125,10 +125,7 @@ func nameOf(path string, g *graph.Graph) string {
 	if path == "" || path == "-" {
 		return g.Name
 	}
-	if full, err := filepath.Abs(path); err == nil {
-		path = full
-	}
-	return filepath.Base(path)
+	return checkpoint.NameOf(path)
 }
 
 // stages compiles the graph, and keeps it after each pass that changed it.

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
@@ -12,7 +13,7 @@ import (
 
 func newGraphOpt() *cobra.Command {
 	var s krait.Sharding
-	from := modelArg{kind: "FILE.ir or DIR", needed: true}
+	from := modelArg{kind: "FILE.ir or DIR", needed: true, part: hub.Config}
 	var list, file string
 	c := &cobra.Command{
 		Use:   "opt [flags] FILE.ir",

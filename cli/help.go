@@ -73,7 +73,6 @@ func usage(c *cobra.Command) error {
 		printCommands(w, c, "", "Commands:")
 	}
 	if !c.HasParent() {
-		fmt.Fprintf(w, "\n%s COMMAND --help describes a command.\n", c.CommandPath())
 		return nil
 	}
 	shown, experts := flagLists(c)
@@ -123,7 +122,7 @@ func strictHelp(root *cobra.Command) {
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	help.Short = "Describe a command"
+	help.Short = "Describe a command, as krait COMMAND --help does"
 	show := help.Run
 	help.Run = nil
 	help.RunE = func(c *cobra.Command, args []string) error {

@@ -113,7 +113,7 @@ folders and GGUF files. By default, commands use a small embedded model.`,
 	add("compile", "Compile:", newGraph(), newProve(), newPlan(), newExplain())
 	add("measure", "Measure:", newBench(), newCheck(), newLoad(), newReproduce(), newSimulate(), newCalibrate())
 	add("serve", "Serve:", newServe(), newRoute(), newDevices())
-	add("models", "Models:", newConvert(), newSynth())
+	add("models", "Models:", newPull(), newModels(), newConvert(), newSynth())
 	add("other", "Other:", newVersion())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/krait-ml/krait/checkpoint/hub/hubtest"
 	"github.com/krait-ml/krait/lab/bench"
 )
 
@@ -86,9 +87,35 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TOK", tokenizers)
 			e.Setenv("TINY", tiny)
 			e.Setenv("GOGC", "400") // hundreds of short programs, in which little memory is freed
+			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "hf"))
+			e.Setenv("HF_HUB_OFFLINE", "1") // but for scripts that call hub
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"hub": publish},
 	})
+}
+
+// publish is the command hub of scripts: hub ORG/NAME DIR [gated] starts a server of models and
+// publishes the files of a folder there; gated ones need the token secret.
+func publish(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: hub ORG/NAME DIR [gated]")
+	}
+	repo := hubtest.Repo{Files: map[string]string{}, Large: 1 << 14, Gated: len(args) > 2}
+	dir := ts.MkAbs(args[1])
+	entries, err := os.ReadDir(dir)
+	ts.Check(err)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		ts.Check(err)
+		repo.Files[e.Name()] = string(data)
+	}
+	s := hubtest.Start()
+	ts.Defer(s.Close)
+	s.Token = "secret"
+	s.Put(args[0], repo)
+	ts.Setenv("HF_ENDPOINT", s.URL)
+	ts.Setenv("HF_HUB_OFFLINE", "")
 }
 
 // TestSVG: with Graphviz there is a picture, without it an error that names it.

@@ -56,10 +56,10 @@ func TestMeter(t *testing.T) {
 		want string
 	}{
 		{0, 0, "0 of 4,096 tokens"},
-		{time.Second, 512, "512 of 4,096 tokens, 512 tokens/s"},
+		{time.Second, 512, "512 of 4,096 tokens, 512 tokens/s, 7s left"},
 		{time.Millisecond, 600, ""}, // too soon to draw again
-		{time.Second, 1024, "1,024 of 4,096 tokens, 511 tokens/s"},
-		{10 * time.Second, 1034, "1,034 of 4,096 tokens, 1 tokens/s"},
+		{time.Second, 1024, "1,024 of 4,096 tokens, 511 tokens/s, 6s left"},
+		{10 * time.Second, 1034, "1,034 of 4,096 tokens, 1 tokens/s, 51m2s left"},
 		{0, 4096, "4,096 of 4,096 tokens, 307 tokens/s"},
 	} {
 		out.Reset()
@@ -84,7 +84,7 @@ func TestMeter(t *testing.T) {
 	m.tell(0, 107e6)
 	clock = clock.Add(2 * time.Second)
 	m.tell(31e6, 107e6)
-	if got := out.String(); !strings.HasSuffix(got, "weights  31.0 of 107.0 MB, 15.5 MB/s") {
+	if got := out.String(); !strings.HasSuffix(got, "weights  31.0 of 107.0 MB, 15.5 MB/s, 5s left") {
 		t.Errorf("bytes: %q", got)
 	}
 }

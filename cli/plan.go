@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -342,7 +343,7 @@ type collectiveLine struct {
 	times int
 }
 
-// foldCollectives writes runs of blocks with the same collectives once.
+// foldCollectives writes the collectives of equal blocks once, where the first of them is.
 func foldCollectives(list []lowering.CollectivePlan) []collectiveLine {
 	blocks := map[string]string{} // what a block has, as text
 	var order []string
@@ -353,21 +354,18 @@ func foldCollectives(list []lowering.CollectivePlan) []collectiveLine {
 		}
 		blocks[c.Block] += fmt.Sprintf("%s %s %s\n", strings.TrimPrefix(c.Name, c.Block), c.Kind, c.Bytes)
 	}
-	first, count := map[string]string{}, map[string]int{}
-	for i, b := range order {
-		first[b] = b
-		if i > 0 && blocks[b] == blocks[order[i-1]] {
-			first[b] = first[order[i-1]]
-		}
-		count[first[b]]++
+	first, count := map[string]string{}, map[string]int{} // by what a block has
+	for _, b := range order {
+		first[blocks[b]] = cmp.Or(first[blocks[b]], b)
+		count[blocks[b]]++
 	}
 	var out []collectiveLine
 	for i := range list {
-		c := &list[i]
-		if c.Block != "" && first[c.Block] != c.Block {
-			continue
+		if c := &list[i]; c.Block == "" {
+			out = append(out, collectiveLine{c, 1})
+		} else if has := blocks[c.Block]; first[has] == c.Block {
+			out = append(out, collectiveLine{c, count[has]})
 		}
-		out = append(out, collectiveLine{c, max(count[c.Block], 1)})
 	}
 	return out
 }

@@ -23,7 +23,12 @@ func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all i
 
 // weightProgress is progress over bytes of weights.
 func weightProgress(c *cobra.Command, quiet bool) (report func(done, total int64), end func()) {
-	tell, end := progress(c.ErrOrStderr(), "weights", "bytes", quiet)
+	return byteProgress(c, "weights", quiet)
+}
+
+// byteProgress is progress over bytes.
+func byteProgress(c *cobra.Command, what string, quiet bool) (report func(done, total int64), end func()) {
+	tell, end := progress(c.ErrOrStderr(), what, "bytes", quiet)
 	if tell != nil {
 		report = func(done, total int64) { tell(int(done), int(total)) }
 	}
@@ -64,7 +69,7 @@ func (m *meter) tell(done, all int) {
 	fmt.Fprintf(m.w, "\r\x1b[K%s  %s", m.what, m.line(done, all))
 }
 
-// line writes 1,024 of 4,096 tokens, 812 tokens/s.
+// line writes 1,024 of 4,096 tokens, 812 tokens/s, 4s left.
 func (m *meter) line(done, all int) string {
 	amount := func(n int) string { return thousands(int64(n)) }
 	unit := m.unit
@@ -81,6 +86,9 @@ func (m *meter) line(done, all int) string {
 			text += fmt.Sprintf(", %s %s/s", amount(int(rate)), unit)
 		default:
 			text += fmt.Sprintf(", %.2g %s/s", rate, unit)
+		}
+		if left := time.Duration(float64(all-done) / rate * float64(time.Second)).Round(time.Second); left >= time.Second {
+			text += fmt.Sprintf(", %s left", left)
 		}
 	}
 	return text

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes/prove"
@@ -118,7 +119,9 @@ func beforePartition(c *cobra.Command, g *graph.Graph, s krait.Sharding) (model,
 
 // sourceOf reads the graph that a partitioned one came from.
 func sourceOf(c *cobra.Command, partitioned *graph.Graph, against string, s krait.Sharding) (model, source *graph.Graph, err error) {
-	source, err = readGraph(c, against)
+	if against, err = locate(c, against, hub.Config); err == nil {
+		source, err = readGraph(c, against)
+	}
 	switch {
 	case err != nil:
 		return nil, nil, err

@@ -71,7 +71,8 @@ func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 		m.CacheBytes, m.StateBytes = int64(f.cache.byteCount), int64(f.state.byteCount)
 		return m, nil
 	}
-	from := graphArg{modelArg: modelArg{kind: "DIR or FILE.ir", flag: f.dir}, like: f.like}
+	from := newGraphArg()
+	from.flag, from.like = f.dir, f.like
 	g, _, err := from.read(c, nil)
 	if err == nil && f.states != "" {
 		if g.Stage > graph.UnpackedStage {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +23,7 @@ type tokenizeFlags struct {
 
 func newTokenize() *cobra.Command {
 	var f tokenizeFlags
-	from := modelArg{kind: "DIR or a tokenizer.json", needed: true}
+	from := modelArg{kind: "DIR or a tokenizer.json", needed: true, part: hub.Tokenizer}
 	c := &cobra.Command{
 		Use:   "tokenize [flags] DIR",
 		Short: "Turn text into token ids, or back",

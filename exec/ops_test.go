@@ -212,7 +212,7 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 		kind := op.Operands[i]
 		d := map[byte]graph.DType{'a': graph.F32, 'f': graph.F32, 'i': graph.I32, 's': kept}[kind]
 		if kind == 'w' {
-			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16, graph.Q8}).Draw(t, "format")
+			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16, graph.Q8, graph.Q4_0, graph.IQ4_XS, graph.Q5_K}).Draw(t, "format")
 		}
 		if op.Name == "dequantize" {
 			d = rapid.SampledFrom([]graph.DType{graph.F32, graph.BF16, graph.F16}).Draw(t, "format")

@@ -162,7 +162,7 @@ func (c *opCase) split(t *rapid.T, ranks int, index string) *graph.Graph {
 			}
 			if lead != index {
 				layout.Place[0] = graph.Placement{Kind: graph.Cover, Of: units}
-			} else if leaf.Op.Name != "state" && typ.DType != graph.Q8 && !mixed && rapid.Bool().Draw(t, "shard") {
+			} else if leaf.Op.Name != "state" && !typ.DType.Quantized() && !mixed && rapid.Bool().Draw(t, "shard") {
 				return add(t, g, "shard", graph.Attrs{"axis": j}, []string{leaf.Name() + "_part"}, addLeaf(t, g, leaf, typ))
 			}
 			typ.Layout = layout

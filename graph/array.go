@@ -9,7 +9,7 @@ import (
 )
 
 // Array is a tensor in host memory: little-endian elements, last axis fastest, or the
-// blocks of Q8.
+// blocks of a [Format].
 // From says where it comes from, for errors.
 type Array struct {
 	DType DType
@@ -28,18 +28,18 @@ func (a Array) Elems() int {
 }
 
 // Convert returns the array in another float format; the same array when it
-// has it already. What becomes Q8 is rounded, and must be finite.
+// has it already. What becomes blocks is rounded, and must be finite.
 func (a Array) Convert(d DType) (Array, error) {
 	if a.DType == d {
 		return a, nil
 	}
 	switch {
-	case a.DType == Q8 && d.Float():
+	case a.DType.Quantized() && d.Float():
 		wide := ArrayOf(a.Float32s(), a.Shape...)
 		wide.From = a.From
 		return wide.Convert(d)
-	case a.DType.Float() && d == Q8:
-		return a.toBlocks()
+	case a.DType.Float() && d.Quantized():
+		return a.toBlocks(d)
 	case !a.DType.Float() || !d.Float():
 		return Array{}, fmt.Errorf("%s: cannot read %s as %s", a.From, a.DType, d)
 	}
@@ -87,11 +87,11 @@ func bf16(v float32) uint16 {
 	return uint16((bits + 0x7fff + bits>>16&1) >> 16)
 }
 
-// Float32s returns the elements of a float array as float32.
+// Float32s returns the elements of a float array as float32, also of one in blocks.
 func (a Array) Float32s() []float32 {
 	out := make([]float32, a.Elems())
-	if a.DType == Q8 {
-		blocksOf(a.Shape[len(a.Shape)-1]).Read(out, a.Data, 0)
+	if a.DType.Quantized() {
+		blocksOf(a.DType, a.Shape[len(a.Shape)-1]).Read(out, a.Data, 0)
 		return out
 	}
 	for i := range out {

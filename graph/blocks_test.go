@@ -131,9 +131,31 @@ func TestBlocksRefuse(t *testing.T) {
 	}
 }
 
+// blockTypes are the formats of weights in blocks.
+func blockTypes() (list []DType) {
+	for d := Q8; d.Quantized(); d++ {
+		list = append(list, d)
+	}
+	return list
+}
+
+// anyBlocks are blocks of any bits, but with scales that are finite.
+func anyBlocks(rng *rand.Rand, d DType, shape ...int) Array {
+	a := Array{d, shape, make([]byte, sizeOf(d, shape)), ""}
+	for i := range a.Data {
+		a.Data[i] = byte(rng.Uint32())
+	}
+	for at := 0; at < len(a.Data); at += d.Format().Bytes {
+		for _, scale := range d.Format().Scales {
+			binary.LittleEndian.PutUint16(a.Data[at+scale:], float16.Fromfloat32(float32(rng.NormFloat64())).Bits())
+		}
+	}
+	return a
+}
+
 // drawnBlocks draws a parameter, how it lies over ranks and in its tensors.
-func drawnBlocks(rng *rand.Rand) (Type, *Storage, map[string]Array) {
-	dims := []Dim{Size(1 + rng.IntN(9)), Size(1 + rng.IntN(100))}
+func drawnBlocks(rng *rand.Rand, d DType) (Type, *Storage, map[string]Array) {
+	dims := []Dim{Size(1 + rng.IntN(9)), Size(1 + rng.IntN(3*d.Format().Elems))}
 	if rng.IntN(3) == 0 {
 		dims = slices.Insert(dims, 1, Size(1+rng.IntN(5)))
 	}
@@ -147,7 +169,7 @@ func drawnBlocks(rng *rand.Rand) (Type, *Storage, map[string]Array) {
 			dims[axis] = Units(n, 3)
 		}
 	}
-	t := TypeOf(Q8, dims...)
+	t := TypeOf(d, dims...)
 	shape := t.shape()
 	if rng.IntN(4) > 0 {
 		t.Layout = SplitOn(axis, len(dims[axis].Fields))
@@ -163,14 +185,7 @@ func drawnBlocks(rng *rand.Rand) (Type, *Storage, map[string]Array) {
 		shape = s.Shape
 	}
 	for _, name := range names {
-		x := make([]float32, Array{Shape: shape}.Elems())
-		for i := range x {
-			x[i] = float32(rng.NormFloat64())
-		}
-		a, err := ArrayOf(x, shape...).Convert(Q8)
-		if err != nil {
-			panic(err)
-		}
+		a := anyBlocks(rng, d, shape...)
 		a.From = name
 		tensors[name] = a
 	}
@@ -183,8 +198,8 @@ func drawnBlocks(rng *rand.Rand) (Type, *Storage, map[string]Array) {
 func TestLoadBlocks(t *testing.T) {
 	const seed = 5
 	rng := rand.New(rand.NewPCG(seed, 0))
-	for i := range 500 {
-		typ, s, tensors := drawnBlocks(rng)
+	for i := range 800 {
+		typ, s, tensors := drawnBlocks(rng, blockTypes()[i%len(blockTypes())])
 		wide := typ
 		wide.DType = F32
 		find := func(name string) (Array, error) { return tensors[name], nil }
@@ -220,10 +235,7 @@ func TestLoadBlocks(t *testing.T) {
 // TestLoadDamagedBlocks: a scale that is no number is found by the rank that has it.
 func TestLoadDamagedBlocks(t *testing.T) {
 	for _, bits := range []uint16{0x7c00, 0xfc00, 0x7e01} {
-		a, err := ArrayOf(make([]float32, 6*70), 6, 70).Convert(Q8)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := Array{DType: Q8, Shape: []int{6, 70}, Data: make([]byte, 6*3*34)}
 		a.From = "file: tensor w"
 		binary.LittleEndian.PutUint16(a.Data[(4*3+1)*34:], bits)
 		typ := TypeOf(Q8, Size(6), Size(70))
@@ -242,6 +254,75 @@ func TestLoadDamagedBlocks(t *testing.T) {
 		s := &Storage{Pieces: []Piece{{Tensor: "w"}}, Shape: []int{2, 32}}
 		if _, err := s.Load("w", typ, 1, 0, func(string) (Array, error) { return a, nil }); err == nil || !strings.Contains(err.Error(), "in blocks along the last axis, which is not that of the parameter") {
 			t.Errorf("%s: %v", typ, err)
+		}
+	}
+}
+
+// TestDamagedScales: each scale of each format is looked at.
+func TestDamagedScales(t *testing.T) {
+	for _, d := range blockTypes() {
+		f := d.Format()
+		for _, scale := range f.Scales {
+			a := Array{DType: d, Shape: []int{2, f.Elems}, Data: make([]byte, 2*f.Bytes), From: "w"}
+			binary.LittleEndian.PutUint16(a.Data[f.Bytes+scale:], 0x7c00)
+			_, err := Stored("w").Load("w", TypeOf(d, Size(2), Size(f.Elems)), 1, 0, func(string) (Array, error) { return a, nil })
+			if err == nil || !strings.Contains(err.Error(), "w is damaged: the scale of a block is +Inf (block 0 of row 1") {
+				t.Errorf("%s: %v", d, err)
+			}
+		}
+	}
+}
+
+// TestEncode holds what numbers become to the error that the bits of a format allow: of normal
+// numbers, of ones far apart in size, of one sign, and of zeros; and to the numbers themselves where
+// the format has them.
+func TestEncode(t *testing.T) {
+	most := map[DType]float64{Q8: 0.008, Q4_0: 0.12, Q4_1: 0.09, Q5_0: 0.06, Q5_1: 0.045, IQ4_NL: 0.095, IQ4_XS: 0.095, Q4_K: 0.09, Q5_K: 0.045, Q6_K: 0.025}
+	rng := rand.New(rand.NewPCG(11, 0))
+	for _, d := range blockTypes() {
+		cols := 2 * d.Format().Elems
+		for kind, draw := range map[string]func() float64{
+			"normal": rng.NormFloat64, "small": func() float64 { return rng.NormFloat64() * 0x1p-9 },
+			"large":    func() float64 { return rng.NormFloat64() * 3000 },
+			"positive": func() float64 { return math.Abs(rng.NormFloat64()) }, "zero": func() float64 { return 0 },
+		} {
+			x := make([]float32, 8*cols)
+			var squares, off float64
+			for i := range x {
+				x[i] = float32(draw())
+				squares += float64(x[i]) * float64(x[i])
+			}
+			a, err := ArrayOf(x, 8, cols).Convert(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, v := range a.Float32s() {
+				off += math.Pow(float64(v-x[i]), 2)
+			}
+			if share := math.Sqrt(off / squares); !(share <= most[d]*1.2) && squares > 0 || squares == 0 && off > 0 {
+				t.Errorf("%s, %s: relative error %.4f", d, kind, share)
+			}
+			if kind != "small" {
+				continue
+			}
+			again, err := ArrayOf(a.Float32s(), 8, cols).Convert(d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			off = 0
+			for i, v := range again.Float32s() {
+				off += math.Pow(float64(v-x[i]), 2)
+			}
+			if share := math.Sqrt(off / squares); !(share <= most[d]*1.5) {
+				t.Errorf("%s: rounded twice, a relative error of %.4f", d, share)
+			}
+		}
+		for v, want := range map[float32]string{float32(math.NaN()): "NaN is not a finite number", 3e38: "is larger than "} {
+			x := make([]float32, cols)
+			x[cols-1] = v
+			if _, err := ArrayOf(x, 1, cols).Convert(d); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s of %g: %v", d, v, err)
+			}
 		}
 	}
 }

@@ -209,7 +209,7 @@ func checkLeaf(n *Node) error {
 		return errors.New("cannot be a partial sum")
 	case t.Layout.ByBatch():
 		return fmt.Errorf("is %s; which rank has which rows depends on the batch, so a value that exists before the batch cannot lie so", t)
-	case n.Op.Name != "param" && t.DType == Q8:
+	case n.Op.Name != "param" && t.DType.Quantized():
 		return fmt.Errorf("is %s; only a parameter may be in blocks", t)
 	case t.DType.InBlocks():
 		return fmt.Errorf("is %s; only quantize encodes into a codec", t)

@@ -109,7 +109,7 @@ func (c Codec) BlockBytes() int { return ScaleBytes + c.Block*c.Bits()/8 }
 // RowBytes is the size of a row of n elements: ceil(n/Block) blocks.
 func (c Codec) RowBytes(n int) int { return (n + c.Block - 1) / c.Block * c.BlockBytes() }
 
-// RowBytes is the size of a row of n elements, in any format but Q8.
+// RowBytes is the size of a row of n elements, in any format but those of weights in blocks.
 func (d DType) RowBytes(n int) int {
 	if c, ok := d.Codec(); ok {
 		return c.RowBytes(n)

@@ -117,7 +117,7 @@ func inferExchange(n *Node) ([]Type, error) {
 			}
 		}
 		switch {
-		case v.Type.DType == Q8:
+		case v.Type.DType.Quantized():
 			return nil, fmt.Errorf("%s is %s; blocks stay where they are loaded", v.Name, v.Type)
 		case v.Type.DType.InBlocks() && n.Op.From == Partial:
 			if n.Op.To != Sharded || !l.ByBatch() {

@@ -12,13 +12,23 @@ const (
 	BF16
 	I64
 	I32
-	Q8 // of parameters: see [Blocks]
+	Q8 // this and those after it are of parameters: see [Format]
+	Q4_0
+	Q4_1
+	Q5_0
+	Q5_1
+	IQ4_NL
+	IQ4_XS
+	Q4_K
+	Q5_K
+	Q6_K
 )
 
 var dtypes = [...]struct {
 	name  string
 	bytes int
-}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4}, {"q8", 0}}
+}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4},
+	{"q8", 0}, {"q4_0", 0}, {"q4_1", 0}, {"q5_0", 0}, {"q5_1", 0}, {"iq4_nl", 0}, {"iq4_xs", 0}, {"q4_k", 0}, {"q5_k", 0}, {"q6_k", 0}}
 
 // String gives the name that graph text uses: f32, bf16, i32, …
 func (d DType) String() string {
@@ -31,7 +41,7 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Bytes is the size of one element; 0 of Q8, where no element has bytes of its own. Of a codec it
+// Bytes is the size of one element; 0 of a block format, where no element has bytes of its own. Of a codec it
 // is 1: offsets and strides count its bytes, and [DType.RowBytes] says how many a row has.
 func (d DType) Bytes() int {
 	if d.InBlocks() {

@@ -86,13 +86,13 @@ func checkOperands(n *Node) error {
 		d, want := v.Type.DType, ""
 		switch kinds[i] {
 		case 'a':
-			inBlocks := n.Op.Class == View && d == Q8 || n.Op.Name == "dequantize" && d.InBlocks()
+			inBlocks := n.Op.Class == View && d.Quantized() || n.Op.Name == "dequantize" && d.InBlocks()
 			if !d.Float() && !inBlocks || d != act {
 				want = "the float format of the other activations"
 			}
 		case 'w':
-			if d != Q8 && (!d.Float() || d == F64) {
-				want = "f32, bf16, f16 or q8"
+			if !d.Quantized() && (!d.Float() || d == F64) {
+				want = "f32, bf16, f16, q8 or another block format"
 			}
 		case 'f':
 			if d != F32 {

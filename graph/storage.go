@@ -36,13 +36,13 @@ func (s *Storage) Load(param string, t Type, ranks, rank int, find func(tensor s
 	if err != nil {
 		return Array{}, err
 	}
-	if rows.DType == Q8 && t.DType != Q8 {
+	if rows.DType.Quantized() && t.DType != rows.DType {
 		if rows, err = rows.Convert(t.DType); err != nil {
 			return Array{}, err
 		}
 	}
 	out := Array{DType: rows.DType, From: rows.From, Shape: t.Local(ranks, rank).shape()}
-	if rows.DType == Q8 {
+	if rows.DType.Quantized() {
 		out.Data = cutBlocks(rows.Data, t, ranks, rank)
 		return out, BlocksOf(t, ranks, rank).check(&out)
 	}
@@ -74,7 +74,7 @@ func (s *Storage) rows(t Type, find func(string) (Array, error)) (Array, error) 
 	return out, nil
 }
 
-// tensors finds those of all pieces; in f32, which holds 16 bits and 8-bit blocks exactly,
+// tensors finds those of all pieces; in f32, to which 16 bits and blocks are widened,
 // where their formats differ.
 func (s *Storage) tensors(t Type, find func(string) (Array, error)) ([]Array, error) {
 	var out []Array
@@ -108,7 +108,7 @@ func (s *Storage) tensor(p Piece, t Type, find func(string) (Array, error)) (Arr
 	if err := s.Fits(a, t); err != nil {
 		return Array{}, err
 	}
-	if a.DType == Q8 {
+	if a.DType.Quantized() {
 		if err := s.inBlocks(a, t); err != nil {
 			return Array{}, err
 		}

@@ -83,7 +83,7 @@ func TestStorageFormats(t *testing.T) {
 		a.From = name
 		return a
 	}
-	formats := []DType{F32, F16, BF16, Q8}
+	formats := []DType{F32, F16, BF16, Q8, Q4_K}
 	for _, first := range formats {
 		for _, second := range formats {
 			a, b := wide("a", first), wide("b", second)

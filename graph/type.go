@@ -38,7 +38,7 @@ func (t Type) Ragged() bool {
 
 // Bytes is the size of the whole value.
 func (t Type) Bytes() Poly {
-	if t.DType == Q8 {
+	if t.DType.Quantized() {
 		return Const(int64(BlocksOf(t, 1, 0).Bytes(t.Lines())))
 	}
 	if t.DType.InBlocks() {
@@ -101,7 +101,7 @@ func (t Type) Valid() error {
 			elems *= d.Len()
 		}
 	}
-	if t.DType == Q8 {
+	if t.DType.Quantized() {
 		if err := t.inBlocks(); err != nil {
 			return err
 		}

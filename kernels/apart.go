@@ -55,7 +55,7 @@ func Parts(op *graph.Op, c *Call, numbers func(t *Tensor, n int)) []Part {
 func Between(like *Tensor) Tensor {
 	t := *like
 	t.DType, t.Stride = graph.F32, t.Cols
-	t.F32, t.F64, t.U16, t.I32, t.Q8, t.Blocks = nil, nil, nil, nil, nil, nil
+	t.F32, t.F64, t.U16, t.I32, t.U8, t.Blocks = nil, nil, nil, nil, nil, nil
 	return t
 }
 

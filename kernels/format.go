@@ -28,9 +28,11 @@ func (t *Tensor) Read(dst []float32, at int) {
 		for i, v := range t.I32[at : at+len(dst)] {
 			dst[i] = float32(v)
 		}
-	case graph.Q8:
-		t.Blocks.Read(dst, t.Q8, at)
 	default:
+		if t.Blocks != nil {
+			t.Blocks.Read(dst, t.U8, at)
+			return
+		}
 		codec.Decode(t.codec(), dst, t.U8[at:])
 	}
 }

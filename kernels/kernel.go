@@ -32,16 +32,15 @@ type Tensor struct {
 	F32    []float32
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
-	U8     []byte // rows in the blocks of a codec
+	U8     []byte // rows in the blocks of a codec, or weights in blocks
 
 	// Pages has the rows of a cache, from byte InPage of a page on; nil: they are here, Dims[1]
 	// for each slot.
 	Pages  *Pages
 	InPage int
 
-	// Q8 has blocks, and Blocks says where its elements are in them, which lie row
-	// after row: Stride is Cols.
-	Q8     []byte
+	// Blocks says where the elements of weights in blocks are, whose rows lie one after another:
+	// Stride is Cols.
 	Blocks *graph.Blocks
 
 	// Axis is the sharded axis, Full its size over all ranks, Unit the size of its units, and Runs
@@ -80,7 +79,7 @@ func Describe(t graph.Type, ranks, rank int) Tensor {
 	if t.DType.InBlocks() {
 		x.Stride = t.DType.RowBytes(x.Cols)
 	}
-	if t.DType == graph.Q8 {
+	if t.DType.Quantized() {
 		x.Blocks = graph.BlocksOf(t, ranks, rank)
 	}
 	return x

@@ -65,11 +65,11 @@ func (s *Schedule) checkBuffers() []error {
 // checkShape: the type of a buffer is one that its region has, and says its size.
 func (s *Schedule) checkShape(b *Buffer) error {
 	bytes, space, err := sizeOf(s.Local(b.Type))
-	if b.Type.DType == graph.Q8 {
+	if b.Type.DType.Quantized() {
 		bytes = s.inBlocks(b.Type)
 	}
 	switch {
-	case b.Type.DType == graph.Q8 && b.Space != Param:
+	case b.Type.DType.Quantized() && b.Space != Param:
 		return fmt.Errorf("%s is in the region %s; only parameters are in blocks", b.Type, b.Space)
 	case b.Space == Input || b.Space < Input && err != nil:
 		return nil // no step makes them, so they may be of any shape
@@ -139,7 +139,7 @@ func viewOf(of, t graph.Type, offset, stride int) string {
 	switch {
 	case t.DType != of.DType:
 		return "another number format"
-	case t.DType == graph.Q8 && !inLines(of, t, offset):
+	case t.DType.Quantized() && !inLines(of, t, offset):
 		return "lines of blocks are seen whole"
 	case t.DType.InBlocks() && (offset != 0 || count != n || cols != width):
 		return "blocks are seen whole"

@@ -151,7 +151,7 @@ func (l *lowerer) leaf(n *graph.Node) error {
 	if len(local.Dims) > 0 && local.Dims[0].Sym == 0 {
 		bytes *= int64(local.Dims[0].Len())
 	}
-	if v.Type.DType == graph.Q8 {
+	if v.Type.DType.Quantized() {
 		bytes = l.s.inBlocks(v.Type)
 	}
 	at := l.s.Bytes[space]

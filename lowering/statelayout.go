@@ -237,7 +237,7 @@ func (b *StateBuffer) valid() error {
 		return err
 	}
 	t := b.Type
-	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType == graph.Q8 || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
+	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
 		return fmt.Errorf("%s is not kept per sequence", t)
 	}
 	row := t.Dims[1:]

@@ -41,7 +41,7 @@ func runGolden(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, run, cases := "", "", 0
+	in, run, runs, cases := "", "", 0, 0
 	for i := range a.Files {
 		f := &a.Files[i]
 		name, what := filepath.Split(f.Name)
@@ -50,6 +50,7 @@ func runGolden(t *testing.T, file string) {
 			in = string(f.Data)
 		case "run":
 			run = string(f.Data)
+			runs++
 		case "want.ir", "want.err":
 			cases++
 			got, err := runCase(in, run)
@@ -70,8 +71,8 @@ func runGolden(t *testing.T, file string) {
 			t.Errorf("%s is none of in.ir, run, want.ir and want.err", f.Name)
 		}
 	}
-	if cases == 0 {
-		t.Error("no case")
+	if cases == 0 || cases != runs {
+		t.Errorf("%d runs and %d results", runs, cases)
 	}
 	if *update {
 		if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {

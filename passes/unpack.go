@@ -29,6 +29,9 @@ func unpack(g *graph.Graph, _ *Options) (*graph.Graph, error) {
 			return nil, err
 		}
 	}
+	if err := u.states(); err != nil {
+		return nil, err
+	}
 	out, err := u.finish()
 	if err != nil || len(out.Outputs) == 0 {
 		return out, err
@@ -120,6 +123,22 @@ func (u *unpacker) node(n *graph.Node) error {
 		}
 	}
 	return u.copy(n)
+}
+
+// states makes the fields of what replaces a state that nothing reads: a state is kept whole.
+func (u *unpacker) states() error {
+	for _, n := range u.from.Nodes {
+		axis, ok := u.apart[n.Results[0]]
+		if !ok || len(n.Op.States) == 0 {
+			continue
+		}
+		for _, f := range n.Results[0].Type.Dims[axis].Fields {
+			if _, err := u.field(n.Results[0], f.Name, n.Name()+"."+f.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // field makes one field of v, called name.

@@ -24,7 +24,7 @@ func Companions(from, to string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !isCompanion(e.Name()) || e.IsDir() {
+		if !IsCompanion(e.Name()) || e.IsDir() {
 			continue
 		}
 		data, err := files.Read(filepath.Join(from, e.Name()), mostAlongside)
@@ -38,7 +38,7 @@ func Companions(from, to string) error {
 	return nil
 }
 
-func isCompanion(name string) bool {
+func IsCompanion(name string) bool {
 	return !slices.Contains(not, name) && slices.ContainsFunc(alongside, func(pattern string) bool {
 		ok, _ := filepath.Match(pattern, name) // the patterns are good
 		return ok

@@ -51,7 +51,7 @@ func (f *Folder) begin(flag string, forced bool) error {
 	case len(entries) > 0 && !forced:
 		return fmt.Errorf("%s is not empty; name another folder, or overwrite it with %s", f.dir, flag)
 	}
-	if free, ok := freeBytes(f.dir); ok && free < f.total {
+	if free, ok := FreeBytes(f.dir); ok && free < f.total {
 		f.End()
 		return f.full(fmt.Sprintf("%.1f GB are free", float64(free)/1e9))
 	}

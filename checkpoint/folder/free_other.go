@@ -2,5 +2,5 @@
 
 package folder
 
-// freeBytes is not known here: a full disk shows when it is.
-func freeBytes(string) (int64, bool) { return 0, false }
+// FreeBytes is not known here: a full disk shows when it is.
+func FreeBytes(string) (int64, bool) { return 0, false }

@@ -4,8 +4,8 @@ package folder
 
 import "syscall"
 
-// freeBytes is the room on the disk of a folder, if that is known.
-func freeBytes(dir string) (int64, bool) {
+// FreeBytes returns the free bytes on the disk of a folder, if they are known.
+func FreeBytes(dir string) (int64, bool) {
 	var s syscall.Statfs_t
 	if err := syscall.Statfs(dir, &s); err != nil {
 		return 0, false

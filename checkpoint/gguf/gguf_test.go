@@ -29,7 +29,19 @@ func TestTypes(t *testing.T) {
 	if d := cmp.Diff(want, f.Metadata()); d != "" {
 		t.Error(d)
 	}
-	compared := 0
+	later, err := Open("testdata/iq4.gguf") // of llama.cpp's quantizer
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	if n := sameAsWide(t, f) + sameAsWide(t, later); n != 12 {
+		t.Errorf("%d formats compared", n)
+	}
+}
+
+// sameAsWide compares tensors with what their library makes of them, and counts them.
+func sameAsWide(t *testing.T, f *File) (compared int) {
+	t.Helper()
 	for _, name := range f.Names() {
 		raw, ok := strings.CutSuffix(name, ".wide")
 		if !ok {
@@ -49,8 +61,18 @@ func TestTypes(t *testing.T) {
 		}
 		compared++
 	}
-	if compared != 10 {
-		t.Errorf("%d formats compared", compared)
+	return compared
+}
+
+// TestFormats: blocks have the sizes that graphs give them.
+func TestFormats(t *testing.T) {
+	for typ, d := range dtypes {
+		if back, ok := TypeOf(d); !ok || back != typ {
+			t.Errorf("%s is %s, which is %s", typ, d, back)
+		}
+		if l, f := layouts[typ], d.Format(); f != nil && (l.elems != f.Elems || l.bytes != f.Bytes) {
+			t.Errorf("%s: blocks of %d elements in %d bytes, and %d in %d in graphs", typ, l.elems, l.bytes, f.Elems, f.Bytes)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package gguf
 import (
 	"fmt"
 	"math"
+
+	"github.com/krait-ml/krait/graph"
 )
 
 // Type is the number format of a tensor, by its number in the file.
@@ -21,6 +23,10 @@ const (
 	Q4_K Type = 12
 	Q5_K Type = 13
 	Q6_K Type = 14
+
+	IQ4_NL Type = 20
+	IQ4_XS Type = 23
+
 	F64  Type = 28
 	BF16 Type = 30
 )
@@ -39,9 +45,29 @@ var layouts = map[Type]layout{
 	Q4_0: {"Q4_0", 32, 18}, Q4_1: {"Q4_1", 32, 20}, Q5_0: {"Q5_0", 32, 22}, Q5_1: {"Q5_1", 32, 24},
 	Q8_0: {"Q8_0", 32, 34}, 9: {"Q8_1", 32, 36},
 	10: {"Q2_K", 256, 84}, 11: {"Q3_K", 256, 110}, Q4_K: {"Q4_K", 256, 144}, Q5_K: {"Q5_K", 256, 176}, Q6_K: {"Q6_K", 256, 210}, 15: {"Q8_K", 256, 292},
-	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50}, 20: {"IQ4_NL", 32, 18},
-	21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, 23: {"IQ4_XS", 256, 136}, 29: {"IQ1_M", 256, 56},
+	16: {"IQ2_XXS", 256, 66}, 17: {"IQ2_XS", 256, 74}, 18: {"IQ3_XXS", 256, 98}, 19: {"IQ1_S", 256, 50}, IQ4_NL: {"IQ4_NL", 32, 18},
+	21: {"IQ3_S", 256, 110}, 22: {"IQ2_S", 256, 82}, IQ4_XS: {"IQ4_XS", 256, 136}, 29: {"IQ1_M", 256, 56},
 	34: {"TQ1_0", 256, 54}, 35: {"TQ2_0", 256, 66}, 39: {"MXFP4", 32, 17}, 40: {"NVFP4", 64, 36}, 41: {"Q1_0", 128, 18}, 42: {"Q2_0", 64, 18},
+}
+
+// dtypes are the formats that Krait reads: kernels take the bytes of the file.
+var dtypes = map[Type]graph.DType{
+	F32: graph.F32, F16: graph.F16, BF16: graph.BF16, F64: graph.F64, Q8_0: graph.Q8,
+	Q4_0: graph.Q4_0, Q4_1: graph.Q4_1, Q5_0: graph.Q5_0, Q5_1: graph.Q5_1, IQ4_NL: graph.IQ4_NL,
+	IQ4_XS: graph.IQ4_XS, Q4_K: graph.Q4_K, Q5_K: graph.Q5_K, Q6_K: graph.Q6_K,
+}
+
+// DType is the format in graphs; NoDType if Krait does not read it.
+func (t Type) DType() graph.DType { return dtypes[t] }
+
+// TypeOf is the inverse of [Type.DType].
+func TypeOf(d graph.DType) (Type, bool) {
+	for t, of := range dtypes {
+		if of == d {
+			return t, true
+		}
+	}
+	return 0, false
 }
 
 // String is the format's name, such as F32 or Q8_0.

@@ -38,15 +38,13 @@ func (r *rank) find(o *operand.Operand, at int) {
 	case graph.F16, graph.BF16:
 		o.U16 = operand.View[uint16](data)
 		o.U16 = o.U16[min(at, len(o.U16)):]
-	case graph.Q8: // a parameter, or lines of one
-		o.Q8 = data
-		if at > 0 {
-			o.Q8 = data[o.Blocks.Bytes(at/o.Blocks.Cols):]
-		}
 	case graph.I32:
 		o.I32 = operand.View[int32](data)
 		o.I32 = o.I32[min(at, len(o.I32)):]
-	default: // rows in blocks
+	default: // rows in the blocks of a codec, or lines of weights in blocks
+		if o.Blocks != nil && at > 0 {
+			at = o.Blocks.Bytes(at / o.Blocks.Cols)
+		}
 		o.U8 = data[min(at, len(data)):]
 	}
 }

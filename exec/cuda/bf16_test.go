@@ -19,14 +19,22 @@ import (
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
 
-// asBF16 is a golden with all weights rounded to bf16, as checkpoints mostly are. Tokens use all
-// experts: by rounding alone, routers choose others, and errors then say nothing of kernels.
+var (
+	experts = regexp.MustCompile(`"(?:num_experts|num_local_experts|n_routed_experts)": *(\d+)`)
+	top     = regexp.MustCompile(`("num_experts_per_tok": *)\d+`)
+)
+
+// asBF16 is a golden with all weights rounded to bf16, as checkpoints mostly are, whose tokens go
+// through all experts: of a few, routers would choose others where scores are close.
 func asBF16(t *testing.T, dir string) string {
 	t.Helper()
 	out := t.TempDir()
 	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	if all := experts.FindSubmatch(config); all != nil {
+		config = top.ReplaceAll(config, append([]byte("${1}"), all[1]...))
+	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(out, "config.json"), withAllExperts(config), 0o644)
+		err = os.WriteFile(filepath.Join(out, "config.json"), config, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -43,15 +51,6 @@ func asBF16(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	return out
-}
-
-// withAllExperts sets how many experts a token uses to how many there are.
-func withAllExperts(config []byte) []byte {
-	all := regexp.MustCompile(`"(?:num|num_local|n_routed)_experts": *(\d+)`).FindSubmatch(config)
-	if all == nil {
-		return config
-	}
-	return regexp.MustCompile(`("num_experts_per_tok": *)\d+`).ReplaceAll(config, slices.Concat([]byte("${1}"), all[1]))
 }
 
 func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
@@ -80,20 +79,20 @@ func roundedTensors(t *testing.T, path string) (list []safetensors.Tensor) {
 // bf16Share is how far logits may be from those in f32 with math of bf16, of the largest. Of zamba2
 // each attention makes errors 2.5 times as large, in f32, too: q and k of its random weights are so
 // large that scores spread by 5. Three of them make of embeddings that are 0.1 % off a residual
-// stream that is 2.9 %. Norms of heads enlarge the errors of lfm2 to 2.2 % and, behind the delta
-// rule, those of qwen3-5 to 2.4 %, of qwen3-5-moe to 3.7 % and of qwen3-next to 6.1 %.
+// stream that is 2.9 %. Norms of heads enlarge the errors of lfm2 and, behind the delta rule, those
+// of the three of qwen.
 func bf16Share(golden string) float64 {
 	switch golden {
 	case "zamba2":
 		return 0.16
-	case "granite-hybrid", "jamba", "zamba":
+	case "zamba", "granite-hybrid", "jamba":
 		return 0.025
 	case "lfm2", "lfm2-moe", "qwen3-5":
 		return 0.035
 	case "qwen3-5-moe":
-		return 0.05
+		return 0.045
 	case "qwen3-next":
-		return 0.08
+		return 0.07
 	}
 	return 0.016
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
-	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -135,8 +134,8 @@ func refuseOperations(s *lowering.Schedule) error {
 // refuseBlocks is an error for weights in blocks, which no kernel reads.
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
-		if b.Type.DType == graph.Q8 {
-			return fmt.Errorf("parameter %s is in 8-bit blocks (q8), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert)", b.Name)
+		if b.Type.DType.Quantized() {
+			return fmt.Errorf("parameter %s is in blocks (%s), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert)", b.Name, b.Type.DType)
 		}
 	}
 	return nil

@@ -99,19 +99,19 @@ func rowMajor(shape tensor.Shape, strides []int) bool {
 	return true
 }
 
-// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory. f16, bf16 and q8
+// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory. f16, bf16 and blocks
 // are an error, as gorgonia has no such formats, and so are arrays without elements.
 func ToDense(a graph.Array) (t *tensor.Dense, err error) {
-	switch a.DType {
-	case graph.F32:
+	switch d := a.DType; {
+	case d == graph.F32:
 		t, err = dense[float32](a)
-	case graph.F64:
+	case d == graph.F64:
 		t, err = dense[float64](a)
-	case graph.I32:
+	case d == graph.I32:
 		t, err = dense[int32](a)
-	case graph.I64:
+	case d == graph.I64:
 		t, err = dense[int64](a)
-	case graph.F16, graph.BF16, graph.Q8:
+	case d.Float() || d.Quantized():
 		err = fmt.Errorf("gorgonia has no %s; Convert(graph.F32) it first", a.DType)
 	default:
 		err = fmt.Errorf("an array of type %s", a.DType)

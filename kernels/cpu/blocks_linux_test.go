@@ -13,15 +13,16 @@ import (
 func TestMatmulBlocksStays(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		rng := rand.New(rand.NewPCG(3, 4))
-		for k := 1; k <= 99; k++ {
+		for i := range 198 {
+			d, k := blockTypes()[i%len(blockTypes())], 1+i
 			for rank := range 2 {
 				tokens, n := 1+k%7, 4+k%4
-				w := heldBlocks(t, splitAlong(rng, n, k), drawBlocks(rng, n, k), 2, rank, 0)
+				w := heldBlocks(t, splitAlong(rng, d, n, k), drawBlocks(rng, d, n, k), 2, rank, 0)
 				x, y := table(graph.F32, tokens, w.Cols, w.Cols, 0), table(graph.F32, tokens, n, n, 0)
 				x.F32, y.F32 = guarded[float32](t, tokens*w.Cols), guarded[float32](t, tokens*n)
-				data := guarded[byte](t, len(w.Q8))
-				copy(data, w.Q8)
-				w.Q8 = data
+				data := guarded[byte](t, len(w.U8))
+				copy(data, w.U8)
+				w.U8 = data
 				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
 				kernel.Run(call, 0, kernel.Units(call))
 			}

@@ -12,30 +12,40 @@ import (
 	"github.com/x448/float16"
 )
 
-// drawBlocks draws rows of blocks: any scale that is finite, any number.
-func drawBlocks(rng *rand.Rand, n, k int) []byte {
-	data := make([]byte, n*((k+31)/32)*34)
+// blockTypes are the formats of weights in blocks.
+func blockTypes() (list []graph.DType) {
+	for d := graph.Q8; d.Quantized(); d++ {
+		list = append(list, d)
+	}
+	return list
+}
+
+// drawBlocks draws rows of blocks: any scales that are finite, any number.
+func drawBlocks(rng *rand.Rand, d graph.DType, n, k int) []byte {
+	f := d.Format()
+	data := make([]byte, n*f.Count(k)*f.Bytes)
 	for i := range data {
 		data[i] = byte(rng.Uint32())
 	}
-	for at := 0; at < len(data); at += 34 {
-		scale := float16.Fromfloat32(float32(rng.NormFloat64() / 100))
-		if rng.IntN(8) == 0 {
-			scale = float16.Frombits(uint16(rng.IntN(0x400))) // 0 and the denormal ones
+	for at := 0; at < len(data); at += f.Bytes {
+		for _, place := range f.Scales {
+			scale := float16.Fromfloat32(float32(rng.NormFloat64() / 100))
+			if rng.IntN(8) == 0 {
+				scale = float16.Frombits(uint16(rng.IntN(0x400))) // 0 and the denormal ones
+			}
+			binary.LittleEndian.PutUint16(data[at+place:], scale.Bits())
 		}
-		binary.LittleEndian.PutUint16(data[at:], scale.Bits())
 	}
 	return data
 }
 
 // wide is what blocks are as numbers, each row of k.
-func wide(data []byte, n, k int) []float32 {
-	line := (k + 31) / 32 * 34
-	out := make([]float32, n*k)
-	for i := range out {
-		block := data[i/k*line+i%k/32*34:]
-		scale := float16.Frombits(binary.LittleEndian.Uint16(block)).Float32()
-		out[i] = scale * float32(int8(block[2+i%k%32]))
+func wide(d graph.DType, data []byte, n, k int) []float32 {
+	f := d.Format()
+	line, out := make([]float32, f.Count(k)*f.Elems), make([]float32, 0, n*k)
+	for ; n > 0; n, data = n-1, data[f.Count(k)*f.Bytes:] {
+		d.Decode(line, data)
+		out = append(out, line[:k]...)
 	}
 	return out
 }
@@ -45,12 +55,12 @@ func heldBlocks(t *testing.T, typ graph.Type, data []byte, ranks, rank, shift in
 	t.Helper()
 	w := kernels.Describe(typ, ranks, rank)
 	a, err := graph.Stored("w").Load("w", typ, ranks, rank, func(string) (graph.Array, error) {
-		return graph.Array{DType: graph.Q8, Shape: []int{typ.Dims[0].Len(), typ.Dims[1].Len()}, Data: data, From: "w"}, nil
+		return graph.Array{DType: typ.DType, Shape: []int{typ.Dims[0].Len(), typ.Dims[1].Len()}, Data: data, From: "w"}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Q8 = append(make([]byte, shift), a.Data...)[shift:]
+	w.U8 = append(make([]byte, shift), a.Data...)[shift:]
 	return w
 }
 
@@ -62,7 +72,7 @@ func filled(d graph.DType, value func() float32, dims ...int) kernels.Tensor {
 		typ.Dims, size = append(typ.Dims, graph.Size(n)), size*n
 	}
 	w := kernels.Describe(typ, 1, 0)
-	if d != graph.Q8 {
+	if !d.Quantized() {
 		memory := table(d, w.Dims[0], w.Cols, w.Cols, 0)
 		w.F32, w.U16 = memory.F32, memory.U16
 		fill(&w, value)
@@ -76,14 +86,14 @@ func filled(d graph.DType, value func() float32, dims ...int) kernels.Tensor {
 	if err != nil {
 		panic(err)
 	}
-	w.Q8 = a.Data
+	w.U8 = a.Data
 	return w
 }
 
 // splitAlong draws how the inner axis of a weight lies over ranks: as one field or as
 // two, of units of any size.
-func splitAlong(rng *rand.Rand, n, k int) graph.Type {
-	typ := graph.TypeOf(graph.Q8, graph.Size(n), graph.Size(k))
+func splitAlong(rng *rand.Rand, d graph.DType, n, k int) graph.Type {
+	typ := graph.TypeOf(d, graph.Size(n), graph.Size(k))
 	switch cut := rng.IntN(k + 1); rng.IntN(3) {
 	case 0:
 		typ.Layout = graph.SplitOn(1, 1)
@@ -111,8 +121,9 @@ func matmulBlocks(t *testing.T, isa string, kernel kernels.Kernel) {
 		if i >= 590 {
 			tokens, n = 1+rng.IntN(400), 1+rng.IntN(150)
 		}
-		typ, data := splitAlong(rng, n, k), drawBlocks(rng, n, k)
-		numbers := wide(data, n, k)
+		d := blockTypes()[rng.IntN(len(blockTypes()))]
+		typ, data := splitAlong(rng, d, n, k), drawBlocks(rng, d, n, k)
+		numbers := wide(d, data, n, k)
 		for rank := range ranks {
 			what := fmt.Sprintf("seed %d, case %d: %d tokens, %d columns of %s, rank %d of %d", seed, i, tokens, n, typ, rank, ranks)
 			w := heldBlocks(t, typ, data, ranks, rank, rng.IntN(32))
@@ -241,16 +252,18 @@ func TestMatmulBlocksSpecial(t *testing.T) {
 // TestMatmulBlocksAllocates: nothing, also where blocks are cut.
 func TestMatmulBlocksAllocates(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	typ := graph.TypeOf(graph.Q8, graph.Size(9), graph.Size(100))
-	typ.Layout = graph.SplitOn(1, 1)
-	w := heldBlocks(t, typ, drawBlocks(rng, 9, 100), 2, 1, 0)
-	x, y := table(graph.F32, 10, 50, 50, 0), table(graph.F32, 10, 9, 9, 0)
-	call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
-		if n := testing.AllocsPerRun(5, func() { kernel.Run(call, 0, 3) }); n != 0 {
-			t.Errorf("%g allocations", n)
-		}
-	})
+	for _, d := range blockTypes() {
+		typ := graph.TypeOf(d, graph.Size(9), graph.Size(600))
+		typ.Layout = graph.SplitOn(1, 1)
+		w := heldBlocks(t, typ, drawBlocks(rng, d, 9, 600), 2, 1, 0)
+		x, y := table(graph.F32, 10, 300, 300, 0), table(graph.F32, 10, 9, 9, 0)
+		call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+		eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
+			if n := testing.AllocsPerRun(5, func() { kernel.Run(call, 0, 3) }); n != 0 {
+				t.Errorf("%s: %g allocations", d, n)
+			}
+		})
+	}
 }
 
 // BenchmarkMatmulBlocks is BenchmarkMatmul with weights in blocks.
@@ -261,14 +274,15 @@ func BenchmarkMatmulBlocks(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, tokens := range []int{1, 16, 512} {
-			b.Run(fmt.Sprintf("%s/%d", isa, tokens), func(b *testing.B) {
-				w := kernels.Describe(graph.TypeOf(graph.Q8, graph.Size(n), graph.Size(k)), 1, 0)
-				w.Q8 = drawBlocks(rand.New(rand.NewPCG(1, 2)), n, k)
+		for i := range 3 * len(blockTypes()) {
+			d, tokens := blockTypes()[i/3], []int{1, 16, 512}[i%3]
+			b.Run(fmt.Sprintf("%s/%s/%d", isa, d, tokens), func(b *testing.B) {
+				w := kernels.Describe(graph.TypeOf(d, graph.Size(n), graph.Size(k)), 1, 0)
+				w.U8 = drawBlocks(rand.New(rand.NewPCG(1, 2)), d, n, k)
 				x, y := table(graph.F32, tokens, k, k, 0), table(graph.F32, tokens, n, n, 0)
 				fill(&x, func() float32 { return 1 })
 				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-				b.SetBytes(int64(len(w.Q8)))
+				b.SetBytes(int64(len(w.U8)))
 				for b.Loop() {
 					set["matmul"].Run(call, 0, matmulUnits(call))
 				}

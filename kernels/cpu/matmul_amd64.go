@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -56,7 +55,7 @@ func matmulGrid(c *kernels.Call) grid {
 
 func (p *products) units(c *kernels.Call) int {
 	switch w := &c.Args[1]; {
-	case w.Cols < shortDepth && w.DType != graph.Q8:
+	case w.Cols < shortDepth && w.Blocks == nil:
 		return matmulUnits(c)
 	case p.panels.serve(c):
 		return p.panelGrid(c).units()

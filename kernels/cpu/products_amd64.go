@@ -14,7 +14,7 @@ type products struct {
 	row       []tile[float32] // of a row of weights with 1, 2, … tokens
 	f32       []tile[float32] // of 4 rows
 	bf16, f16 narrow
-	blocks    blockWeights
+	blocks    map[graph.DType]blockWeights
 	panels    *panels
 }
 
@@ -63,7 +63,7 @@ func (p *products) multiply(m *product) {
 		m.clear(0, m.tokens, 0, m.rows)
 		return
 	}
-	if m.w.DType == graph.Q8 {
+	if m.w.Blocks != nil {
 		p.multiplyBlocks(m)
 		return
 	}

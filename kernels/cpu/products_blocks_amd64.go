@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"maps"
 	"sync"
 
 	"github.com/krait-ml/krait/graph"
@@ -8,7 +9,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// blockWeights are what there is for weights in blocks: tiles of 4 rows with 1, 2, …
+// blockWeights are what there is for weights in a block format: tiles of 4 rows with 1, 2, …
 // tokens, and what widens whole blocks, in the order into which spread brings
 // activations; without spread it is theirs.
 type blockWeights struct {
@@ -18,16 +19,26 @@ type blockWeights struct {
 }
 
 var (
-	blocksAVX2   = blockWeights{widen: widenBlocksAVX2}
-	blocksAVX512 = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
+	blocksAVX2 = map[graph.DType]blockWeights{graph.Q8: {widen: widenBlocksAVX2}}
+	q8AVX512   = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
 )
 
 // blocksWide is for AVX-512, of which the oldest processors do not have all.
-func blocksWide() blockWeights {
+func blocksWide() map[graph.DType]blockWeights {
+	wide := maps.Clone(blocksAVX2)
 	if cpu.X86.HasAVX512VNNI {
-		return blocksAVX512
+		wide[graph.Q8] = q8AVX512
 	}
-	return blocksAVX2
+	return wide
+}
+
+// read widens n blocks.
+func (b *blockWeights) read(d graph.DType, to []float32, from []byte, n int) {
+	if b.widen != nil {
+		b.widen(&to[0], &from[0], n)
+		return
+	}
+	d.Decode(to[:n*d.Format().Elems], from)
 }
 
 // blockScales has for each f16 what it is in f32, and that times -3·2²², once fillScales
@@ -51,17 +62,17 @@ const (
 // touch are multiplied whole, with zeros where they have what is not asked for.
 func (p *products) multiplyBlocks(m *product) {
 	fillScales()
-	b := m.w.Blocks
+	b, with := m.w.Blocks, p.blocks[m.w.DType]
 	if m.ws != b.Cols {
 		panic("BUG: a product with lines of blocks that are not side by side")
 	}
 	line, col := m.at/b.Cols, m.at%b.Cols
 	first, count := touched(b, col, m.k)
-	part, stride := *m, b.Bytes(1)
-	part.k, part.ws = count*graph.BlockLen, stride
-	w := m.w.Q8[line*stride+first*graph.BlockBytes : (line+m.rows-1)*stride+(first+count)*graph.BlockBytes]
-	if p.blocks.spread == nil && part.k == m.k {
-		p.sweepBlocks(&part, w)
+	part, stride, size := *m, b.Bytes(1), b.Format.Bytes
+	part.k, part.ws = count*b.Format.Elems, stride
+	w := m.w.U8[line*stride+first*size : (line+m.rows-1)*stride+(first+count)*size]
+	if with.spread == nil && part.k == m.k {
+		p.sweepBlocks(&part, &with, w)
 		return
 	}
 	part.xs = part.k
@@ -70,9 +81,9 @@ func (p *products) multiplyBlocks(m *product) {
 		part.tokens = min(blockTokens, m.tokens-t)
 		part.x, part.y = buf.h, m.y[t*m.ys:]
 		for i := range part.tokens {
-			p.spread(part.x[i*part.k:][:part.k], m.x[(t+i)*m.xs:][:m.k], b, col, first)
+			with.lay(part.x[i*part.k:][:part.k], m.x[(t+i)*m.xs:][:m.k], b, col, first)
 		}
-		p.sweepBlocks(&part, w)
+		p.sweepBlocks(&part, &with, w)
 	}
 	buf.giveBack()
 }
@@ -82,48 +93,49 @@ func touched(b *graph.Blocks, col, n int) (first, count int) {
 	end := 0
 	for i, s := range b.Spans {
 		if s.Len > 0 && s.At <= col {
-			first = b.Spans[i].Block + (s.Lead+col-s.At)/graph.BlockLen
+			first = b.Spans[i].Block + (s.Lead+col-s.At)/b.Format.Elems
 		}
 		if s.Len > 0 && s.At < col+n {
-			end = s.Block + (s.Lead+min(s.Len, col+n-s.At)-1)/graph.BlockLen + 1
+			end = s.Block + (s.Lead+min(s.Len, col+n-s.At)-1)/b.Format.Elems + 1
 		}
 	}
 	return first, end - first
 }
 
-// spread lays activations of the elements from col on as they lie in blocks, of which
+// lay lays activations of the elements from col on as they lie in blocks, of which
 // the first is one of a line.
-func (p *products) spread(to, x []float32, b *graph.Blocks, col, first int) {
+func (w *blockWeights) lay(to, x []float32, b *graph.Blocks, col, first int) {
 	from := x
 	if len(to) != len(x) {
 		clear(to)
 		for _, s := range b.Spans {
 			lo, hi := max(s.At, col), min(s.At+s.Len, col+len(x))
 			if lo < hi {
-				copy(to[(s.Block-first)*graph.BlockLen+s.Lead+lo-s.At:], x[lo-col:hi-col])
+				copy(to[(s.Block-first)*b.Format.Elems+s.Lead+lo-s.At:], x[lo-col:hi-col])
 			}
 		}
 		from = to
 	}
-	if p.blocks.spread != nil {
-		p.blocks.spread(&to[0], &from[0], len(to)/graph.BlockLen)
+	if w.spread != nil {
+		w.spread(&to[0], &from[0], len(to)/b.Format.Elems)
 	}
 }
 
 // sweepBlocks multiplies whole blocks, of rows that are m.ws bytes apart.
-func (p *products) sweepBlocks(m *product, w []byte) {
+func (p *products) sweepBlocks(m *product, with *blockWeights, w []byte) {
 	_, _ = m.x[(m.tokens-1)*m.xs+m.k-1], m.y[(m.tokens-1)*m.ys+m.rows-1] // the assembly checks no bounds
+	format := m.w.Blocks.Format
 	s := sweepOf(p, m, w)
-	s.most = (s.most + graph.BlockLen - 1) &^ (graph.BlockLen - 1)
-	direct := m.tokens <= len(p.blocks.tiles)
+	s.most = format.Count(s.most) * format.Elems
+	direct := m.tokens <= len(with.tiles)
 	var buf widened
 	for s.panel() {
 		for s.block() {
-			n, count := 0, s.depth/graph.BlockLen
-			at := s.r*m.ws + s.from/graph.BlockLen*graph.BlockBytes
+			n, count := 0, s.depth/format.Elems
+			at := s.r*m.ws + s.from/format.Elems*format.Bytes
 			if direct {
 				n = s.n / groupRows * groupRows
-				pass(&s, p.blocks.tiles, groupRows, w[at:], m.ws, s.r, n)
+				pass(&s, with.tiles, groupRows, w[at:], m.ws, s.r, n)
 			}
 			if n == s.n {
 				continue
@@ -132,7 +144,7 @@ func (p *products) sweepBlocks(m *product, w []byte) {
 			for n < s.n {
 				rows := min(widenedRows, s.n-n)
 				for i := range rows {
-					p.blocks.widen(&buf.h[i*s.most], &w[at+(n+i)*m.ws], count)
+					with.read(m.w.DType, buf.h[i*s.most:], w[at+(n+i)*m.ws:], count)
 				}
 				s.wide(buf.h, s.most, s.r+n, rows)
 				n += rows

@@ -34,9 +34,10 @@ func TestProductOfBlocks(t *testing.T) {
 		}
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 400 {
-			n, k, ranks := 1+rng.IntN(20), 1+rng.IntN(200), 1+rng.IntN(3)
+			d := blockTypes()[i%len(blockTypes())]
+			n, k, ranks := 1+rng.IntN(20), 1+rng.IntN(2*d.Format().Elems+150), 1+rng.IntN(3)
 			rank := rng.IntN(ranks)
-			typ, data := splitAlong(rng, n, k), drawBlocks(rng, n, k)
+			typ, data := splitAlong(rng, d, n, k), drawBlocks(rng, d, n, k)
 			w := heldBlocks(t, typ, data, ranks, rank, rng.IntN(32))
 			what := fmt.Sprintf("%s, seed %d, case %d: %s, rank %d of %d", name, seed, i, typ, rank, ranks)
 			if w.Cols == 0 {

@@ -36,7 +36,7 @@ var (
 // serve reports whether matmul goes through panels.
 func (p *panels) serve(c *kernels.Call) bool {
 	w := &c.Args[1]
-	return c.Args[0].Rows() >= panelTokens && w.Cols >= shortDepth && w.DType != graph.Q8
+	return c.Args[0].Rows() >= panelTokens && w.Cols >= shortDepth && w.Blocks == nil
 }
 
 // blocks is how many tokens go past a panel at a time, and how often there are as many.

@@ -74,21 +74,18 @@ func at(t *kernels.Tensor, i, j int) float64 {
 		return float64(float16.Frombits(t.U16[k]).Float32())
 	case graph.BF16:
 		return float64(math.Float32frombits(uint32(t.U16[k]) << 16))
-	case graph.Q8:
+	}
+	if t.Blocks != nil {
 		return inBlocks(t, k)
 	}
 	return float64(t.F32[k])
 }
 
-// inBlocks reads element k of a tensor of Q8: the scale of its block times its number.
+// inBlocks reads element k of weights in blocks.
 func inBlocks(t *kernels.Tensor, k int) float64 {
-	line, col := k/t.Blocks.Cols, k%t.Blocks.Cols
-	i := slices.IndexFunc(t.Blocks.Spans, func(s graph.Span) bool { return s.At <= col && col < s.At+s.Len })
-	s := t.Blocks.Spans[i]
-	col += s.Lead - s.At
-	block := t.Q8[(line*t.Blocks.Count+s.Block+col/32)*34:]
-	scale := float16.Frombits(uint16(block[0]) | uint16(block[1])<<8)
-	return float64(scale.Float32()) * float64(int8(block[2+col%32]))
+	var one [1]float32
+	t.Read(one[:], k)
+	return float64(one[0])
 }
 
 func set(t *kernels.Tensor, i, j int, v float64) {

@@ -13,11 +13,11 @@ func floats(x kernels.Tensor) (kernels.Tensor, error) {
 	if x.DType == graph.F64 {
 		return x, nil
 	}
-	if !x.DType.Float() && x.DType != graph.Q8 {
+	if !x.DType.Float() && !x.DType.Quantized() {
 		return x, fmt.Errorf("a tensor of %s where floats are wanted", x.DType)
 	}
 	wide := x
-	wide.DType, wide.F32, wide.U16, wide.Q8, wide.Blocks = graph.F64, nil, nil, nil, nil
+	wide.DType, wide.F32, wide.U16, wide.U8, wide.Blocks = graph.F64, nil, nil, nil, nil
 	wide.F64 = make([]float64, x.Dims[0]*x.Cols)
 	line := make([]float32, x.Cols)
 	for i := range x.Dims[0] {

@@ -63,7 +63,7 @@ func (c *randomWeights) fill(s stored) graph.Array {
 		a.Data = bytesOf(data)
 		return a
 	}
-	if s.dtype == graph.Q8 {
+	if s.dtype.Quantized() {
 		return c.blocks(s)
 	}
 	data := make([]uint16, n)
@@ -82,8 +82,9 @@ func (c *randomWeights) fill(s stored) graph.Array {
 
 // blocks rounds what the tensor is in f32 to blocks.
 func (c *randomWeights) blocks(s stored) graph.Array {
+	to := s.dtype
 	s.dtype = graph.F32
-	a, err := c.fill(s).Convert(graph.Q8)
+	a, err := c.fill(s).Convert(to)
 	if err != nil {
 		panic("BUG: " + err.Error()) // the numbers are finite
 	}
@@ -111,10 +112,10 @@ func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, e
 	switch x.DType {
 	case graph.F32:
 		x.F32 = numbers[float32](a.Data)
-	case graph.Q8:
-		x.Q8 = a.Data
-	default:
+	case graph.F16, graph.BF16:
 		x.U16 = numbers[uint16](a.Data)
+	default:
+		x.U8 = a.Data
 	}
 	return x, nil
 }
@@ -122,8 +123,8 @@ func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, e
 // tensorsOf lists the tensors that a parameter is read from, in the parameter's
 // number format, so that nothing is rounded twice.
 func tensorsOf(v *graph.Value) ([]stored, error) {
-	if d := v.Type.DType; d != graph.F32 && d != graph.BF16 && d != graph.F16 && d != graph.Q8 {
-		return nil, skip(fmt.Sprintf("parameter %s is %s; there are random ones in f32, bf16, f16 and q8", v.Name, v.Type))
+	if d := v.Type.DType; d != graph.F32 && d != graph.BF16 && d != graph.F16 && !d.Quantized() {
+		return nil, skip(fmt.Sprintf("parameter %s is %s; there are random ones in f32, bf16, f16 and blocks", v.Name, v.Type))
 	}
 	s := v.Def.Storage
 	if s == nil {

@@ -163,7 +163,7 @@ func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error)
 
 // chats answers /v1/chat/completions.
 func (s *Server) chats(w *response, r *http.Request) error {
-	q := &chatRequest{params: newParams(s.m)}
+	q := &chatRequest{params: s.newParams()}
 	if err := readBody(w, r, q, chatFields()); err != nil {
 		return err
 	}

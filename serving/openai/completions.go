@@ -38,7 +38,7 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 
 // completions answers /v1/completions.
 func (s *Server) completions(w *response, r *http.Request) error {
-	q := &completionRequest{params: newParams(s.m)}
+	q := &completionRequest{params: s.newParams()}
 	if err := readBody(w, r, q, completionFields(s.queue.Max())); err != nil {
 		return err
 	}

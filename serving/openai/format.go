@@ -2,7 +2,9 @@ package openai
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -20,14 +22,17 @@ func readFormat(p *params, raw json.RawMessage) *Error {
 		return bad("response_format", `it must be an object with a type, such as {"type": "json_object"}`)
 	}
 	for key := range format {
-		if key != "type" && !(key == "json_schema" && kind == "json_schema") {
+		if key != "type" && !(key == "json_schema" && kind == "json_schema") && !(key == "schema" && kind == "json_object") {
 			return unknown("response_format."+short(key), "it is not supported with the type "+short(kind))
 		}
 	}
 	switch kind {
 	case "text":
 	case "json_object":
-		p.grammar = constrain.Object()
+		if format["schema"] != nil { // as llama.cpp's server has it
+			return p.compile("response_format.schema", "json", format["schema"])
+		}
+		return p.compile("response_format", "json_object", []byte("true"))
 	case "json_schema":
 		return readSchema(p, format["json_schema"])
 	default:
@@ -50,12 +55,88 @@ func readSchema(p *params, raw json.RawMessage) *Error {
 	if fields["schema"] == nil {
 		return bad(at+".schema", "it is missing")
 	}
-	if n := len(fields["schema"]); n > maxObject {
-		return bad(at+".schema", "it has %d bytes; the limit is %d", n, maxObject)
+	return p.compile(at+".schema", "json", fields["schema"])
+}
+
+// notations are the kinds of grammars, by vLLM's names.
+var notations = map[string]func([]byte) (*constrain.Grammar, error){
+	"json":    constrain.Compile,
+	"regex":   ofText(constrain.Regex),
+	"grammar": ofText(constrain.GBNF),
+	"choice": func(raw []byte) (*constrain.Grammar, error) {
+		var texts []string
+		if json.Unmarshal(raw, &texts) != nil || len(texts) == 0 {
+			return nil, errors.New("it must be an array of strings")
+		}
+		return constrain.Choice(texts)
+	},
+	"json_object": func(raw []byte) (*constrain.Grammar, error) {
+		if string(raw) != "true" {
+			return nil, errors.New("it must be true")
+		}
+		return constrain.Object(), nil
+	},
+}
+
+func ofText(compile func(string) (*constrain.Grammar, error)) func([]byte) (*constrain.Grammar, error) {
+	return func(raw []byte) (*constrain.Grammar, error) {
+		var text string
+		if json.Unmarshal(raw, &text) != nil {
+			return nil, errors.New("it must be a string")
+		}
+		return compile(text)
+	}
+}
+
+// compile sets the grammar of a request, which may have one.
+func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
+	if n := len(raw); n > maxObject {
+		return bad(at, "it has %d bytes; the limit is %d", n, maxObject)
+	}
+	if p.grammar != nil {
+		return bad(at, "the request has another format already; a text has one")
 	}
 	var err error
-	if p.grammar, err = constrain.Compile(fields["schema"]); err != nil {
-		return bad(at+".schema", "%v", err)
+	if p.grammar, err = p.grammars.Get(notation, raw, notations[notation]); err != nil {
+		return bad(at, "%v", err)
+	}
+	return nil
+}
+
+// guided is vLLM's older parameter guided_NOTATION. A schema may also be a string.
+func guided[T any](notation string, of func(T) *params) field[T] {
+	name := "guided_" + notation
+	return field[T]{name, func(t T, raw json.RawMessage) *Error {
+		var text string
+		if notation == "json" && json.Unmarshal(raw, &text) == nil {
+			raw = json.RawMessage(text)
+		}
+		return of(t).compile(name, notation, raw)
+	}}
+}
+
+// readStructured reads vLLM's structured_outputs: an object with one notation.
+func readStructured(p *params, raw json.RawMessage) *Error {
+	const at = "structured_outputs"
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(raw, &fields) != nil {
+		return bad(at, `it must be an object such as {"choice": ["yes", "no"]}`)
+	}
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		raw := fields[key]
+		switch {
+		case string(raw) == "null", key == "json_object" && string(raw) == "false":
+			continue
+		case notations[key] == nil:
+			return unknown(at+"."+short(key), "it is not supported; use "+strings.Join(slices.Sorted(maps.Keys(notations)), ", "))
+		}
+		var text string
+		if key == "json" && json.Unmarshal(raw, &text) == nil {
+			raw = json.RawMessage(text)
+		}
+		if err := p.compile(at+"."+key, key, raw); err != nil {
+			return err
+		}
 	}
 	return nil
 }

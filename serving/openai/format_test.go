@@ -72,14 +72,46 @@ func TestFormats(t *testing.T) {
 	if c := a.Choices[0]; c.Text != "true" && c.Text != "false" || *c.Finish != "stop" {
 		t.Errorf("%q, %s", c.Text, *c.Finish)
 	}
+	for fields, want := range map[string]string{
+		`"structured_outputs": {"choice": ["lamb"]}`:                                        "lamb",
+		`"structured_outputs": {"regex": "(ab){3}", "json": null}`:                          "ababab",
+		`"structured_outputs": {"json": "{\"const\": [1]}"}`:                                `[1]`,
+		`"structured_outputs": {"grammar": "root ::= a a\na ::= \"x\" \"y\""}`:              "xyxy",
+		`"guided_choice": ["ox"]`:                                                           "ox",
+		`"guided_regex": "c{4}"`:                                                            "cccc",
+		`"guided_json": {"const": true}`:                                                    "true",
+		`"guided_grammar": "root ::= \"z\""`:                                                "z",
+		`"response_format": {"type": "json_object", "schema": {"const": {"a": null}}}`:      `{"a":null}`,
+		`"response_format": {"type": "text"}, "structured_outputs": {"json_object": false}`: "",
+	} {
+		a := ask(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 20, `+fields+`}`)
+		if got := a.Choices[0].Text; want != "" && strings.ReplaceAll(got, " ", "") != want {
+			t.Errorf("%s: %q; want %q", fields, got, want)
+		}
+	}
+	for fields, param := range map[string]string{
+		`"structured_outputs": []`:                                      "structured_outputs",
+		`"structured_outputs": {"choice": []}`:                          "structured_outputs.choice",
+		`"structured_outputs": {"regex": "("}`:                          "structured_outputs.regex",
+		`"structured_outputs": {"structural_tag": {}}`:                  "structured_outputs.structural_tag",
+		`"structured_outputs": {"json": {}, "regex": "a"}`:              "structured_outputs.regex",
+		`"guided_json": {}, "guided_regex": "a"`:                        "guided_regex",
+		`"guided_grammar": "root ::= root"`:                             "guided_grammar",
+		`"response_format": {"type": "json_object"}, "guided_json": {}`: "guided_json",
+	} {
+		status, text := post(t, h, "/v1/completions", `{"prompt": "a", `+fields+`}`)
+		if status != 400 || !strings.Contains(text, fmt.Sprintf(`"param":%q`, param)) {
+			t.Errorf("%s: status %d, %s", fields, status, text)
+		}
+	}
 	for format, param := range map[string]string{
 		`"json_object"`:            "response_format",
 		`{"type": "xml"}`:          "response_format.type",
 		`{"type": "text", "a": 1}`: "response_format.a",
 		`{"type": "json_schema"}`:  "response_format.json_schema",
-		`{"type": "json_schema", "json_schema": {"name": "a"}}`:                "response_format.json_schema.schema",
-		`{"type": "json_schema", "json_schema": {"schema": {"pattern": "a"}}}`: "response_format.json_schema.schema",
-		`{"type": "json_schema", "json_schema": {"schema": {}, "other": 1}}`:   "response_format.json_schema.other",
+		`{"type": "json_schema", "json_schema": {"name": "a"}}`:                    "response_format.json_schema.schema",
+		`{"type": "json_schema", "json_schema": {"schema": {"pattern": "(?=a)"}}}`: "response_format.json_schema.schema",
+		`{"type": "json_schema", "json_schema": {"schema": {}, "other": 1}}`:       "response_format.json_schema.other",
 	} {
 		status, text := post(t, h, "/v1/completions", `{"prompt": "a", "response_format": `+format+`}`)
 		if status != 400 || !strings.Contains(text, fmt.Sprintf(`"param":%q`, param)) {

@@ -22,8 +22,9 @@ type params struct {
 	usage    bool               // send it at the end of a stream
 	most     int                // max_tokens; 0: not given
 	newMost  int                // max_completion_tokens
-	grammar  *constrain.Grammar // of response_format; nil: any text
-	clip     bool               // most is the server's default, which may be lowered to fit
+	grammar  *constrain.Grammar // of response_format and the like; nil: any text
+	grammars *constrain.Cache
+	clip     bool // most is the server's default, which may be lowered to fit
 }
 
 // Bounds of a request.
@@ -38,8 +39,8 @@ const (
 
 // newParams returns the defaults: the sampling parameters of the checkpoint, and else temperature
 // 1, as in the API.
-func newParams(m *krait.Model) params {
-	p := params{choices: 1, seed: rand.Int64(), generate: m.Defaults()}
+func (s *Server) newParams() params {
+	p := params{choices: 1, seed: rand.Int64(), generate: s.m.Defaults(), grammars: &s.grammars}
 	if p.generate.Temperature == 0 {
 		p.generate.Temperature = 1
 	}
@@ -64,6 +65,8 @@ func common[T any](of func(T) *params) []field[T] {
 		{"top_k", func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
 		{"logit_bias", func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
 		{"response_format", func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
+		{"structured_outputs", func(t T, raw json.RawMessage) *Error { return readStructured(of(t), raw) }},
+		guided("json", of), guided("regex", of), guided("choice", of), guided("grammar", of),
 		{"stop", func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
 		whole("n", 1, maxChoices, func(t T) *int { return &of(t).choices }),
 		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),

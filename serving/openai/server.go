@@ -91,6 +91,8 @@ type Server struct {
 
 	vocabulary func() (*constrain.Vocabulary, error) // for response_format, computed once
 
+	grammars constrain.Cache
+
 	longestToken func() int // in bytes
 }
 

@@ -1,10 +1,6 @@
 package constrain
 
-import (
-	"math"
-	"strconv"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
 // common are the rules of JSON that all grammars share.
 type common struct {
@@ -15,12 +11,13 @@ type common struct {
 func newCommon(n *network) common {
 	c := common{char: n.newRule(), str: n.newRule(), number: n.newRule(), integer: n.newRule(), any: n.newRule(), object: n.newRule()}
 	n.chars(n.rules[c.char])
-	n.string(n.rules[c.str], c.char, 0, -1)
+	n.char = n.rules[c.char].start
+	n.string(n.rules[c.str], c.char, 0, unbounded)
 	n.integers(n.rules[c.integer])
 	n.numbers(n.rules[c.number], c.integer)
 	n.mapping(n.rules[c.object], c.str, c.any)
 	array := n.newRule()
-	n.array(n.rules[array], c.any, 0, -1)
+	n.array(n.rules[array], c.any)
 	any := n.rules[c.any]
 	for _, r := range []int32{c.str, c.number, c.object, array} {
 		n.callTo(any.start, any.end, r)
@@ -35,63 +32,35 @@ func newCommon(n *network) common {
 func (n *network) chars(r rule) {
 	n.readTo(r.start, r.end, ' ', '!')
 	n.readTo(r.start, r.end, '#', '[')
-	n.readTo(r.start, r.end, ']', 0x7f)
+	n.readTo(r.start, r.end, ']', lastASCII)
 	escape := n.read(r.start, '\\', '\\')
 	for _, b := range []byte(`"\/bfnrt`) {
 		n.readTo(escape, r.end, b, b)
 	}
-	n.code(n.text(escape, "u"), r.end)
-
-	last := n.state()
-	n.readTo(last, r.end, 0x80, 0xbf)
-	n.readTo(r.start, last, 0xc2, 0xdf)
-	third := func(low, high byte) int32 { // what two bytes follow, of which the first is of a range
-		s := n.state()
-		n.readTo(s, last, low, high)
-		return s
-	}
-	full := third(0x80, 0xbf)
-	n.readTo(r.start, third(0xa0, 0xbf), 0xe0, 0xe0)
-	n.readTo(r.start, full, 0xe1, 0xec)
-	n.readTo(r.start, third(0x80, 0x9f), 0xed, 0xed)
-	n.readTo(r.start, full, 0xee, 0xef)
-	for _, four := range [][4]byte{{0xf0, 0xf0, 0x90, 0xbf}, {0xf1, 0xf3, 0x80, 0xbf}, {0xf4, 0xf4, 0x80, 0x8f}} {
-		n.readTo(n.read(r.start, four[0], four[1]), full, four[2], four[3])
-	}
+	code := n.read(escape, 'u', 'u')
+	n.hex(code, r.end, 0, 0xd7ff)
+	n.hex(code, r.end, 0xe000, 0xffff)
+	n.pairs(r.start, r.end)
+	n.utf8(r.start, r.end, beyond, 0xd7ff)
+	n.utf8(r.start, r.end, 0xe000, utf8.MaxRune)
 }
 
-// hex reads a digit of base 16 among those up to a value.
-func (n *network) hex(from, to int32, low, high int) {
-	for v := low; v <= high; v++ {
-		for _, digits := range []string{"0123456789abcdef", "0123456789ABCDEF"}[:1+v/10] {
-			n.readTo(from, to, digits[v], digits[v])
-		}
-	}
-}
-
-// code reads the four digits behind \u, but for surrogates.
-func (n *network) code(from, to int32) {
-	second, low, third, fourth := n.state(), n.state(), n.state(), n.state()
-	n.hex(from, second, 0, 0xc)
-	n.hex(from, low, 0xd, 0xd)
-	n.hex(from, second, 0xe, 0xf)
-	n.hex(second, third, 0, 0xf)
-	n.hex(low, third, 0, 7)
-	n.hex(third, fourth, 0, 0xf)
-	n.hex(fourth, to, 0, 0xf)
-}
-
+// string reads a string of least to most characters.
 func (n *network) string(r rule, char int32, least, most int) {
-	at := n.times(n.text(r.start, `"`), char, least, most, "")
-	n.readTo(at, r.end, '"', '"')
+	first := n.text(r.start, `"`)
+	end := n.times(first, char, least, most)
+	n.readTo(end, r.end, '"', '"')
+	for at, i := first, 0; n.err == nil && i <= most; i++ { // the states in turn
+		p := place{max(least-i, 0), most, end}
+		if most < unbounded {
+			p.most = most - i
+		}
+		if n.in(at, p); most == unbounded && i >= least {
+			return
+		}
+		at = n.states[at].edges[len(n.states[at].edges)-1].to
+	}
 }
-
-// Digits of numbers, so that they are finite, and integers exact in float64.
-const (
-	wholeDigits    = 15
-	fractionDigits = 15
-	exponentDigits = 2
-)
 
 // digits reads from 1 to count digits.
 func (n *network) digits(from, to int32, count int) {
@@ -124,9 +93,9 @@ func (n *network) numbers(r rule, integer int32) {
 	n.digits(sign, r.end, exponentDigits)
 }
 
-func (n *network) array(r rule, item int32, least, most int) {
-	at := n.times(n.text(r.start, "["), item, least, most, ",")
-	n.readTo(at, r.end, ']', ']')
+// array reads an array of any length.
+func (n *network) array(r rule, item int32) {
+	n.list(r, "[", item, ']')
 }
 
 // mapping reads an object of any keys.
@@ -134,38 +103,41 @@ func (n *network) mapping(r rule, key, value int32) {
 	member := n.newRule()
 	m := n.rules[member]
 	n.callTo(n.spaced(n.call(m.start, key), ":"), m.end, value)
-	at := n.times(n.text(r.start, "{"), member, 0, -1, ",")
-	n.readTo(at, r.end, '}', '}')
+	n.list(r, "{", member, '}')
+}
+
+func (n *network) list(r rule, open string, item int32, closing byte) {
+	none := n.text(r.start, open)
+	some := n.call(none, item)
+	n.callTo(n.spaced(some, ","), some, item)
+	n.readTo(none, r.end, closing, closing)
+	n.readTo(some, r.end, closing, closing)
 }
 
 // quoted reads one text as a string: what is not ASCII as it is, or escaped.
 func (n *network) quoted(from int32, text string) int32 {
-	from = n.shared(from, `"`)
+	from = n.read(from, '"', '"')
 	for _, c := range text {
 		switch {
 		case c == '"' || c == '\\':
-			from = n.shared(from, `\`+string(c))
-		case c < ' ' || c == 0x7f:
-			from = n.shared(from, escaped(c))
+			from = n.text(from, `\`+string(c))
+		case c < ' ':
+			to := n.text(from, escaped(c))
+			if i := []byte("\b\f\n\r\t"); c >= '\b' {
+				for j, b := range i {
+					if rune(b) == c {
+						n.empty(n.text(from, `\`+"bfnrt"[j:j+1]), to)
+					}
+				}
+			}
+			from = to
 		case c < utf8.RuneSelf:
-			from = n.shared(from, string(c))
+			from = n.text(from, string(c))
 		default:
-			to := n.shared(from, string(c))
-			n.empty(n.shared(from, escaped(c)), to)
+			to := n.text(from, string(c))
+			n.empty(n.text(from, escaped(c)), to)
 			from = to
 		}
 	}
-	return n.shared(from, `"`)
-}
-
-func escaped(c rune) string {
-	unit := func(c rune) string {
-		hex := strconv.FormatInt(int64(c), 16)
-		return `\u` + "0000"[len(hex):] + hex
-	}
-	if c > math.MaxUint16 {
-		c -= 0x10000
-		return unit(0xd800+c>>10) + unit(0xdc00+c&0x3ff)
-	}
-	return unit(c)
+	return n.read(from, '"', '"')
 }

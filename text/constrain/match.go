@@ -3,14 +3,15 @@ package constrain
 import (
 	"encoding/binary"
 	"slices"
+	"sync"
 )
 
-// Bounds of a matcher: its memory is a few MiB at most.
+// Bounds of a machine: its memory is a few MiB at most.
 const (
-	maxConfigs = 256     // in a set
-	maxVisited = 4096    // while a set is made
-	maxSets    = 512     // of 1 KiB and their configs each
-	maxMasks   = 64      // of a bit per token each
+	maxConfigs = 1024    // in a set
+	maxVisited = 1 << 14 // while a set is made
+	maxSets    = 1024    // of 1 KiB and their configs each
+	maxMasks   = 4 << 20 // bytes, of a bit per token each
 	maxWork    = 2 << 20 // configs moved for one mask
 )
 
@@ -25,81 +26,112 @@ type set struct {
 	configs []config
 	final   bool
 	next    [256]int32 // sets by byte; 0: not known yet, dead: none
-	mask    []int32
+	mask    []int32    // without the tokens that end a text
+	places  int8       // 2: some config is in a string of any characters; 1: none; 0: not known yet
 }
 
 const dead = -1
 
-// Matcher tracks one text as it is generated. It is not safe for concurrent use.
-type Matcher struct {
-	g   *Grammar
-	v   *Vocabulary
-	eos []int
-
+// machine is the sets of a grammar that texts of a vocabulary have come to. Texts share it, so that
+// each set's mask is made once. Its lock guards all of it but masks that are made.
+type machine struct {
+	mu     sync.Mutex
+	g      *Grammar
+	v      *Vocabulary
 	sets   []*set // the first is none
 	ids    map[string]int32
 	frames []frame
 	stacks map[frame]int32
-	masks  int
-	at     int32
+	masks  int // bytes
 	work   int // configs moved since the mask was begun
+}
+
+// Matcher tracks one text as it is generated. It is not safe for concurrent use; matchers of one
+// grammar are independent.
+type Matcher struct {
+	m   *machine
+	eos []int
+	at  int32
 }
 
 // Match begins a text of the vocabulary's tokens. Those of eos end it where it may end.
 func (g *Grammar) Match(v *Vocabulary, eos []int) *Matcher {
-	m := &Matcher{g: g, v: v, eos: eos}
-	m.clear()
-	m.at = m.intern([]config{{g.rules[0].start, 0}})
-	return m
+	m := g.machine(v)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &Matcher{m, eos, m.intern([]config{{g.rules[0].start, 0}})}
 }
 
-func (m *Matcher) clear() {
-	m.sets, m.ids, m.masks = []*set{nil}, map[string]int32{}, 0
-	m.frames, m.stacks = []frame{{}}, map[frame]int32{}
-}
-
-// Mask has the bits of the tokens that may come next. It is valid until the next call.
-func (m *Matcher) Mask() []int32 {
-	m.shrink()
-	s := m.sets[m.at]
-	if s.mask == nil {
-		s.mask, m.work = make([]int32, m.v.words), 0
-		m.masks++
-		m.v.walk(m, m.at, s.mask)
-		if s.final {
-			for _, id := range m.eos {
-				setBit(s.mask, id)
-			}
-		}
+// machine returns the grammar's machine for a vocabulary, a new one if the last is full.
+func (g *Grammar) machine(v *Vocabulary) *machine {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m := g.last; m != nil && m.v == v && !m.full() {
+		return m
 	}
-	return s.mask
+	g.last = &machine{g: g, v: v, sets: []*set{nil}, ids: map[string]int32{}, frames: []frame{{}}, stacks: map[frame]int32{}}
+	return g.last
+}
+
+func (m *machine) full() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.sets) >= maxSets || m.masks >= maxMasks || len(m.frames) >= 16*maxSets
+}
+
+// Mask has the bits of the tokens that may come next. The caller must not change it.
+func (t *Matcher) Mask() []int32 {
+	t.move()
+	m := t.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sets[t.at]
+	if s.mask == nil {
+		m.work = 0
+		s.mask = make([]int32, m.v.words)
+		m.walk(t.at, s.mask)
+		m.masks += 4 * len(s.mask)
+	}
+	if !s.final || len(t.eos) == 0 {
+		return s.mask
+	}
+	mask := slices.Clone(s.mask)
+	for _, id := range t.eos {
+		setBit(mask, id)
+	}
+	return mask
 }
 
 // Accept goes on by a token that Mask had, and reports whether the text is complete: nothing
 // could follow.
-func (m *Matcher) Accept(id int) (last bool) {
-	if slices.Contains(m.eos, id) {
+func (t *Matcher) Accept(id int) (last bool) {
+	if slices.Contains(t.eos, id) {
 		return true
 	}
+	m := t.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.work = 0
 	for _, b := range m.v.bytes[id] {
-		next := m.step(m.at, b)
-		if next == dead {
+		if t.at = m.step(t.at, b); t.at == dead {
 			panic("BUG: a token came that the grammar has not")
 		}
-		m.at = next
 	}
-	s := m.sets[m.at]
+	s := m.sets[t.at]
 	return s.final && len(s.configs) == 0
 }
 
-// shrink drops all sets but the current one once they reach a limit.
-func (m *Matcher) shrink() {
-	if len(m.sets) < maxSets && m.masks < maxMasks && len(m.frames) < 16*maxSets {
+// move goes to the grammar's last machine if the text's own is full.
+func (t *Matcher) move() {
+	if !t.m.full() {
 		return
 	}
-	now, frames := m.sets[m.at], m.frames
-	m.clear()
+	old, m := t.m, t.m.g.machine(t.m.v)
+	old.mu.Lock()
+	s, frames := old.sets[t.at], old.frames
+	old.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var move func(stack int32) int32
 	move = func(stack int32) int32 {
 		if stack == 0 {
@@ -107,13 +139,14 @@ func (m *Matcher) shrink() {
 		}
 		return m.push(move(frames[stack].below), frames[stack].back)
 	}
-	for i, c := range now.configs {
-		now.configs[i].stack = move(c.stack)
+	configs := slices.Clone(s.configs)
+	for i, c := range configs {
+		configs[i].stack = move(c.stack)
 	}
-	m.at = m.keep(now.configs, now.final)
+	t.m, t.at = m, m.keep(configs, s.final)
 }
 
-func (m *Matcher) push(below, back int32) int32 {
+func (m *machine) push(below, back int32) int32 {
 	f := frame{below, back, m.frames[below].depth + 1}
 	id, ok := m.stacks[f]
 	if !ok {
@@ -124,7 +157,7 @@ func (m *Matcher) push(below, back int32) int32 {
 }
 
 // step is the set behind a byte.
-func (m *Matcher) step(at int32, b byte) int32 {
+func (m *machine) step(at int32, b byte) int32 {
 	s := m.sets[at]
 	if s.next[b] != 0 {
 		return s.next[b]
@@ -144,7 +177,7 @@ func (m *Matcher) step(at int32, b byte) int32 {
 }
 
 // intern is the set of configs, and of those that they lead to without a byte.
-func (m *Matcher) intern(from []config) int32 {
+func (m *machine) intern(from []config) int32 {
 	var list []config
 	final, visited := false, map[config]bool{}
 	slices.Reverse(from)
@@ -185,12 +218,12 @@ func (m *Matcher) intern(from []config) int32 {
 }
 
 // live reports whether the end can be reached from a state within the bound of depth.
-func (m *Matcher) live(state, stack int32) bool {
+func (m *machine) live(state, stack int32) bool {
 	return m.g.states[state].need <= maxCalls-m.frames[stack].depth
 }
 
 // keep gives a set its number.
-func (m *Matcher) keep(list []config, final bool) int32 {
+func (m *machine) keep(list []config, final bool) int32 {
 	slices.SortFunc(list, func(a, b config) int {
 		if a.state != b.state {
 			return int(a.state - b.state)

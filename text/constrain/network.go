@@ -3,20 +3,33 @@ package constrain
 import (
 	"fmt"
 	"math"
+	"sync"
 )
 
 // Bounds of grammars and texts.
 const (
-	maxStates = 1 << 14 // of a grammar, of about 80 bytes each
+	maxStates = 1 << 16 // of a grammar, of about 80 bytes each
 	maxCalls  = 192     // within each other, which is about twice the depth of the text's JSON
 	noRule    = -1
 	never     = math.MaxInt32
 )
 
-// Grammar is what a text may be. It is not changed once made, and may be used by many.
+// Grammar is what a text may be. It is safe for concurrent use.
 type Grammar struct {
 	states []state
 	rules  []rule
+	char   int32   // the state where any character of a string begins; 0: none
+	places []place // the first is none
+
+	mu   sync.Mutex
+	last *machine // that new texts go to
+}
+
+// place is where a string goes on with any character, as it may for least to most more; behind
+// these, closing is the state that reads the quote.
+type place struct {
+	least, most int
+	closing     int32
 }
 
 // rule is a part of the grammar that others call; the first is the whole text.
@@ -26,6 +39,7 @@ type state struct {
 	edges []edge
 	end   bool  // of a rule
 	need  int32 // calls within each other until the rule's end can be reached
+	place int32 // in a string, of any character; 0: none
 }
 
 // edge leads to a state: by a byte from low to high, behind a rule, or by nothing.
@@ -40,6 +54,10 @@ type edge struct {
 type network struct {
 	Grammar
 	err error
+}
+
+func newNetwork() *network {
+	return &network{Grammar: Grammar{places: make([]place, 1)}}
 }
 
 func (n *network) state() int32 {
@@ -124,15 +142,9 @@ func (n *network) spaced(from int32, text string) int32 {
 	return to
 }
 
-// times calls a rule from least to most times, with a separator between; most below 0: any number.
-func (n *network) times(from, rule int32, least, most int, between string) int32 {
+// times calls a rule from least to most times.
+func (n *network) times(from, rule int32, least, most int) int32 {
 	end := n.state()
-	one := func(from int32, i int) int32 {
-		if i > 0 && between != "" {
-			from = n.spaced(from, between)
-		}
-		return n.call(from, rule)
-	}
 	for i := 0; n.err == nil; i++ {
 		if i >= least {
 			n.empty(from, end)
@@ -140,13 +152,19 @@ func (n *network) times(from, rule int32, least, most int, between string) int32
 		if i == most {
 			return end
 		}
-		if most < 0 && i >= max(least, 1) { // the next is like all that follow
-			n.empty(one(from, i), from)
+		if most == unbounded && i >= least { // the next is like all that follow
+			n.callTo(from, from, rule)
 			return end
 		}
-		from = one(from, i)
+		from = n.call(from, rule)
 	}
 	return end
+}
+
+// in says that any character of a string may follow a state.
+func (n *network) in(at int32, p place) {
+	n.states[at].place = int32(len(n.places))
+	n.places = append(n.places, p)
 }
 
 // finish finds how many calls each state needs, and reports whether the whole has an end.

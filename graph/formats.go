@@ -1,0 +1,178 @@
+package graph
+
+import (
+	"encoding/binary"
+
+	"github.com/x448/float16"
+)
+
+// Format is a number format of weights: blocks of neighbouring elements that share scales. The
+// formats are those of ggml, to the bit; Q8 is its Q8_0.
+type Format struct {
+	Elems  int   // of a block
+	Bytes  int   // of a block
+	Scales []int // the bytes of a block at which an f16 is
+}
+
+// MaxBlockLen is the most elements that a block of a [Format] has.
+const MaxBlockLen = 256
+
+// formats has a row for each format from Q8 on; decodeBlock has the meaning of its bytes.
+var formats = [...]Format{
+	Q8 - Q8:     {BlockLen, BlockBytes, []int{0}},
+	Q4_0 - Q8:   {32, 18, []int{0}},
+	Q4_1 - Q8:   {32, 20, []int{0, 2}},
+	Q5_0 - Q8:   {32, 22, []int{0}},
+	Q5_1 - Q8:   {32, 24, []int{0, 2}},
+	IQ4_NL - Q8: {32, 18, []int{0}},
+	IQ4_XS - Q8: {256, 136, []int{0}},
+	Q4_K - Q8:   {256, 144, []int{0, 2}},
+	Q5_K - Q8:   {256, 176, []int{0, 2}},
+	Q6_K - Q8:   {256, 210, []int{208}},
+}
+
+// Quantized reports whether d is a format of weights in blocks.
+func (d DType) Quantized() bool { return d >= Q8 && int(d-Q8) < len(formats) }
+
+// Format is the block format of weights; nil for other number formats.
+func (d DType) Format() *Format {
+	if !d.Quantized() {
+		return nil
+	}
+	return &formats[d-Q8]
+}
+
+// Count is the number of blocks of n elements.
+func (f *Format) Count(n int) int { return (n + f.Elems - 1) / f.Elems }
+
+// Decode widens whole blocks to f32, with the bits of ggml's routines. Products and sums are
+// rounded one by one.
+func (d DType) Decode(to []float32, data []byte) {
+	f := d.Format()
+	for ; len(to) > 0; to, data = to[f.Elems:], data[f.Bytes:] {
+		decodeBlock(d, to[:f.Elems], data[:f.Bytes])
+	}
+}
+
+// decodePart widens the elements of a block from one on.
+func decodePart(d DType, to []float32, block []byte, at int) {
+	if d == Q8 {
+		eights(to, block, at)
+		return
+	}
+	f := d.Format()
+	if len(to) == f.Elems {
+		decodeBlock(d, to, block)
+		return
+	}
+	var all [MaxBlockLen]float32
+	decodeBlock(d, all[:f.Elems], block)
+	copy(to, all[at:f.Elems])
+}
+
+func decodeBlock(d DType, to []float32, b []byte) {
+	switch d {
+	case Q8:
+		eights(to, b, 0)
+	case Q4_0:
+		nibbles(to, b[2:], 0, half(b), -8, 0)
+	case Q4_1:
+		nibbles(to, b[4:], 0, half(b), 0, half(b[2:]))
+	case Q5_0:
+		nibbles(to, b[6:], binary.LittleEndian.Uint32(b[2:]), half(b), -16, 0)
+	case Q5_1:
+		nibbles(to, b[8:], binary.LittleEndian.Uint32(b[4:]), half(b), 0, half(b[2:]))
+	case IQ4_NL:
+		levels(to, b[2:], half(b))
+	case IQ4_XS:
+		for k := range 8 {
+			levels(to[32*k:][:32], b[8+16*k:], half(b)*float32(signedScale(b, k)))
+		}
+	case Q4_K:
+		superblock(to, b, nil, b[16:])
+	case Q5_K:
+		superblock(to, b, b[16:48], b[48:])
+	case Q6_K:
+		sixes(to, b)
+	}
+}
+
+func half(b []byte) float32 { return float16.Frombits(binary.LittleEndian.Uint16(b)).Float32() }
+
+// eights is d·q, of the elements from one on.
+func eights(to []float32, b []byte, at int) {
+	d := half(b)
+	for i, q := range b[2+at:][:len(to)] {
+		to[i] = d * float32(int8(q))
+	}
+}
+
+// nibbles is 32 elements d·(q+shift) + m, the lower halves of 16 bytes and then the upper
+// ones; bit i of high is the fifth of element i.
+func nibbles(to []float32, q []byte, high uint32, d float32, shift int, m float32) {
+	for i := range 16 {
+		lo := int(q[i]&15) | int(high>>i&1)<<4
+		hi := int(q[i]>>4) | int(high>>(i+16)&1)<<4
+		to[i] = float32(float32(lo+shift)*d) + m
+		to[i+16] = float32(float32(hi+shift)*d) + m
+	}
+}
+
+// Levels are the 16 numbers that codes of IQ4_NL and IQ4_XS stand for.
+var Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
+
+// levels is 32 elements d·level, in the order of nibbles.
+func levels(to []float32, q []byte, d float32) {
+	for i := range 16 {
+		to[i] = d * float32(Levels[q[i]&15])
+		to[i+16] = d * float32(Levels[q[i]>>4])
+	}
+}
+
+// signedScale is the scale of part k of a block of IQ4_XS: 6 bits, less 32.
+func signedScale(b []byte, k int) int {
+	low := b[4+k/2] >> (k % 2 * 4) & 15
+	high := byte(binary.LittleEndian.Uint16(b[2:])>>(2*k)) & 3
+	return int(low|high<<4) - 32
+}
+
+// superblock is 256 elements in 8 parts with a scale and a minimum of 6 bits each:
+// d·scale·q − dmin·minimum. Bit k of high[i] is the fifth of element i of part k.
+func superblock(to []float32, b, high, q []byte) {
+	d, dmin := half(b), half(b[2:])
+	for k := range 8 {
+		scale, least := scales(b[4:16], k)
+		s, m := d*float32(scale), dmin*float32(least)
+		for i := range 32 {
+			v := q[k/2*32+i] >> (k % 2 * 4) & 15
+			if high != nil {
+				v |= high[i] >> k & 1 << 4
+			}
+			to[k*32+i] = float32(s*float32(v)) - m
+		}
+	}
+}
+
+// scales reads the scale and the minimum of part k, of which 12 bytes hold 8.
+func scales(b []byte, k int) (scale, least byte) {
+	if k < 4 {
+		return b[k] & 63, b[k+4] & 63
+	}
+	return b[k+4]&15 | b[k-4]>>6<<4, b[k+4]>>4 | b[k]>>6<<4
+}
+
+// sixes is 256 elements of 6 bits in 16 parts with a scale of 8 bits each.
+func sixes(to []float32, b []byte) {
+	d := half(b[208:])
+	for n := range 2 { // halves of 128
+		low, high, scale := b[n*64:], b[128+n*32:], b[192+n*8:]
+		for i := range 32 {
+			for k := range 4 {
+				v := low[k%2*32+i] >> (k / 2 * 4) & 15
+				v |= high[i] >> (2 * k) & 3 << 4
+				s := d * float32(int8(scale[i/16+2*k]))
+				to[n*128+k*32+i] = float32(s * float32(int(v)-32))
+			}
+		}
+	}
+}

@@ -1,0 +1,285 @@
+package constrain
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+)
+
+// numbers is a set of numbers.
+type numbers struct {
+	integer   bool
+	low, high *bound     // nil: none
+	multiples []*big.Rat // of all of these
+	values    []*value   // if not nil, only these
+}
+
+type bound struct {
+	at   *big.Rat
+	open bool // the bound itself is outside
+}
+
+func (n *numbers) has(v *value) bool {
+	r := v.rat()
+	if n.integer && !r.IsInt() || n.low != nil && n.low.passes(r, 1) || n.high != nil && n.high.passes(r, -1) {
+		return false
+	}
+	for _, m := range n.multiples {
+		if !new(big.Rat).Quo(r, m).IsInt() {
+			return false
+		}
+	}
+	return n.values == nil || slices.ContainsFunc(n.values, v.equal)
+}
+
+// passes reports whether a number is outside a bound, which is a lower one (1) or an upper (-1).
+func (b *bound) passes(r *big.Rat, side int) bool {
+	c := b.at.Cmp(r) * side
+	return c > 0 || c == 0 && b.open
+}
+
+// tighter returns the tighter of two bounds; nil is none.
+func tighter(a, b *bound, side int) *bound {
+	if a == nil || b != nil && (b.at.Cmp(a.at)*side > 0 || b.at.Cmp(a.at) == 0 && b.open) {
+		return b
+	}
+	return a
+}
+
+func (n *numbers) and(m *numbers) *numbers {
+	out := &numbers{n.integer || m.integer, tighter(n.low, m.low, 1), tighter(n.high, m.high, -1), slices.Concat(n.multiples, m.multiples), n.values}
+	if n.values == nil {
+		out.values = m.values
+	}
+	if out.values != nil {
+		out.values = slices.DeleteFunc(slices.Clone(out.values), func(v *value) bool { return !n.has(v) || !m.has(v) })
+	}
+	return out
+}
+
+func (n *numbers) empty() bool {
+	if n.values != nil {
+		return len(n.values) == 0
+	}
+	if n.low == nil || n.high == nil {
+		return false
+	}
+	c := n.low.at.Cmp(n.high.at)
+	return c > 0 || c == 0 && (n.low.open || n.high.open)
+}
+
+// not are the numbers outside, as sets; whole is false if some are not among them.
+func (n *numbers) not() (list []*numbers, whole bool) {
+	if n.values != nil {
+		sorted := slices.SortedFunc(slices.Values(n.values), func(a, b *value) int { return a.rat().Cmp(b.rat()) })
+		var low *bound
+		for _, v := range sorted {
+			at := &bound{v.rat(), true}
+			list, low = append(list, &numbers{low: low, high: at}), at
+		}
+		return append(list, &numbers{low: low}), true
+	}
+	if n.low != nil {
+		list = append(list, &numbers{high: &bound{n.low.at, !n.low.open}})
+	}
+	if n.high != nil {
+		list = append(list, &numbers{low: &bound{n.high.at, !n.high.open}})
+	}
+	return list, !n.integer && len(n.multiples) == 0
+}
+
+// plain reports whether any number is in the set, or any integer.
+func (n *numbers) plain() bool {
+	return n.values == nil && n.low == nil && n.high == nil && len(n.multiples) == 0
+}
+
+// Digits of numbers, so that they are finite, and integers exact in float64.
+const (
+	wholeDigits    = 15
+	fractionDigits = 15
+	exponentDigits = 2
+)
+
+// decimals makes the automaton of the numbers of a sign, without it: digits, and a fraction, but
+// no exponent. It compares with the bounds and takes remainders digit by digit.
+func (n *numbers) decimals(negative bool) *automaton {
+	d := decimals{low: magnitude{}, fraction: fractionDigits, modulus: 1}
+	low, high := n.low, n.high
+	if negative {
+		low, high = negated(n.high), negated(n.low)
+	}
+	if high != nil && (high.at.Sign() < 0 || high.at.Sign() == 0 && high.open) {
+		return among(nil)
+	}
+	if low != nil && low.at.Sign() < 0 {
+		low = nil
+	}
+	d.low, d.high = newMagnitude(low), newMagnitude(high)
+	d.digits = max(wholeDigits, len(d.low.whole), min(len(d.high.whole), wholeDigits))
+	if n.integer {
+		d.fraction = 0
+	}
+	d.divide(n.multiples)
+	return build(progress{}, d.moves, d.accepts)
+}
+
+func negated(b *bound) *bound {
+	if b == nil {
+		return nil
+	}
+	return &bound{new(big.Rat).Neg(b.at), b.open}
+}
+
+// magnitude is a bound's digits; without there is none.
+type magnitude struct {
+	whole, fraction string
+	open            bool
+	set             bool
+}
+
+func newMagnitude(b *bound) magnitude {
+	if b == nil {
+		return magnitude{}
+	}
+	digits := 0
+	for scale := new(big.Rat).Set(b.at); !scale.IsInt() && digits < 2*maxExponent; digits++ {
+		scale.Mul(scale, big.NewRat(10, 1))
+	}
+	text := b.at.FloatString(digits)
+	if digits == 0 {
+		return magnitude{whole: text, open: b.open, set: true}
+	}
+	return magnitude{text[:len(text)-digits-1], text[len(text)-digits:], b.open, true}
+}
+
+// decimals are the states' common facts. modulus is what the number times 10 to the fraction's
+// digits must be a multiple of.
+type decimals struct {
+	low, high                 magnitude
+	digits, fraction, modulus int
+}
+
+// divide sets the fraction's digits and the modulus.
+func (d *decimals) divide(multiples []*big.Rat) {
+	if len(multiples) == 0 {
+		return
+	}
+	scale, digits := big.NewInt(1), 0
+	for _, m := range multiples {
+		for ; !new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).IsInt(); digits++ {
+			scale.Mul(scale, big.NewInt(10))
+		}
+	}
+	modulus := big.NewInt(1)
+	for _, m := range multiples {
+		k := new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).Num()
+		modulus.Div(new(big.Int).Mul(modulus, k), new(big.Int).GCD(nil, nil, modulus, k))
+	}
+	if digits > d.fraction { // of integers: a multiple that is whole
+		extra := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits-d.fraction)), nil)
+		modulus.Div(modulus, new(big.Int).GCD(nil, nil, modulus, extra))
+		digits = d.fraction
+	}
+	if !modulus.IsInt64() || modulus.Int64() > maxModulus {
+		panic(fmt.Errorf("multipleOf is not supported beyond %d times a power of ten", maxModulus))
+	}
+	d.fraction, d.modulus = digits, int(modulus.Int64())
+}
+
+// progress is how much of a number was read: digits of the part, whether it is the fraction, how
+// what was read compares with the bounds' digits so far, and the remainder.
+type progress struct {
+	digits    int
+	inside    bool // the fraction
+	zero      bool // the whole part is 0
+	low, high int
+	remainder int
+}
+
+func (d *decimals) moves(p progress) (list []move[progress]) {
+	if p.digits > 0 && !p.inside && d.fraction > 0 {
+		q := progress{inside: true, low: d.low.length(p.digits, p.low), high: d.high.length(p.digits, p.high), remainder: p.remainder}
+		list = append(list, move[progress]{'.', '.', q})
+	}
+	if p.zero || p.digits == d.digits && !p.inside || p.digits == d.fraction && p.inside {
+		return list
+	}
+	for c := range 10 {
+		q := p
+		q.digits++
+		q.zero = c == 0 && p.digits == 0 && !p.inside
+		q.remainder = (p.remainder*10 + c) % d.modulus
+		q.low, q.high = d.low.digit(p, p.low, c), d.high.digit(p, p.high, c)
+		list = append(list, move[progress]{'0' + rune(c), '0' + rune(c), q})
+	}
+	return list
+}
+
+// digit compares one digit more.
+func (m magnitude) digit(p progress, so, c int) int {
+	digits := m.whole
+	if p.inside {
+		digits = m.fraction
+	}
+	if !m.set || so != 0 || p.digits >= len(digits) && !p.inside {
+		return so
+	}
+	own := 0
+	if p.digits < len(digits) {
+		own = int(digits[p.digits] - '0')
+	}
+	return sign(c - own)
+}
+
+// length compares a whole part of some digits: a longer one is more.
+func (m magnitude) length(digits, so int) int {
+	if m.set && digits != len(m.whole) {
+		return sign(digits - len(m.whole))
+	}
+	return so
+}
+
+func (d *decimals) accepts(p progress) bool {
+	if p.digits == 0 {
+		return false
+	}
+	scaled := p.remainder
+	for range d.fraction - d.place(p) {
+		scaled = scaled * 10 % d.modulus
+	}
+	low, high := d.low.compare(p, p.low), d.high.compare(p, p.high)
+	return scaled == 0 && (!d.low.set || low > 0 || low == 0 && !d.low.open) && (!d.high.set || high < 0 || high == 0 && !d.high.open)
+}
+
+func (d *decimals) place(p progress) int {
+	if p.inside {
+		return p.digits
+	}
+	return 0
+}
+
+// compare compares a number that ends here with a bound.
+func (m magnitude) compare(p progress, so int) int {
+	rest := m.fraction
+	if p.inside {
+		rest = rest[min(p.digits, len(rest)):]
+	} else {
+		so = m.length(p.digits, so)
+	}
+	for i := 0; so == 0 && i < len(rest); i++ {
+		so = -int(rest[i] - '0')
+	}
+	return so
+}
+
+func sign(n int) int { return min(max(n, -1), 1) }
+
+func (b *bound) String() string {
+	switch {
+	case b == nil:
+		return "none"
+	case b.open:
+		return b.at.String() + " excluded"
+	}
+	return b.at.String()
+}

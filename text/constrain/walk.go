@@ -1,0 +1,170 @@
+package constrain
+
+import "sync/atomic"
+
+// visit is a branch of the vocabulary, and the set that its bytes lead to.
+type visit struct{ branch, set int32 }
+
+// walk sets the bits of the tokens that lead somewhere from a set: first those of a byte, and
+// longer ones as long as they take no more than maxWork. Where any character of a string may come,
+// it does not follow each token: the vocabulary knows which stay in the string, and where the
+// others have the quote behind which it goes on.
+func (m *machine) walk(from int32, mask []int32) {
+	todo := []visit{{0, from}}
+	for first := true; len(todo) > 0 && (first || m.work < maxWork && len(m.sets) < 2*maxSets); first = false {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if m.inString(at) {
+			at.set, todo = m.leave(at, mask, todo)
+		}
+		if at.set == dead {
+			continue
+		}
+		for n := m.v.nodes[at.branch].child; n != 0; n = m.v.nodes[n].sibling {
+			if to := m.step(at.set, m.v.nodes[n].b); to != dead {
+				m.v.allow(n, mask)
+				todo = append(todo, visit{n, to})
+			}
+		}
+	}
+}
+
+// inString reports whether leave has something to do.
+func (m *machine) inString(at visit) bool {
+	s := m.sets[at.set]
+	if s.places == 0 {
+		s.places = 1
+		for _, c := range s.configs {
+			if p := m.place(c); p.closing != 0 {
+				s.places = 2
+			}
+		}
+	}
+	return s.places == 2 && m.v.interior().spans[at.branch].between
+}
+
+// place is where in a string of any characters a config is: what follows its next character.
+func (m *machine) place(c config) place {
+	if c.state != m.g.char {
+		return place{}
+	}
+	return m.g.places[m.g.states[m.frames[c.stack].back].place]
+}
+
+// leave sets the bits of the tokens that stay in the strings of a set, adds where others leave
+// them, and returns the set of what is left to follow.
+func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
+	in := m.v.interior()
+	span := in.spans[at.branch]
+	var rest []config
+	for _, c := range m.sets[at.set].configs {
+		p := m.place(c)
+		if p.closing == 0 {
+			rest = append(rest, c)
+			continue
+		}
+		if at.branch == 0 {
+			for i, bits := range m.v.inside(p.most) {
+				mask[i] |= bits
+			}
+		} else {
+			for _, t := range in.tokens[span.tokens:span.tokensEnd] {
+				if int(t.chars-span.chars)-1 <= p.most {
+					setBit(mask, int(t.id))
+				}
+			}
+		}
+		behind := m.intern([]config{{p.closing, m.frames[c.stack].below}})
+		if behind != dead {
+			behind = m.step(behind, '"')
+		}
+		if behind == dead {
+			continue
+		}
+		for _, q := range in.quotes[span.quotes:span.quotesEnd] {
+			if n := int(q.chars-span.chars) - 1; n >= 0 && p.least <= n && n <= p.most {
+				m.v.allow(q.id, mask)
+				todo = append(todo, visit{q.id, behind})
+			}
+		}
+	}
+	return m.intern(rest), todo
+}
+
+// interior is what the vocabulary has for the inside of strings. The lists are in the order of a
+// walk, so that those below a branch are a span.
+type interior struct {
+	tokens  []reading                 // tokens of characters only, the last perhaps in part
+	quotes  []reading                 // branches of quotes behind characters
+	spans   []span                    // of branches
+	longest int32                     // characters of a token
+	masks   []atomic.Pointer[[]int32] // of the tokens of at most so many characters
+}
+
+// reading is a token or branch, and how many characters have begun in or before it.
+type reading struct{ id, chars int32 }
+
+// span is what is below a branch.
+type span struct {
+	tokens, tokensEnd int32
+	quotes, quotesEnd int32
+	chars             int32 // that its bytes are
+	between           bool  // they are whole ones
+}
+
+// newInterior walks the vocabulary from the inside of a string.
+func (v *Vocabulary) newInterior() *interior {
+	n := newNetwork()
+	whole, char := n.rules[n.newRule()], n.newRule()
+	n.chars(n.rules[char])
+	n.callTo(whole.start, whole.start, char)
+	n.empty(whole.start, whole.end)
+	n.finish()
+	m := n.Grammar.machine(v)
+	in := &interior{spans: make([]span, len(v.nodes))}
+	var walk func(at visit, chars int32)
+	walk = func(at visit, chars int32) {
+		between := m.sets[at.set].final
+		s := span{tokens: int32(len(in.tokens)), quotes: int32(len(in.quotes)), chars: chars, between: between}
+		if between {
+			chars++
+		}
+		for n := v.nodes[at.branch].child; n != 0; n = v.nodes[n].sibling {
+			if between && v.nodes[n].b == '"' {
+				in.quotes = append(in.quotes, reading{n, s.chars})
+			}
+			to := m.step(at.set, v.nodes[n].b)
+			if to == dead {
+				continue
+			}
+			for _, id := range v.nodes[n].ids {
+				in.tokens = append(in.tokens, reading{id, chars})
+				in.longest = max(in.longest, chars)
+			}
+			walk(visit{n, to}, chars)
+		}
+		s.tokensEnd, s.quotesEnd = int32(len(in.tokens)), int32(len(in.quotes))
+		in.spans[at.branch] = s
+	}
+	walk(visit{0, m.intern([]config{{whole.start, 0}})}, 0)
+	in.masks = make([]atomic.Pointer[[]int32], in.longest+1)
+	return in
+}
+
+// inside is the mask of the tokens that stay in a string of which one character may come, and then
+// most more.
+func (v *Vocabulary) inside(most int) []int32 {
+	in := v.interior()
+	chars := int32(min(most, int(in.longest)-1) + 1)
+	if mask := in.masks[chars].Load(); mask != nil {
+		return *mask
+	}
+	mask := make([]int32, v.words)
+	for _, t := range in.tokens {
+		if t.chars <= chars {
+			setBit(mask, int(t.id))
+		}
+	}
+	in.masks[chars].Store(&mask)
+	return mask
+}
