@@ -74,7 +74,8 @@ func TestConverted(t *testing.T) {
 	}
 }
 
-// TestBlocksOfGGUF: files in each of llama.cpp's mixtures give the logits of the folder that has their
+// TestBlocksOfGGUF: files in each of llama.cpp's mixtures give the logits of the folder that
+// has their
 // numbers in f32, on ranks that cut inside blocks of 256. Goldens have shorter rows, and so the
 // formats that stand for those of 256; the wide model has them.
 func TestBlocksOfGGUF(t *testing.T) {
