@@ -8,7 +8,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but for its
+// Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but
+// for its
 // exceptions for eight experts and for shared keys.
 type Mixture struct {
 	Base gguf.Type

@@ -35,7 +35,8 @@ func Types() []string { return slices.Sorted(maps.Keys(checkpoint.Mixtures)) }
 
 // Write converts the checkpoint at from into the new path to: a GGUF file if the path ends in
 // .gguf, otherwise a Hugging Face folder. Kind is the format of a GGUF file's matrices, a key of
-// checkpoint.Mixtures; by default that of the checkpoint's embedding. The output is complete or absent. Write
+// checkpoint.Mixtures; by default that of the checkpoint's embedding. The output is complete
+// or absent. Write
 // calls progress, if it is not nil, with the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
 	c, err := checkpoint.Open(from)
