@@ -23,17 +23,18 @@ type GGUF struct {
 	Metadata []gguf.Pair // without those of the tokenizer
 	Tensors  []Written[gguf.Tensor]
 	Notes    []string // what other programs make otherwise of the file, or not at all
+	Loss     Loss     // of the tensors that were made
 }
 
 // ggufKeepRates are the keys, by layer, of A_log where -exp of it, which the format has,
 // does not give it back to the bit.
 const ggufKeepRates = "krait.A_log."
 
-// GGUF converts the checkpoint to a GGUF file as llama.cpp's converter does. Matrices have format
-// t (F32, F16, BF16 or Q8_0; F16 instead of Q8_0 if a row is not a whole number of blocks).
+// GGUF converts the checkpoint to a GGUF file as llama.cpp's converter and quantizer do. Matrices
+// have the formats of m, or if a row is not a whole number of blocks, others that llama.cpp takes.
 // Vectors, convolutions, A, D and routers are F32. The key krait.config keeps the config.json for
 // settings without a GGUF key.
-func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
+func (c *Checkpoint) GGUF(name string, m Mixture) (*GGUF, error) {
 	arch, ok := ggufFamilies[c.Model.Family]
 	if !ok {
 		return nil, fmt.Errorf("GGUF has no architecture for the family %s; it has one for %s", c.Model.Family, strings.Join(slices.Sorted(maps.Keys(ggufFamilies)), ", "))
@@ -43,11 +44,11 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 	}
 	a := ggufArchs[arch]
 	a.beside(c)
-	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, format: t, config: c.Model.Config(), out: &GGUF{}, packed: map[string][]string{}}
+	e := &ggufExport{Checkpoint: c, arch: arch, table: &a, mixture: m, config: c.Model.Config(), out: &GGUF{}, packed: map[string][]string{}, types: map[string]gguf.Type{}}
 	e.put("general.architecture", arch)
 	e.put("general.type", "model")
 	e.put("general.name", name)
-	e.put("general.file_type", map[gguf.Type]uint32{gguf.F32: 0, gguf.F16: 1, gguf.Q8_0: 7, gguf.BF16: 32}[t])
+	e.put("general.file_type", m.file)
 	e.put("general.quantization_version", uint32(2))
 	e.common()
 	for _, k := range a.keys {
@@ -56,6 +57,7 @@ func (c *Checkpoint) GGUF(name string, t gguf.Type) (*GGUF, error) {
 		}
 	}
 	e.tensors()
+	e.mix()
 	text, err := e.config.Text()
 	e.put(ggufKeep, string(text))
 	e.errs = append(e.errs, e.config.Err())
@@ -96,15 +98,16 @@ func ggufRouter(c *Checkpoint) string {
 
 type ggufExport struct {
 	*Checkpoint
-	arch   string
-	table  *ggufArch
-	format gguf.Type
-	config *models.Config
-	out    *GGUF
-	packed map[string][]string                   // tensors of ours that become one, by its name
-	not    []string                              // names of GGUF's that the model does not take, of two for the same
-	scales func(rest string, rows int) []float64 // by which rows are multiplied; nil: by nothing
-	errs   []error
+	arch    string
+	table   *ggufArch
+	mixture Mixture
+	types   map[string]gguf.Type // of tensors, where the mixture chose
+	config  *models.Config
+	out     *GGUF
+	packed  map[string][]string                   // tensors of ours that become one, by its name
+	not     []string                              // names of GGUF's that the model does not take, of two for the same
+	scales  func(rest string, rows int) []float64 // by which rows are multiplied; nil: by nothing
+	errs    []error
 }
 
 func (e *ggufExport) put(key string, v any) {

@@ -13,6 +13,19 @@ import (
 	"github.com/krait-ml/krait/models"
 )
 
+// converted is an array in the format of a tensor.
+func (e *ggufExport) converted(a graph.Array, t gguf.Tensor) ([]byte, error) {
+	to := t.Type
+	if mixed, ok := e.types[t.Name]; ok {
+		to = mixed
+	}
+	data, err := converted(a, to)
+	if d := to.DType(); err == nil && d.Quantized() && d != a.DType {
+		e.out.Loss.add(a, graph.Array{DType: d, Shape: a.Shape, Data: data})
+	}
+	return data, err
+}
+
 // converted is an array in a format of GGUF.
 func converted(a graph.Array, t gguf.Type) ([]byte, error) {
 	to := t.DType()

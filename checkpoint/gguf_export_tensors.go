@@ -148,7 +148,7 @@ func (e *ggufExport) tensor(name string, how ggufHow, from []string) {
 		rest = name
 	}
 	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) { return e.data(layer, rest, t, from) }})
-	if strings.HasSuffix(from[0], ".A_log") && e.format != gguf.Q8_0 {
+	if strings.HasSuffix(from[0], ".A_log") && !e.mixture.Base.DType().Quantized() {
 		e.keepRates(layer, from[0])
 	}
 }
@@ -174,7 +174,7 @@ func (e *ggufExport) half(name, from string, which int) {
 		for i := which; i < n; i += 2 {
 			out = append(out, x.Data[i*line:][:line]...)
 		}
-		return converted(graph.Array{DType: x.DType, Shape: shape, Data: out, From: x.From}, t.Type)
+		return e.converted(graph.Array{DType: x.DType, Shape: shape, Data: out, From: x.From}, t)
 	}})
 }
 
@@ -183,10 +183,8 @@ func (e *ggufExport) typeOf(name string, how ggufHow, shape []int) gguf.Type {
 	switch {
 	case len(shape) < 2, how == ggufConv, how == ggufFlat, how == ggufExact, how == ggufRow, !strings.HasSuffix(name, ".weight"):
 		return gguf.F32
-	case e.format == gguf.Q8_0 && shape[len(shape)-1]%graph.BlockLen != 0:
-		return gguf.F16
 	}
-	return e.format
+	return e.mixture.Base // or what mix chooses
 }
 
 // data makes a tensor of the file.
@@ -211,7 +209,7 @@ func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) 
 		if line := len(a.Data) / max(1, a.Shape[0]); e.table.delta.tiles(rest, a.Shape[0], line).width > 0 {
 			a.Data = e.table.delta.order(a.Data, e.table.delta.tiles(rest, a.Shape[0], line), false)
 		}
-		b, err := converted(a, t.Type)
+		b, err := e.converted(a, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

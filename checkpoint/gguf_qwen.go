@@ -267,7 +267,7 @@ func (e *ggufExport) ungrouped(layer int, from string) {
 					data = append(data, x.Data[(i*a.Shape[0]/h.keys+r[0])*line:][:r[1]*line]...)
 				}
 			}
-			return converted(graph.Array{DType: x.DType, Shape: t.Shape, Data: data, From: x.From}, t.Type)
+			return e.converted(graph.Array{DType: x.DType, Shape: t.Shape, Data: data, From: x.From}, t)
 		}})
 	}
 	all := h.fields()

@@ -23,7 +23,7 @@ func ggufOf(t testing.TB, name string) ([]gguf.Pair, []gguf.Tensor) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	g, err := c.GGUF(name, gguf.F32)
+	g, err := c.GGUF(name, Mixtures["f32"])
 	if err != nil {
 		t.Fatal(err)
 	}

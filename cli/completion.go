@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"github.com/krait-ml/krait/checkpoint/convert"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/devices"
@@ -32,7 +33,7 @@ var completions = map[string]func() []string{
 	"like":              synth.Sizes,
 	"device":            func() []string { return devices.Names },
 	"math":              func() []string { return []string{"f32", "bf16"} },
-	"type":              func() []string { return []string{"q8", "f32", "f16", "bf16", "q8_0"} },
+	"type":              func() []string { return append([]string{"q8"}, convert.Types()...) },
 	"dtype":             func() []string { return []string{"f32", "bf16", "f16"} },
 	"format":            func() []string { return []string{"text", "dot", "svg"} },
 	"detail":            func() []string { return []string{"model", "block", "op"} },

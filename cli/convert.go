@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/convert"
@@ -21,8 +22,9 @@ func newConvert() *cobra.Command {
 Face folder. SRC is any checkpoint that Krait opens: a Hugging Face folder with safetensors or
 pytorch_model.bin, a folder of the original state-spaces code, or a GGUF file.
 
-In a GGUF file matrices have the format of --type (f32, f16, bf16 or q8_0); norms,
-convolutions, A and D are in f32, as llama.cpp's converter writes them. Values without a
+In a GGUF file matrices have the format of --type (f32, f16, bf16, q8_0, q6_k,
+q5_k_m, q5_0, q4_k_m, q4_0, iq4_nl or iq4_xs: llama.cpp's mixtures); norms, convolutions, A
+and D are in f32, as llama.cpp's converter writes them. Values without a
 GGUF key get a key of Krait's, so that Krait runs the same model; notes say what other
 programs read differently. DST is written completely or not at all, and must not exist.
 docs/checkpoints.md maps names and numbers.
@@ -65,7 +67,7 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "q8; GGUF: f32, f16, bf16 or q8_0 (default: the format of SRC's embedding)")
+	c.Flags().StringVar(&kind, "type", "", "q8; GGUF: f32, f16, bf16, q8_0, q4_k_m, … (default: like SRC's embedding)")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
@@ -88,8 +90,8 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		}
 		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
 	}
-	if _, ok := convert.Types[kind]; !ok && kind != "" {
-		return conversion{}, fmt.Errorf("--type is %s; it must be q8 for a folder, or f32, f16, bf16 or q8_0 for FILE.gguf", kind)
+	if kind != "" && !slices.Contains(convert.Types(), kind) {
+		return conversion{}, fmt.Errorf("--type is %s; it must be q8 for a folder, or for FILE.gguf one of %s", kind, strings.Join(convert.Types(), ", "))
 	}
 	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
 		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
@@ -98,5 +100,9 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 	if err != nil {
 		return conversion{}, err
 	}
-	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes", m.Family, m.Tensors, thousands(m.Bytes))}, nil
+	loss := ""
+	if m.Loss > 0 {
+		loss = fmt.Sprintf(", matrices off by %.2f %%", 100*m.Loss)
+	}
+	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes%s", m.Family, m.Tensors, thousands(m.Bytes), loss)}, nil
 }

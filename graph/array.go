@@ -34,7 +34,7 @@ func (a Array) Convert(d DType) (Array, error) {
 		return a, nil
 	}
 	switch {
-	case a.DType.Quantized() && d.Float():
+	case a.DType.Quantized():
 		wide := ArrayOf(a.Float32s(), a.Shape...)
 		wide.From = a.From
 		return wide.Convert(d)

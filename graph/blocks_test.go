@@ -274,7 +274,8 @@ func TestDamagedScales(t *testing.T) {
 }
 
 // TestEncode holds what numbers become to the error that the bits of a format allow: of normal
-// numbers, of ones far apart in size, of one sign, and of zeros; and to the numbers themselves where
+// numbers, of ones far apart in size, of one sign, and of zeros; and to the numbers themselves
+// where
 // the format has them.
 func TestEncode(t *testing.T) {
 	most := map[DType]float64{Q8: 0.008, Q4_0: 0.12, Q4_1: 0.09, Q5_0: 0.06, Q5_1: 0.045, IQ4_NL: 0.095, IQ4_XS: 0.095, Q4_K: 0.09, Q5_K: 0.045, Q6_K: 0.025}

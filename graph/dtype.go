@@ -41,7 +41,8 @@ func (d DType) String() string {
 	return dtypes[d].name
 }
 
-// Bytes is the size of one element; 0 of a block format, where no element has bytes of its own. Of a codec it
+// Bytes is the size of one element; 0 of a block format, where no element has bytes of its
+// own. Of a codec it
 // is 1: offsets and strides count its bytes, and [DType.RowBytes] says how many a row has.
 func (d DType) Bytes() int {
 	if d.InBlocks() {

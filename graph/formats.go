@@ -89,9 +89,9 @@ func decodeBlock(d DType, to []float32, b []byte) {
 			levels(to[32*k:][:32], b[8+16*k:], half(b)*float32(signedScale(b, k)))
 		}
 	case Q4_K:
-		superblock(to, b, nil, b[16:])
+		superblock(d, to, b, nil, b[16:])
 	case Q5_K:
-		superblock(to, b, b[16:48], b[48:])
+		superblock(d, to, b, b[16:48], b[48:])
 	case Q6_K:
 		sixes(to, b)
 	}
@@ -136,19 +136,35 @@ func signedScale(b []byte, k int) int {
 	return int(low|high<<4) - 32
 }
 
+// PartScales reads the scales of a block whose parts have their own: of Q4_K and Q5_K 8 scales and
+// then 8 minima, of Q6_K 16 scales.
+func (d DType) PartScales(to *[16]float32, b []byte) {
+	base := half(b[d.Format().Scales[0]:])
+	if d == Q6_K {
+		for k := range to {
+			to[k] = base * float32(int8(b[192+k]))
+		}
+		return
+	}
+	least := half(b[2:])
+	for k := range 8 {
+		s, m := scales(b[4:16], k)
+		to[k], to[8+k] = base*float32(s), least*float32(m)
+	}
+}
+
 // superblock is 256 elements in 8 parts with a scale and a minimum of 6 bits each:
 // d·scale·q − dmin·minimum. Bit k of high[i] is the fifth of element i of part k.
-func superblock(to []float32, b, high, q []byte) {
-	d, dmin := half(b), half(b[2:])
+func superblock(d DType, to []float32, b, high, q []byte) {
+	var s [16]float32
+	d.PartScales(&s, b)
 	for k := range 8 {
-		scale, least := scales(b[4:16], k)
-		s, m := d*float32(scale), dmin*float32(least)
 		for i := range 32 {
 			v := q[k/2*32+i] >> (k % 2 * 4) & 15
 			if high != nil {
 				v |= high[i] >> k & 1 << 4
 			}
-			to[k*32+i] = float32(s*float32(v)) - m
+			to[k*32+i] = float32(s[k]*float32(v)) - s[8+k]
 		}
 	}
 }
@@ -163,15 +179,15 @@ func scales(b []byte, k int) (scale, least byte) {
 
 // sixes is 256 elements of 6 bits in 16 parts with a scale of 8 bits each.
 func sixes(to []float32, b []byte) {
-	d := half(b[208:])
+	var s [16]float32
+	Q6_K.PartScales(&s, b)
 	for n := range 2 { // halves of 128
-		low, high, scale := b[n*64:], b[128+n*32:], b[192+n*8:]
+		low, high := b[n*64:], b[128+n*32:]
 		for i := range 32 {
 			for k := range 4 {
 				v := low[k%2*32+i] >> (k / 2 * 4) & 15
 				v |= high[i] >> (2 * k) & 3 << 4
-				s := d * float32(int8(scale[i/16+2*k]))
-				to[n*128+k*32+i] = float32(s * float32(int(v)-32))
+				to[n*128+k*32+i] = float32(s[n*8+2*k+i/16] * float32(int(v)-32))
 			}
 		}
 	}

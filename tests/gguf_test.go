@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/convert"
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
 )
@@ -70,6 +71,39 @@ func TestConverted(t *testing.T) {
 			}
 			nearLogits(t, convertTo(golden, "bf16.gguf", "bf16"), golden, krait.Options{Sharding: krait.Sharding{Ranks: 2}}, 1)
 		})
+	}
+}
+
+// TestBlocksOfGGUF: files in each of llama.cpp's mixtures give the logits of the folder that
+// has their
+// numbers in f32, on ranks that cut inside blocks of 256. Goldens have shorter rows, and so the
+// formats that stand for those of 256; the wide model has them.
+func TestBlocksOfGGUF(t *testing.T) {
+	names := []string{"mamba-a", "mamba2-g4", "jamba", "granite-hybrid", "nemotron-h-moe", "lfm2-moe", "qwen3-5-moe"}
+	kinds := []string{"q4_k_m", "q5_k_m", "q6_k", "iq4_xs", "q4_0", "q5_0", "iq4_nl"}
+	counts := []int{1, 2, 3, 4, 8}
+	check := func(name, kind string, ranks int) {
+		t.Run(fmt.Sprintf("%s/%s/tp=%d", name, kind, ranks), func(t *testing.T) {
+			t.Parallel()
+			from, dir := filepath.Join("../testdata/golden", name), t.TempDir()
+			if name == "wide" {
+				from = filepath.Join(dir, name)
+				wideModel(t, from)
+			}
+			blocks, wide := filepath.Join(dir, "blocks.gguf"), filepath.Join(dir, "again")
+			for _, c := range [][3]string{{from, blocks, kind}, {blocks, wide, ""}} {
+				if _, err := convert.Write(t.Context(), c[0], c[1], c[2], nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			nearLogits(t, blocks, wide, krait.Options{Sharding: krait.Sharding{Ranks: ranks}}, 1e-4)
+		})
+	}
+	for _, x := range covering.Each(t, []int{4, len(counts)}, 1) {
+		check("wide", kinds[x[0]], counts[x[1]])
+	}
+	for _, x := range covering.Each(t, []int{len(names), len(kinds), len(counts)}, 1) {
+		check(names[x[0]], kinds[x[1]], counts[x[2]])
 	}
 }
 
@@ -205,5 +239,25 @@ func nearLogits(t *testing.T, got, want string, o krait.Options, tolerance float
 		if d := math.Abs(float64(v - right[i])); !(d <= tolerance) {
 			t.Fatalf("%s, %d ranks: logit %d is %g, and %g of %s", got, o.Sharding.Ranks, i, v, right[i], want)
 		}
+	}
+}
+
+// wideModel writes a jamba of a golden's config whose rows have 256 elements or more: scans,
+// attention, experts, and layers that have neither.
+func wideModel(t *testing.T, dir string) {
+	t.Helper()
+	config, err := os.ReadFile("../testdata/golden/jamba/config.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{{`"hidden_size": 64`, `"hidden_size": 256`}, {`"intermediate_size": 128`, `"intermediate_size": 768`}} {
+		wider := strings.Replace(string(config), change[0], change[1], 1)
+		if wider == string(config) {
+			t.Fatalf("the config of jamba has no %s", change[0])
+		}
+		config = []byte(wider)
+	}
+	if _, err := synth.Write(t.Context(), dir, synth.Options{Config: config, From: "wide", DType: "f32", Seed: 1}); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint"
@@ -25,14 +27,16 @@ type Made struct {
 	Tensors int
 	Bytes   int64    // of the tensors
 	Notes   []string // differences from the source, for the user
+	Loss    float64  // of matrices that became blocks: the relative root mean square error
 }
 
-// Types are the formats of matrices in GGUF files, by name.
-var Types = map[string]gguf.Type{"f32": gguf.F32, "f16": gguf.F16, "bf16": gguf.BF16, "q8_0": gguf.Q8_0}
+// Types are the formats of a GGUF file's matrices, by name.
+func Types() []string { return slices.Sorted(maps.Keys(checkpoint.Mixtures)) }
 
 // Write converts the checkpoint at from into the new path to: a GGUF file if the path ends in
 // .gguf, otherwise a Hugging Face folder. Kind is the format of a GGUF file's matrices, a key of
-// Types; by default that of the checkpoint's embedding. The output is complete or absent. Write
+// checkpoint.Mixtures; by default that of the checkpoint's embedding. The output is complete
+// or absent. Write
 // calls progress, if it is not nil, with the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
 	c, err := checkpoint.Open(from)
@@ -73,17 +77,18 @@ func (w *writer) add(n int) error {
 
 // gguf writes a GGUF file.
 func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
-	t, ok := Types[kind]
 	if kind == "" {
-		t = like(c)
-	} else if !ok {
-		return nil, fmt.Errorf("--type is %s; it must be f32, f16, bf16 or q8_0", kind)
+		kind = like(c)
+	}
+	m, ok := checkpoint.Mixtures[kind]
+	if !ok {
+		return nil, fmt.Errorf("--type is %s; it must be one of %s", kind, strings.Join(Types(), ", "))
 	}
 	if _, err := os.Lstat(w.to); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is there already; name another file", w.to)
 	}
 	name := strings.TrimSuffix(filepath.Base(w.to), ".gguf")
-	g, err := c.GGUF(name, t)
+	g, err := c.GGUF(name, m)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}
@@ -110,7 +115,7 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		w.total += int64(size)
 	}
 	made.Bytes, w.intact = w.total, c.Intact
-	return made, w.file(func(f *os.File) error {
+	err = w.file(func(f *os.File) error {
 		if _, err := f.Write(header); err != nil {
 			return err
 		}
@@ -121,6 +126,8 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		}
 		return f.Truncate((end + 31) / 32 * 32)
 	})
+	made.Loss = g.Loss.Relative()
+	return made, err
 }
 
 // at writes what make makes at a place of the file.
@@ -156,22 +163,20 @@ func (w *writer) file(write func(f *os.File) error) (err error) {
 }
 
 // like is the format of a checkpoint's embedding.
-func like(c *checkpoint.Checkpoint) gguf.Type {
+func like(c *checkpoint.Checkpoint) string {
 	for _, n := range c.Graph.Nodes {
 		if n.Op.Name == "embedding" {
 			for _, v := range n.Args {
 				switch v.Type.DType {
-				case graph.F16:
-					return gguf.F16
-				case graph.BF16:
-					return gguf.BF16
+				case graph.F16, graph.BF16:
+					return v.Type.DType.String()
 				case graph.Q8:
-					return gguf.Q8_0
+					return "q8_0"
 				}
 			}
 		}
 	}
-	return gguf.F32
+	return "f32"
 }
 
 // vocabulary is the tokenizer as metadata: its files as they are, and the lists that other

@@ -99,7 +99,8 @@ func rowMajor(shape tensor.Shape, strides []int) bool {
 	return true
 }
 
-// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory. f16, bf16 and blocks
+// ToDense looks at an f32, f64, i32 or i64 array as a tensor. They share memory. f16, bf16 and
+// blocks
 // are an error, as gorgonia has no such formats, and so are arrays without elements.
 func ToDense(a graph.Array) (t *tensor.Dense, err error) {
 	switch d := a.DType; {

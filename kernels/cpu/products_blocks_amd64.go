@@ -3,6 +3,7 @@ package cpu
 import (
 	"maps"
 	"sync"
+	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/x448/float16"
@@ -19,8 +20,10 @@ type blockWeights struct {
 }
 
 var (
-	blocksAVX2 = map[graph.DType]blockWeights{graph.Q8: {widen: widenBlocksAVX2}}
-	q8AVX512   = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
+	blocksAVX2 = map[graph.DType]blockWeights{
+		graph.Q8: {widen: widenBlocksAVX2}, graph.Q4_K: {widen: widenQ4K}, graph.Q5_K: {widen: widenQ5K}, graph.Q6_K: {widen: widenQ6K},
+	}
+	q8AVX512 = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
 )
 
 // blocksWide is for AVX-512, of which the oldest processors do not have all.
@@ -30,6 +33,28 @@ func blocksWide() map[graph.DType]blockWeights {
 		wide[graph.Q8] = q8AVX512
 	}
 	return wide
+}
+
+func widenQ4K(to *float32, from *byte, n int) { widenParts(graph.Q4_K, to, from, n) }
+func widenQ5K(to *float32, from *byte, n int) { widenParts(graph.Q5_K, to, from, n) }
+func widenQ6K(to *float32, from *byte, n int) { widenParts(graph.Q6_K, to, from, n) }
+
+// widenParts widens n blocks of 256 whose parts have scales.
+func widenParts(d graph.DType, to *float32, from *byte, n int) {
+	f := d.Format()
+	in, out := unsafe.Slice(from, n*f.Bytes), unsafe.Slice(to, n*f.Elems)
+	var scales [16]float32
+	for i := range n {
+		block, numbers := in[i*f.Bytes:][:f.Bytes], &out[i*f.Elems]
+		switch d.PartScales(&scales, block); d {
+		case graph.Q4_K:
+			widenQ4KAVX2(numbers, &block[0], &scales[0])
+		case graph.Q5_K:
+			widenQ5KAVX2(numbers, &block[0], &scales[0])
+		default:
+			widenQ6KAVX2(numbers, &block[0], &scales[0])
+		}
+	}
 }
 
 // read widens n blocks.

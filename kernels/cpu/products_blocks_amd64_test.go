@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -54,6 +55,26 @@ func TestProductOfBlocks(t *testing.T) {
 				w.Read(same.Row(j), (row+j)*w.Cols+col)
 			}
 			checkSums(t, what, &x, &same, &y, p.lanes)
+		}
+	}
+}
+
+// TestWiden: what an instruction set widens has the bits of package graph, for any bits of blocks.
+func TestWiden(t *testing.T) {
+	if !slices.Contains(ISAs(), "avx2") {
+		t.Skip("this processor has no AVX2")
+	}
+	fillScales()
+	rng := rand.New(rand.NewPCG(41, 0))
+	for d, with := range blocksAVX2 {
+		const n = 40
+		f := d.Format()
+		data, got := drawBlocks(rng, d, 1, n*f.Elems), make([]float32, n*f.Elems)
+		with.widen(&got[0], &data[0], n)
+		for i, want := range wide(d, data, 1, n*f.Elems) {
+			if math.Float32bits(got[i]) != math.Float32bits(want) {
+				t.Fatalf("%s: element %d is %g, want %g", d, i, got[i], want)
+			}
 		}
 	}
 }

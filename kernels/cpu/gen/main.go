@@ -41,6 +41,7 @@ var generators = map[string]func(*build.Context){
 	"scan":        scan,
 	"short":       short,
 	"softmax":     softmaxes,
+	"superblocks": superblocks,
 }
 
 func main() {
