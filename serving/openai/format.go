@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -157,7 +158,7 @@ func (s *Server) constrain(g *constrain.Grammar, o *krait.Generate) *Error {
 }
 
 // newVocabulary returns the bytes of the model's tokens as they follow other tokens. Special tokens
-// and parts of a character have none, except in a vocabulary of bytes.
+// have none.
 func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 	if _, ok := s.tokens.(tokenizer.Bytes); ok {
 		return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
@@ -167,16 +168,42 @@ func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 			return []byte{byte(id)}
 		})
 	}
-	before, err := s.tokens.Encode("a", false)
+	follow, err := following(s.tokens)
+	if err != nil {
+		return nil, err
+	}
+	eos := s.m.EOS()
+	return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
+		if slices.Contains(eos, id) {
+			return nil
+		}
+		return follow(id)
+	})
+}
+
+// following returns the bytes of a token as it follows others. Those of a part of a character are
+// the ones that its spelling stands for, if decoding agrees.
+func following(t krait.Tokenizer) (func(id int) []byte, error) {
+	before, err := t.Encode("a", false)
 	if err != nil || len(before) == 0 {
 		return nil, fmt.Errorf("the tokenizer encodes a letter as no token: %v", err)
 	}
-	text, eos := s.tokens.Decode(before, true), s.m.EOS()
-	return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
-		more, ok := strings.CutPrefix(s.tokens.Decode(append(before[:len(before):len(before)], id), true), text)
-		if !ok || slices.Contains(eos, id) || strings.ContainsRune(more, utf8.RuneError) {
+	text := t.Decode(before, true)
+	valid := func(s string) string { return broken.ReplaceAllString(strings.ToValidUTF8(s, "\uFFFD"), "\uFFFD") }
+	return func(id int) []byte {
+		more, ok := strings.CutPrefix(t.Decode(append(before[:len(before):len(before)], id), true), text)
+		if !ok {
 			return nil
 		}
-		return []byte(more)
-	})
+		if !strings.ContainsRune(more, utf8.RuneError) {
+			return []byte(more)
+		}
+		piece, _ := t.Piece(id)
+		if spelled := tokenizer.Spelled(piece); valid(string(spelled)) == valid(more) && !utf8.Valid(spelled) {
+			return spelled
+		}
+		return nil
+	}, nil
 }
+
+var broken = regexp.MustCompile("\uFFFD+")

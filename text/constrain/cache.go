@@ -6,8 +6,11 @@ import (
 	"sync"
 )
 
-// maxCached bounds the states of a cache's grammars: 30 MB.
-const maxCached = 1 << 18
+// Bounds of a cache: states of all its grammars (30 MB), and grammars, each with its machine.
+const (
+	maxCached   = 1 << 18
+	maxGrammars = 32
+)
 
 // Cache keeps the grammars that were used last. The zero value is ready, and safe for concurrent
 // use.
@@ -47,7 +50,7 @@ func (c *Cache) Get(kind string, text []byte, compile func([]byte) (*Grammar, er
 		c.byKey = map[[sha256.Size]byte]*list.Element{}
 	}
 	c.byKey[key] = c.used.PushFront(&cached{key, g})
-	for c.states += len(g.states); c.states > maxCached; {
+	for c.states += len(g.states); c.states > maxCached || c.used.Len() > maxGrammars; {
 		e := c.used.Back()
 		old := c.used.Remove(e).(*cached)
 		delete(c.byKey, old.key)

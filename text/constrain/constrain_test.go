@@ -251,13 +251,19 @@ func TestTokens(t *testing.T) {
 	for _, schema := range []string{
 		`{}`, `{"properties": {"name": {"type": "string", "maxLength": 3}, "b": {"type": "array"}}}`, `{"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 5}}`,
 		`{"type": "string", "minLength": 3}`, `{"anyOf": [{"type": "string", "pattern": "b"}, {"type": "string", "maxLength": 4}]}`, `{"type": "object", "properties": {"ab": {"pattern": "^a.{2,4}$"}}}`,
+		`{"type": "string", "maxLength": 3}`,
 	} {
 		g, err := constrain.Compile([]byte(schema))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for seed := range uint64(3) {
-			text := write(t, g, v, rand.New(rand.NewPCG(seed, 2)))
+		for seed := range uint64(4) {
+			text := `"\\\nb"`
+			if seed < 3 {
+				text = write(t, g, v, rand.New(rand.NewPCG(seed, 2)))
+			} else if !g.Takes([]byte(text)) {
+				break
+			}
 			at := g.Match(v, []int{eos})
 			for i := range min(len(text), 25) {
 				mask := at.Mask()

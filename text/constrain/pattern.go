@@ -95,7 +95,7 @@ func (t *translation) all() error {
 func (t *translation) escape() error {
 	c, n := utf8.DecodeRuneInString(t.rest)
 	after := t.rest[n:]
-	range_ := t.class && (strings.HasSuffix(t.out.String(), "-") && !strings.HasSuffix(t.out.String(), `\-`))
+	inRange := t.class && (strings.HasSuffix(t.out.String(), "-") && !strings.HasSuffix(t.out.String(), `\-`))
 	switch {
 	case t.rest == "":
 		return fmt.Errorf("it ends with a backslash")
@@ -114,7 +114,7 @@ func (t *translation) escape() error {
 		if !t.class && c == 'S' {
 			set = "[" + set + "]"
 		}
-		if range_ {
+		if inRange {
 			return fmt.Errorf("a range in brackets ends with a class")
 		}
 		t.out.WriteString(set)

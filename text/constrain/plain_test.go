@@ -59,3 +59,36 @@ func TestPlain(t *testing.T) {
 		t.Error("a choice of nothing is taken")
 	}
 }
+
+// TestCache: a grammar is compiled once while it is kept, and few are kept.
+func TestCache(t *testing.T) {
+	var c constrain.Cache
+	compiled := 0
+	get := func(kind, text string) *constrain.Grammar {
+		t.Helper()
+		g, err := c.Get(kind, []byte(text), func(text []byte) (*constrain.Grammar, error) {
+			compiled++
+			return constrain.Regex(string(text))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := get("regex", "a")
+	if get("regex", "a") != first || compiled != 1 {
+		t.Error("a grammar is compiled twice")
+	}
+	if get("other", "a") == first {
+		t.Error("kinds share a grammar")
+	}
+	for i := range 40 {
+		get("regex", strings.Repeat("b", i+1))
+	}
+	if before := compiled; get("regex", "a") == first || compiled == before {
+		t.Error("40 grammars later the first is still kept")
+	}
+	if _, err := c.Get("regex", []byte("("), func(text []byte) (*constrain.Grammar, error) { return constrain.Regex(string(text)) }); err == nil {
+		t.Error("an error is lost")
+	}
+}

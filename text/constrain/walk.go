@@ -98,7 +98,7 @@ type interior struct {
 	quotes  []reading                 // branches of quotes behind characters
 	spans   []span                    // of branches
 	longest int32                     // characters of a token
-	masks   []atomic.Pointer[[]int32] // of the tokens of at most so many characters
+	masks   []atomic.Pointer[[]int32] // by the most characters of a token
 }
 
 // reading is a token or branch, and how many characters have begun in or before it.

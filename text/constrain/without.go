@@ -3,8 +3,8 @@ package constrain
 import "slices"
 
 // A difference is not always a union of terms, and of some formats and patterns only a part is
-// regular. A node therefore has two unions: the narrow one lies within it, and is what texts are
-// held to; the wide one encloses it, and is what is subtracted, as not and oneOf require. compiler's
+// regular. A node therefore has two unions. The narrow one lies within it, and texts are held to
+// it. The wide one encloses it, and is subtracted, as not and oneOf require. The compiler's field
 // wide says which one is made.
 
 // flipped calls f for the other union.

@@ -29,6 +29,15 @@ func spellBytes(text string) string {
 	return spelled.String()
 }
 
+// Spelled returns the bytes that a token's spelling stands for: a byte token such as <0x0A>, or
+// one of a byte-level vocabulary, which may be part of a character.
+func Spelled(piece string) []byte {
+	if b, ok := byteToken(piece); ok {
+		return []byte{b}
+	}
+	return readBytes(piece)
+}
+
 // readBytes returns the bytes that a byte-level token spells. A token that
 // has a character of no byte stands for itself.
 func readBytes(token string) []byte {
