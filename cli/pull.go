@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/hub"
@@ -183,20 +182,20 @@ func familyOf(m hub.Cached) string {
 // modelTable writes models as lines with columns.
 func modelTable(models []cachedModel) func(io.Writer) {
 	return func(w io.Writer) {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		longest := 0
+		for _, m := range models {
+			longest = max(longest, len(m.Name))
+		}
 		for _, m := range models {
 			family := cmp.Or(m.Family, "not supported")
 			if m.Path == "" {
 				family = "no weights"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s MB", visible(m.Name), family, megabytes(m.Bytes))
+			fmt.Fprintf(w, "%-*s  %-16s %9.1f MB", longest, m.Name, family, float64(m.Bytes)/1e6)
 			if m.Partial > 0 {
-				fmt.Fprintf(t, "\t%s MB of an interrupted download", megabytes(m.Partial))
+				fmt.Fprintf(w, ", and %.1f MB of an interrupted download", float64(m.Partial)/1e6)
 			}
-			fmt.Fprintln(t)
+			fmt.Fprintln(w)
 		}
-		t.Flush()
 	}
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

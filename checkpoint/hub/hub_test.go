@@ -583,9 +583,9 @@ func TestResume(t *testing.T) {
 	rest := int64(len(weights) - 200_000)
 	got := mustPull(t, h, "org/tiny", Options{})
 	if requests := s.Requests(); got.Fetched < rest || got.Fetched > rest+100 || // with the small files
-		 !slices.ContainsFunc(requests, func(r string) bool {
-		return strings.HasSuffix(r, "/model.safetensors bytes=200000-")
-	}) {
+		!slices.ContainsFunc(requests, func(r string) bool {
+			return strings.HasSuffix(r, "/model.safetensors bytes=200000-")
+		}) {
 		t.Errorf("%d bytes fetched, want %d: %q", got.Fetched, rest, requests)
 	}
 
