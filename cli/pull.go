@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +71,8 @@ func pull(c *cobra.Command, h *hub.Hub, n hub.Name, o hub.Options, quiet bool) (
 	o.Tell = tell
 	got, err := h.Pull(c.Context(), n, o)
 	end()
-	if begun && errors.Is(err, context.Canceled) && !quiet {
-		fmt.Fprintf(c.ErrOrStderr(), "krait: what came is kept; krait pull %s continues\n", n)
+	if begun && err != nil && c.Context().Err() != nil && !quiet {
+		fmt.Fprintln(c.ErrOrStderr(), "krait: the bytes so far are kept; the same command continues")
 	}
 	return got, err
 }

@@ -556,8 +556,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestResume: what an interrupted download has left is not downloaded again, and is dropped if it is
-// of another file.
+// TestResume: what an interrupted download has left is not downloaded again, and is dropped if it
+// is of another file.
 func TestResume(t *testing.T) {
 	s := hubtest.New(t)
 	s.Put("org/tiny", tiny())

@@ -37,7 +37,7 @@ type Pulled struct {
 const atOnce = 4
 
 // Pull asks the endpoint for the files of a model, downloads those that the cache lacks, and links
-// them into a snapshot. What an interrupted call has downloaded stays for the next one. Files are
+// them into a snapshot. The next call continues what an interrupted one has downloaded. Files are
 // checked by size and hash. Several processes may pull one model at the same time.
 func (h *Hub) Pull(ctx context.Context, n Name, o Options) (*Pulled, error) {
 	if h.Offline {

@@ -1,5 +1,5 @@
-// Package hubtest is a server of models for tests: it answers as Hugging Face's does, and misbehaves
-// where a test says so.
+// Package hubtest is a server of models for tests: it answers as Hugging Face's does, and
+// misbehaves where a test says so.
 package hubtest
 
 import (
