@@ -34,8 +34,8 @@ number of prompt tokens, TTFT and tokens per second go to standard error. --json
 them with the text on standard output at the end.
 
 A single argument is the PROMPT; - reads it from standard input. A PROMPT that names an
-existing file or folder, or looks like a path (a / or .gguf, no blanks), is an error: give such
-a PROMPT after a DIR, with --model, or on standard input.
+existing file or folder or a downloaded model, or looks like a path (./x, x.gguf), is an error:
+give such a PROMPT after a DIR, with --model, or on standard input.
 
 With --prefill ADDR a prefill server (krait serve prefill) prefills the prompt and this process
 fetches the state; if that fails, it warns and prefills the prompt itself.

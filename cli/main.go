@@ -94,8 +94,8 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "krait",
 		Short: "Compile, run and serve state-space language models",
-		Long: `Krait compiles, runs and serves state-space language models from Hugging Face
-folders and GGUF files. By default, commands use a small embedded model.`,
+		Long: `Krait compiles, runs and serves state-space language models. DIR is a Hugging
+Face folder, a GGUF file or a name, ORG/NAME; without it, a small model runs.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       versionOf().String(),

@@ -2,12 +2,10 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/hub"
@@ -73,8 +71,8 @@ func pull(c *cobra.Command, h *hub.Hub, n hub.Name, o hub.Options, quiet bool) (
 	o.Tell = tell
 	got, err := h.Pull(c.Context(), n, o)
 	end()
-	if begun && errors.Is(err, context.Canceled) && !quiet {
-		fmt.Fprintf(c.ErrOrStderr(), "krait: what came is kept; krait pull %s continues\n", n)
+	if begun && err != nil && c.Context().Err() != nil && !quiet {
+		fmt.Fprintln(c.ErrOrStderr(), "krait: the bytes so far are kept; the same command continues")
 	}
 	return got, err
 }
@@ -183,20 +181,20 @@ func familyOf(m hub.Cached) string {
 // modelTable writes models as lines with columns.
 func modelTable(models []cachedModel) func(io.Writer) {
 	return func(w io.Writer) {
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		longest := 0
+		for _, m := range models {
+			longest = max(longest, len(m.Name))
+		}
 		for _, m := range models {
 			family := cmp.Or(m.Family, "not supported")
 			if m.Path == "" {
 				family = "no weights"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s MB", visible(m.Name), family, megabytes(m.Bytes))
+			fmt.Fprintf(w, "%-*s  %-16s %9.1f MB", longest, m.Name, family, float64(m.Bytes)/1e6)
 			if m.Partial > 0 {
-				fmt.Fprintf(t, "\t%s MB of an interrupted download", megabytes(m.Partial))
+				fmt.Fprintf(w, ", and %.1f MB of an interrupted download", float64(m.Partial)/1e6)
 			}
-			fmt.Fprintln(t)
+			fmt.Fprintln(w)
 		}
-		t.Flush()
 	}
 }
-
-func megabytes(n int64) string { return fmt.Sprintf("%.1f", float64(n)/1e6) }

@@ -126,7 +126,7 @@ type Cached struct {
 	Partial int64  // bytes of interrupted downloads of the repository
 }
 
-// List returns the models in the cache, by name.
+// List returns the models in the cache, in the order of its folders.
 func (h *Hub) List() (all []Cached, err error) {
 	entries, err := os.ReadDir(h.Cache)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +138,6 @@ func (h *Hub) List() (all []Cached, err error) {
 			all = append(all, h.snapshots(repo)...)
 		}
 	}
-	slices.SortFunc(all, func(a, b Cached) int { return cmp.Compare(a.Name.String(), b.Name.String()) })
 	return all, err
 }
 

@@ -27,7 +27,8 @@ type authorized struct {
 
 func (a authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	if a.token != "" && r.URL.Scheme == a.endpoint.Scheme && r.URL.Host == a.endpoint.Host {
-		r = r.Clone(r.Context())
+		r = r.WithContext(r.Context()) // a copy: the caller's stays as it is
+		r.Header = r.Header.Clone()
 		r.Header.Set("Authorization", "Bearer "+a.token)
 	}
 	return a.next.RoundTrip(r)

@@ -556,8 +556,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestResume: what an interrupted download has left is not downloaded again, and is dropped if it is
-// of another file.
+// TestResume: what an interrupted download has left is not downloaded again, and is dropped if it
+// is of another file.
 func TestResume(t *testing.T) {
 	s := hubtest.New(t)
 	s.Put("org/tiny", tiny())
@@ -583,9 +583,9 @@ func TestResume(t *testing.T) {
 	rest := int64(len(weights) - 200_000)
 	got := mustPull(t, h, "org/tiny", Options{})
 	if requests := s.Requests(); got.Fetched < rest || got.Fetched > rest+100 || // with the small files
-		 !slices.ContainsFunc(requests, func(r string) bool {
-		return strings.HasSuffix(r, "/model.safetensors bytes=200000-")
-	}) {
+		!slices.ContainsFunc(requests, func(r string) bool {
+			return strings.HasSuffix(r, "/model.safetensors bytes=200000-")
+		}) {
 		t.Errorf("%d bytes fetched, want %d: %q", got.Fetched, rest, requests)
 	}
 

@@ -65,7 +65,7 @@ func Parse(text string) (Name, bool) {
 	return n, isRepo(n.Repo)
 }
 
-// isRepo reports whether text is org/name; extensions of files that commands read are left to those.
+// isRepo reports whether text is org/name. A path such as folder/x.gguf is that of a file.
 func isRepo(text string) bool {
 	org, name, _ := strings.Cut(text, "/")
 	fileLike := slices.Contains([]string{".gguf", ".ir", ".safetensors", ".json", ".jsonl", ".txt", ".bin"}, strings.ToLower(path.Ext(name)))

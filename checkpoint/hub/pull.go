@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +37,7 @@ type Pulled struct {
 const atOnce = 4
 
 // Pull asks the endpoint for the files of a model, downloads those that the cache lacks, and links
-// them into a snapshot. What an interrupted call has downloaded stays for the next one. Files are
+// them into a snapshot. The next call continues what an interrupted one has downloaded. Files are
 // checked by size and hash. Several processes may pull one model at the same time.
 func (h *Hub) Pull(ctx context.Context, n Name, o Options) (*Pulled, error) {
 	if h.Offline {
@@ -184,7 +185,7 @@ func (p *pull) have(f file) int64 {
 	if p.complete(f) {
 		return f.Size
 	}
-	info, err := p.root.Lstat(blobPath(f) + incomplete)
+	info, err := p.root.Stat(blobPath(f) + incomplete)
 	if err != nil || info.Size() > f.Size {
 		return 0
 	}
@@ -207,8 +208,8 @@ func (p *pull) link() error {
 	return cmp.Or(p.root.MkdirAll(path.Dir(ref), 0o755), p.root.WriteFile(temporary, []byte(p.list.Commit), 0o644), p.root.Rename(temporary, ref))
 }
 
-// linkFile links a name of the snapshot to its blob; where the system has no symbolic links, it is
-// another name of the same file.
+// linkFile links a name of the snapshot to its blob; Windows may permit no symbolic links, and the
+// name is another one of the same file then.
 func (p *pull) linkFile(f file) error {
 	name := path.Join("snapshots", p.list.Commit, f.Path)
 	to := strings.Repeat("../", strings.Count(name, "/")) + blobPath(f)
@@ -222,10 +223,10 @@ func (p *pull) linkFile(f file) error {
 		return err
 	}
 	err := p.root.Symlink(to, name)
-	if err != nil && !errors.Is(err, os.ErrExist) { // another process was faster
+	if err != nil && runtime.GOOS == "windows" {
 		err = p.root.Link(blobPath(f), name)
 	}
-	if errors.Is(err, os.ErrExist) {
+	if errors.Is(err, os.ErrExist) { // another process was faster
 		return nil
 	}
 	return err

@@ -1,5 +1,5 @@
-// Package hubtest is a server of models for tests: it answers as Hugging Face's does, and misbehaves
-// where a test says so.
+// Package hubtest is a server of models for tests: it answers as Hugging Face's does, and
+// misbehaves where a test says so.
 package hubtest
 
 import (
@@ -25,6 +25,8 @@ type Repo struct {
 	Large  int               // files from this size on are LFS files; 0: none is
 	Gated  bool              // files need Token
 	Commit string            // of main; by default the hash of the files
+
+	listing []byte
 }
 
 // Server is a server of repositories.
@@ -53,10 +55,9 @@ func Start() *Server {
 	return s
 }
 
-// Put adds a repository, or replaces one: its main is another commit then.
+// Put adds a repository, or replaces one: its main is another commit then. Every repository has the
+// revisions main, v1 and its commit.
 func (s *Server) Put(name string, r Repo) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if r.Commit == "" {
 		h := sha1.New()
 		for _, path := range slices.Sorted(maps.Keys(r.Files)) {
@@ -64,6 +65,9 @@ func (s *Server) Put(name string, r Repo) {
 		}
 		r.Commit = hex.EncodeToString(h.Sum(nil))
 	}
+	r.listing = r.list()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.repos[name] = r
 }
 
@@ -93,7 +97,11 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if isAPI {
-		repo.list(w, strings.TrimPrefix(rest, "revision/"))
+		if revision := strings.TrimPrefix(rest, "revision/"); revision != "main" && revision != "v1" && revision != repo.Commit {
+			refuse(w, http.StatusNotFound, "RevisionNotFound")
+			return
+		}
+		w.Write(repo.listing)
 		return
 	}
 	path, found := strings.CutPrefix(rest, "resolve/"+repo.Commit+"/")
@@ -118,12 +126,8 @@ func refuse(w http.ResponseWriter, status int, code string) {
 	w.WriteHeader(status)
 }
 
-// list answers with the files of a revision.
-func (r Repo) list(w http.ResponseWriter, revision string) {
-	if revision != "main" && revision != r.Commit && revision != "v1" {
-		refuse(w, http.StatusNotFound, "RevisionNotFound")
-		return
-	}
+// list returns the answer to a request for the files.
+func (r Repo) list() []byte {
 	type lfs struct {
 		SHA256 string `json:"sha256"`
 		Size   int    `json:"size"`
@@ -143,5 +147,9 @@ func (r Repo) list(w http.ResponseWriter, revision string) {
 		}
 		files = append(files, f)
 	}
-	json.NewEncoder(w).Encode(map[string]any{"sha": r.Commit, "siblings": files})
+	text, err := json.Marshal(map[string]any{"sha": r.Commit, "siblings": files})
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return text
 }
