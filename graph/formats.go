@@ -19,7 +19,7 @@ const MaxBlockLen = 256
 
 // formats has a row for each format from Q8 on; decodeBlock has the meaning of its bytes.
 var formats = [...]Format{
-	Q8 - Q8:     {BlockLen, BlockBytes, []int{0}},
+	0:           {BlockLen, BlockBytes, []int{0}}, // Q8
 	Q4_0 - Q8:   {32, 18, []int{0}},
 	Q4_1 - Q8:   {32, 20, []int{0, 2}},
 	Q5_0 - Q8:   {32, 22, []int{0}},
