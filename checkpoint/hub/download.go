@@ -59,7 +59,7 @@ func (p *pull) fetch(ctx context.Context, f file) error {
 		if err == nil {
 			return nil
 		}
-		if e := b.restart(); e != nil || !again { // what was kept may have been of another file
+		if e := b.restart(); e != nil || !again { // the bytes of an earlier download may be of another file
 			return errors.Join(err, e)
 		}
 	}

@@ -42,7 +42,7 @@ func newHub(t *testing.T, endpoint string, env ...string) *Hub {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.stall, h.backoff = 300*time.Millisecond, time.Millisecond
+	h.stall, h.backoff = 2*time.Second, time.Millisecond
 	return h
 }
 
@@ -429,7 +429,7 @@ var faults = []struct {
 		for from := 0; from < len(weights); from += len(weights) / 5 {
 			io.WriteString(w, weights[from:][:len(weights)/5])
 			w.(http.Flusher).Flush()
-			time.Sleep(100 * time.Millisecond)
+			time.Sleep(600 * time.Millisecond)
 		}
 		return true
 	}, "", 1},

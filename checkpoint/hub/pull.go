@@ -1,8 +1,8 @@
 package hub
 
 import (
-	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -204,8 +204,18 @@ func (p *pull) link() error {
 		return nil
 	}
 	ref := path.Join("refs", p.name.revision())
-	temporary := fmt.Sprintf("%s.%d.tmp", ref, os.Getpid())
-	return cmp.Or(p.root.MkdirAll(path.Dir(ref), 0o755), p.root.WriteFile(temporary, []byte(p.list.Commit), 0o644), p.root.Rename(temporary, ref))
+	if err := p.root.MkdirAll(path.Dir(ref), 0o755); err != nil {
+		return err
+	}
+	temporary := fmt.Sprintf("%s.%s.tmp", ref, rand.Text()) // processes of several hosts may share the cache
+	err := p.root.WriteFile(temporary, []byte(p.list.Commit), 0o644)
+	if err == nil {
+		err = p.root.Rename(temporary, ref)
+	}
+	if err != nil {
+		p.root.Remove(temporary)
+	}
+	return err
 }
 
 // linkFile links a name of the snapshot to its blob; Windows may permit no symbolic links, and the
