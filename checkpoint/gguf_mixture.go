@@ -8,9 +8,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but
-// for its
-// exceptions for eight experts and for shared keys.
+// Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but for
+// its exceptions for eight experts and for shared keys.
 type Mixture struct {
 	Base gguf.Type
 	file uint32 // general.file_type
@@ -43,11 +42,12 @@ func fitting(t gguf.Type, cols int) gguf.Type {
 	return t
 }
 
-// mix chooses the formats of those matrices that have the mixture's base.
+// mix chooses the formats of those matrices that have the mixture's base, and notes how many no
+// blocks fit.
 func (e *ggufExport) mix() {
 	m := e.mixture
 	all, seen := map[string]int{}, map[string]int{}
-	head := "token_embd.weight"
+	head, wide, matrices := "token_embd.weight", 0, 0
 	for _, w := range e.out.Tensors {
 		all[kindOf(w.Tensor.Name)]++
 		if w.Tensor.Name == "output.weight" {
@@ -71,6 +71,12 @@ func (e *ggufExport) mix() {
 		}
 		t.Type = fitting(t.Type, t.Shape[len(t.Shape)-1])
 		e.types[t.Name] = t.Type
+		if matrices++; !t.Type.DType().Quantized() {
+			wide++
+		}
+	}
+	if wide > 0 {
+		e.note("%d of %d matrices are in f16: their rows are not a multiple of 32, the least block of 8 bits and fewer", wide, matrices)
 	}
 }
 
