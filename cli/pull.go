@@ -36,7 +36,7 @@ With HF_HUB_OFFLINE=1 no command makes a request. docs/names.md has the rest.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			n, ok := hub.Parse(args[0])
 			if !ok {
-				return fmt.Errorf("%q is no name of a model; it is ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf", args[0])
+				return fmt.Errorf("%q is no name of a model; it must be ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf", args[0])
 			}
 			h, err := hub.New(os.Getenv)
 			if err != nil {

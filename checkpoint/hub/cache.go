@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 )
 
@@ -109,8 +107,7 @@ func shardsOf(index string) ([]string, error) {
 // ggufsIn returns the GGUF files of a snapshot, of each model the first, in order.
 func ggufsIn(dir string) (names []string) {
 	fs.WalkDir(os.DirFS(dir), ".", func(name string, _ fs.DirEntry, err error) error {
-		number, _, part := gguf.Part(name)
-		if err == nil && path.Ext(name) == ".gguf" && (!part || number == 1) && !strings.HasPrefix(path.Base(name), "mmproj") {
+		if err == nil && isGGUF(name) {
 			names = append(names, name)
 		}
 		return nil

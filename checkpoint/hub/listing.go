@@ -133,8 +133,7 @@ func (l *listing) companions(part Part) (out []file) {
 func (l *listing) ggufs(n Name, pattern string) ([]file, error) {
 	var all, found []string
 	for _, f := range l.Files {
-		number, _, part := gguf.Part(f.Path)
-		if path.Ext(f.Path) != ".gguf" || part && number != 1 || strings.HasPrefix(path.Base(f.Path), "mmproj") {
+		if !isGGUF(f.Path) {
 			continue
 		}
 		all = append(all, f.Path)
@@ -161,6 +160,12 @@ func (l *listing) ggufs(n Name, pattern string) ([]file, error) {
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// isGGUF reports whether a file is a model, or the first of its parts, and not a reader of pictures.
+func isGGUF(name string) bool {
+	number, _, part := gguf.Part(name)
+	return path.Ext(name) == ".gguf" && (!part || number == 1) && !strings.HasPrefix(path.Base(name), "mmproj")
 }
 
 // parts returns the files of a GGUF model, by the name of its first one.

@@ -135,7 +135,7 @@ func (t *translation) escape() error {
 	return nil
 }
 
-// code translates \uXXXX, \u{X} and \xXX.
+// code translates \u0041, \u{41} and \x41.
 func (t *translation) code(c rune, after string) error {
 	digits := map[rune]int{'u': 4, 'x': 2}[c]
 	hex, rest := after[:min(len(after), digits)], after[min(len(after), digits):]
