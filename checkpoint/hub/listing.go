@@ -162,7 +162,7 @@ func (l *listing) ggufs(n Name, pattern string) ([]file, error) {
 	return out, nil
 }
 
-// isGGUF reports whether a file is a model, or the first of its parts, and not a reader of pictures.
+// isGGUF reports whether a file is a model, or the first of its parts. Readers of pictures are not.
 func isGGUF(name string) bool {
 	number, _, part := gguf.Part(name)
 	return path.Ext(name) == ".gguf" && (!part || number == 1) && !strings.HasPrefix(path.Base(name), "mmproj")
