@@ -112,7 +112,7 @@ var signedFormats = map[DType]signed{
 }
 
 func levelGrid() (g grid) {
-	for _, l := range Levels {
+	for _, l := range IQ4_NL.Levels() {
 		g = append(g, float64(l))
 	}
 	return g

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/x448/float16"
 )
@@ -74,26 +75,17 @@ func decodeBlock(d DType, to []float32, b []byte) {
 	switch d {
 	case Q8:
 		eights(to, b, 0)
-	case Q4_0:
-		nibbles(to, b[2:], 0, half(b), -8, 0)
-	case Q4_1:
-		nibbles(to, b[4:], 0, half(b), 0, half(b[2:]))
-	case Q5_0:
-		nibbles(to, b[6:], binary.LittleEndian.Uint32(b[2:]), half(b), -16, 0)
-	case Q5_1:
-		nibbles(to, b[8:], binary.LittleEndian.Uint32(b[4:]), half(b), 0, half(b[2:]))
-	case IQ4_NL:
-		levels(to, b[2:], half(b))
-	case IQ4_XS:
-		for k := range 8 {
-			levels(to[32*k:][:32], b[8+16*k:], half(b)*float32(signedScale(b, k)))
-		}
 	case Q4_K:
 		superblock(d, to, b, nil, b[16:])
 	case Q5_K:
 		superblock(d, to, b, b[16:48], b[48:])
 	case Q6_K:
 		sixes(to, b)
+	default:
+		for k := range len(to) / 32 {
+			codes, high, scale, least := d.coded(b, k)
+			decodeCoded(to[32*k:], d.Levels(), codes, high, scale, least)
+		}
 	}
 }
 
@@ -107,26 +99,55 @@ func eights(to []float32, b []byte, at int) {
 	}
 }
 
-// nibbles is 32 elements d·(q+shift) + m, the lower halves of 16 bytes and then the upper
-// ones; bit i of high is the fifth of element i.
-func nibbles(to []float32, q []byte, high uint32, d float32, shift int, m float32) {
-	for i := range 16 {
-		lo := int(q[i]&15) | int(high>>i&1)<<4
-		hi := int(q[i]>>4) | int(high>>(i+16)&1)<<4
-		to[i] = float32(float32(lo+shift)*d) + m
-		to[i+16] = float32(float32(hi+shift)*d) + m
+// coded is part k of a block of Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL or IQ4_XS. An element is
+// (level + 16·bit)·scale + least, of the level of its code ([DType.Levels]). The lower halves of 16
+// codes are those of the first elements; bit i of high is that of element i.
+func (d DType) coded(b []byte, k int) (codes []byte, high uint32, scale, least float32) {
+	switch d {
+	case Q4_0:
+		return b[2:], 0, half(b), 0
+	case Q4_1:
+		return b[4:], 0, half(b), half(b[2:])
+	case Q5_0:
+		return b[6:], binary.LittleEndian.Uint32(b[2:]), half(b), 0
+	case Q5_1:
+		return b[8:], binary.LittleEndian.Uint32(b[4:]), half(b), half(b[2:])
+	case IQ4_NL:
+		return b[2:], 0, half(b), MinusZero
+	}
+	return b[8+16*k:], 0, half(b) * float32(signedScale(b, k)), MinusZero
+}
+
+// MinusZero changes no number that it is added to, -0 included.
+var MinusZero = float32(math.Copysign(0, -1))
+
+// decodeCoded widens the 32 elements of a part.
+func decodeCoded(to []float32, levels *[16]float32, codes []byte, high uint32, scale, least float32) {
+	for i, q := range codes[:16] {
+		to[i] = float32((levels[q&15]+float32(high>>i&1<<4))*scale) + least
+		to[i+16] = float32((levels[q>>4]+float32(high>>(i+16)&1<<4))*scale) + least
 	}
 }
 
-// Levels are the 16 numbers that codes of IQ4_NL and IQ4_XS stand for.
-var Levels = [16]int8{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113}
-
-// levels is 32 elements d·level, in the order of nibbles.
-func levels(to []float32, q []byte, d float32) {
-	for i := range 16 {
-		to[i] = d * float32(Levels[q[i]&15])
-		to[i+16] = d * float32(Levels[q[i]>>4])
+// Levels are the numbers that codes stand for, of the formats whose elements are a level times a
+// scale: not of Q8, Q4_K, Q5_K and Q6_K.
+func (d DType) Levels() *[16]float32 {
+	switch d {
+	case Q4_0:
+		return &levels[0]
+	case Q5_0:
+		return &levels[1]
+	case Q4_1, Q5_1:
+		return &levels[2]
 	}
+	return &levels[3]
+}
+
+var levels = [...][16]float32{
+	{-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7},
+	{-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1},
+	{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+	{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
 }
 
 // signedScale is the scale of part k of a block of IQ4_XS: 6 bits, less 32.
@@ -137,12 +158,18 @@ func signedScale(b []byte, k int) int {
 }
 
 // PartScales reads the scales of a block whose parts have their own: of Q4_K and Q5_K 8 scales and
-// then 8 minima, of Q6_K 16 scales.
+// then 8 minima, of Q6_K 16 scales, of IQ4_XS 8.
 func (d DType) PartScales(to *[16]float32, b []byte) {
 	base := half(b[d.Format().Scales[0]:])
 	if d == Q6_K {
 		for k := range to {
 			to[k] = base * float32(int8(b[192+k]))
+		}
+		return
+	}
+	if d == IQ4_XS {
+		for k := range 8 {
+			to[k] = base * float32(signedScale(b, k))
 		}
 		return
 	}

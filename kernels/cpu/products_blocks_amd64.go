@@ -22,6 +22,9 @@ type blockWeights struct {
 var (
 	blocksAVX2 = map[graph.DType]blockWeights{
 		graph.Q8: {widen: widenBlocksAVX2}, graph.Q4_K: {widen: widenQ4K}, graph.Q5_K: {widen: widenQ5K}, graph.Q6_K: {widen: widenQ6K},
+		graph.Q4_0: byCode(graph.Q4_0, 0, widenFoursAVX2), graph.Q4_1: byCode(graph.Q4_1, 0, widenFoursOffAVX2),
+		graph.Q5_0: byCode(graph.Q5_0, 0, widenFivesAVX2), graph.Q5_1: byCode(graph.Q5_1, 0, widenFivesOffAVX2),
+		graph.IQ4_NL: byCode(graph.IQ4_NL, graph.MinusZero, widenFoursAVX2), graph.IQ4_XS: {widen: widenIQ4XS},
 	}
 	q8AVX512 = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
 )
@@ -54,6 +57,32 @@ func widenParts(d graph.DType, to *float32, from *byte, n int) {
 		default:
 			widenQ6KAVX2(numbers, &block[0], &scales[0])
 		}
+	}
+}
+
+// codes is what widens elements that are a level times a scale: the levels of codes, the numbers of
+// lanes, what is added where blocks do not say it, and the scales of the parts of a block.
+type codes struct {
+	levels [16]float32
+	lanes  [8]uint32
+	least  float32
+	scales [16]float32
+}
+
+// byCode is for a format whose blocks have 32 elements, each a level times a scale.
+func byCode(d graph.DType, least float32, widen func(to *float32, block *byte, n int, scales *float32)) blockWeights {
+	c := codes{levels: *d.Levels(), lanes: [8]uint32{0, 1, 2, 3, 4, 5, 6, 7}, least: least}
+	return blockWeights{widen: func(to *float32, from *byte, n int) { widen(to, from, n, &c.levels[0]) }}
+}
+
+// widenIQ4XS widens n blocks of 8 parts.
+func widenIQ4XS(to *float32, from *byte, n int) {
+	f := graph.IQ4_XS.Format()
+	in, out := unsafe.Slice(from, n*f.Bytes), unsafe.Slice(to, n*f.Elems)
+	c := codes{levels: *graph.IQ4_XS.Levels(), least: graph.MinusZero}
+	for ; len(in) > 0; in, out = in[f.Bytes:], out[f.Elems:] {
+		graph.IQ4_XS.PartScales(&c.scales, in)
+		widenScaledAVX2(&out[0], &in[8], 8, &c.levels[0])
 	}
 }
 

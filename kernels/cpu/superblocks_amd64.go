@@ -16,3 +16,28 @@ func widenQ5KAVX2(to *float32, block *byte, scales *float32)
 //
 //go:noescape
 func widenQ6KAVX2(to *float32, block *byte, scales *float32)
+
+// widenFoursAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenFoursAVX2(to *float32, block *byte, n int, scales *float32)
+
+// widenFoursOffAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenFoursOffAVX2(to *float32, block *byte, n int, scales *float32)
+
+// widenFivesAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenFivesAVX2(to *float32, block *byte, n int, scales *float32)
+
+// widenFivesOffAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenFivesOffAVX2(to *float32, block *byte, n int, scales *float32)
+
+// widenScaledAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenScaledAVX2(to *float32, block *byte, n int, scales *float32)

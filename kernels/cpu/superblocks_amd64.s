@@ -963,3 +963,364 @@ TEXT ·widenQ6KAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS      Y3, 992(AX)
 	VZEROUPPER
 	RET
+
+// func widenFoursAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenFoursAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	LEAQ         ·blockScales+0(SB), SI
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y0
+	VMOVUPS      32(DX), Y2
+	VBROADCASTSS 96(DX), Y4
+	VMOVDQU      64(DX), Y3
+
+block:
+	MOVWLZX      (CX), DX
+	VBROADCASTSS (SI)(DX*8), Y3
+	VPMOVZXBD    2(CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y3, Y8, Y8
+	VADDPS       Y4, Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y3, Y7, Y7
+	VADDPS       Y4, Y7, Y7
+	VMOVUPS      Y7, 64(AX)
+	VPMOVZXBD    10(CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y3, Y8, Y8
+	VADDPS       Y4, Y8, Y8
+	VMOVUPS      Y8, 32(AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y3, Y7, Y7
+	VADDPS       Y4, Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x12, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func widenFoursOffAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenFoursOffAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	LEAQ         ·blockScales+0(SB), SI
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y0
+	VMOVUPS      32(DX), Y2
+	VBROADCASTSS 96(DX), Y3
+	VMOVDQU      64(DX), Y3
+
+block:
+	MOVWLZX      (CX), DX
+	VBROADCASTSS (SI)(DX*8), Y4
+	MOVWLZX      2(CX), DX
+	VBROADCASTSS (SI)(DX*8), Y3
+	VPMOVZXBD    4(CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y4, Y8, Y8
+	VADDPS       Y3, Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y4, Y7, Y7
+	VADDPS       Y3, Y7, Y7
+	VMOVUPS      Y7, 64(AX)
+	VPMOVZXBD    12(CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y4, Y8, Y8
+	VADDPS       Y3, Y8, Y8
+	VMOVUPS      Y8, 32(AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y4, Y7, Y7
+	VADDPS       Y3, Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x14, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func widenFivesAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenFivesAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	LEAQ         ·blockScales+0(SB), SI
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y2
+	VMOVUPS      32(DX), Y3
+	VBROADCASTSS 96(DX), Y6
+	VMOVDQU      64(DX), Y4
+
+block:
+	MOVWLZX      (CX), DX
+	VBROADCASTSS (SI)(DX*8), Y7
+	VPBROADCASTD 2(CX), Y5
+	VPMOVZXBD    6(CX), Y8
+	VPAND        Y1, Y8, Y9
+	VPERMPS      Y2, Y9, Y10
+	VPERMPS      Y3, Y9, Y11
+	VPSLLD       $0x1c, Y9, Y9
+	VBLENDVPS    Y9, Y11, Y10, Y11
+	VPSRLVD      Y4, Y5, Y9
+	VPAND        Y0, Y9, Y9
+	VPSLLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VADDPS       Y9, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y6, Y11, Y11
+	VMOVUPS      Y11, (AX)
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        Y1, Y8, Y8
+	VPERMPS      Y2, Y8, Y9
+	VPERMPS      Y3, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y10
+	VPSRLVD      Y4, Y5, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPAND        Y0, Y8, Y8
+	VPSLLD       $0x04, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VADDPS       Y8, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y6, Y10, Y10
+	VMOVUPS      Y10, 64(AX)
+	VPMOVZXBD    14(CX), Y8
+	VPAND        Y1, Y8, Y9
+	VPERMPS      Y2, Y9, Y10
+	VPERMPS      Y3, Y9, Y11
+	VPSLLD       $0x1c, Y9, Y9
+	VBLENDVPS    Y9, Y11, Y10, Y11
+	VPSRLVD      Y4, Y5, Y9
+	VPSRLD       $0x08, Y9, Y9
+	VPAND        Y0, Y9, Y9
+	VPSLLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VADDPS       Y9, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y6, Y11, Y11
+	VMOVUPS      Y11, 32(AX)
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        Y1, Y8, Y8
+	VPERMPS      Y2, Y8, Y9
+	VPERMPS      Y3, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y10
+	VPSRLVD      Y4, Y5, Y5
+	VPSRLD       $0x18, Y5, Y5
+	VPAND        Y0, Y5, Y5
+	VPSLLD       $0x04, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VADDPS       Y5, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y6, Y10, Y10
+	VMOVUPS      Y10, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x16, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func widenFivesOffAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenFivesOffAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	LEAQ         ·blockScales+0(SB), SI
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y2
+	VMOVUPS      32(DX), Y3
+	VBROADCASTSS 96(DX), Y6
+	VMOVDQU      64(DX), Y4
+
+block:
+	MOVWLZX      (CX), DX
+	VBROADCASTSS (SI)(DX*8), Y7
+	MOVWLZX      2(CX), DX
+	VBROADCASTSS (SI)(DX*8), Y6
+	VPBROADCASTD 4(CX), Y5
+	VPMOVZXBD    8(CX), Y8
+	VPAND        Y1, Y8, Y9
+	VPERMPS      Y2, Y9, Y10
+	VPERMPS      Y3, Y9, Y11
+	VPSLLD       $0x1c, Y9, Y9
+	VBLENDVPS    Y9, Y11, Y10, Y11
+	VPSRLVD      Y4, Y5, Y9
+	VPAND        Y0, Y9, Y9
+	VPSLLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VADDPS       Y9, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y6, Y11, Y11
+	VMOVUPS      Y11, (AX)
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        Y1, Y8, Y8
+	VPERMPS      Y2, Y8, Y9
+	VPERMPS      Y3, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y10
+	VPSRLVD      Y4, Y5, Y8
+	VPSRLD       $0x10, Y8, Y8
+	VPAND        Y0, Y8, Y8
+	VPSLLD       $0x04, Y8, Y8
+	VCVTDQ2PS    Y8, Y8
+	VADDPS       Y8, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y6, Y10, Y10
+	VMOVUPS      Y10, 64(AX)
+	VPMOVZXBD    16(CX), Y8
+	VPAND        Y1, Y8, Y9
+	VPERMPS      Y2, Y9, Y10
+	VPERMPS      Y3, Y9, Y11
+	VPSLLD       $0x1c, Y9, Y9
+	VBLENDVPS    Y9, Y11, Y10, Y11
+	VPSRLVD      Y4, Y5, Y9
+	VPSRLD       $0x08, Y9, Y9
+	VPAND        Y0, Y9, Y9
+	VPSLLD       $0x04, Y9, Y9
+	VCVTDQ2PS    Y9, Y9
+	VADDPS       Y9, Y11, Y11
+	VMULPS       Y7, Y11, Y11
+	VADDPS       Y6, Y11, Y11
+	VMOVUPS      Y11, 32(AX)
+	VPSRLD       $0x04, Y8, Y8
+	VPAND        Y1, Y8, Y8
+	VPERMPS      Y2, Y8, Y9
+	VPERMPS      Y3, Y8, Y10
+	VPSLLD       $0x1c, Y8, Y8
+	VBLENDVPS    Y8, Y10, Y9, Y10
+	VPSRLVD      Y4, Y5, Y5
+	VPSRLD       $0x18, Y5, Y5
+	VPAND        Y0, Y5, Y5
+	VPSLLD       $0x04, Y5, Y5
+	VCVTDQ2PS    Y5, Y5
+	VADDPS       Y5, Y10, Y10
+	VMULPS       Y7, Y10, Y10
+	VADDPS       Y6, Y10, Y10
+	VMOVUPS      Y10, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x18, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET
+
+// func widenScaledAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenScaledAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y0
+	VMOVUPS      32(DX), Y2
+	VBROADCASTSS 96(DX), Y4
+	VMOVDQU      64(DX), Y3
+
+block:
+	VBROADCASTSS 100(DX), Y3
+	ADDQ         $0x04, DX
+	VPMOVZXBD    (CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y3, Y8, Y8
+	VADDPS       Y4, Y8, Y8
+	VMOVUPS      Y8, (AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y3, Y7, Y7
+	VADDPS       Y4, Y7, Y7
+	VMOVUPS      Y7, 64(AX)
+	VPMOVZXBD    8(CX), Y5
+	VPAND        Y1, Y5, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y3, Y8, Y8
+	VADDPS       Y4, Y8, Y8
+	VMOVUPS      Y8, 32(AX)
+	VPSRLD       $0x04, Y5, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y3, Y7, Y7
+	VADDPS       Y4, Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x10, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET

@@ -7,12 +7,18 @@ import (
 )
 
 // superblocks generates what widens a block of 256 weights of 4 to 6 bits whose scales are in f32
-// already: 8 numbers at a time, with the roundings of package graph.
+// already, and 32 weights whose codes stand for levels: 8 numbers at a time, with the roundings of
+// package graph.
 func superblocks(c *build.Context) {
 	g := &superGenerator{vec: newVec(c, avx2)}
 	g.nibbles("widenQ4K", 16, 0)
 	g.nibbles("widenQ5K", 48, 16)
 	g.sixes()
+	g.codes("widenFours", layout{least: -1, high: -1, codes: 2, size: 18})
+	g.codes("widenFoursOff", layout{least: 2, high: -1, codes: 4, size: 20})
+	g.codes("widenFives", layout{least: -1, high: 2, codes: 6, size: 22})
+	g.codes("widenFivesOff", layout{least: 2, high: 4, codes: 8, size: 24})
+	g.codes("widenScaled", layout{scaled: true, least: -1, high: -1, size: 16})
 }
 
 // superGenerator is of one function at a time.
@@ -22,8 +28,12 @@ type superGenerator struct {
 	ones              vector
 }
 
-func (g *superGenerator) begin(name, doc string) {
+func (g *superGenerator) superblock(name, doc string) {
 	g.function(name, "(to *float32, block *byte, scales *float32)", doc)
+	g.begin()
+}
+
+func (g *superGenerator) begin() {
 	g.to, g.block, g.scales = g.param("to"), g.param("block"), g.param("scales")
 	g.ones = g.YMM()
 	g.VPCMPEQD(g.ones, g.ones, g.ones)
@@ -66,7 +76,7 @@ func (g *superGenerator) bits(v, mask vector, from, left int) vector {
 // nibbles: scales are 8 scales and 8 minima; the fifth bits of numbers, if there are any, are in 32
 // bytes from high on.
 func (g *superGenerator) nibbles(name string, low, high int) {
-	g.begin(name, "widens a block of 256 by 8 scales and 8 minima.")
+	g.superblock(name, "widens a block of 256 by 8 scales and 8 minima.")
 	four, one := g.low(4), g.low(1)
 	for pair := range 4 {
 		var s, m [2]vector
@@ -93,7 +103,7 @@ func (g *superGenerator) nibbles(name string, low, high int) {
 
 // sixes: 16 scales.
 func (g *superGenerator) sixes() {
-	g.begin("widenQ6K", "widens a block of 256 by 16 scales.")
+	g.superblock("widenQ6K", "widens a block of 256 by 16 scales.")
 	four, two, middle := g.low(4), g.low(2), g.YMM()
 	g.VPSRLD(U8(31), g.ones, middle)
 	g.VPSLLD(U8(5), middle, middle) // 32
@@ -111,5 +121,71 @@ func (g *superGenerator) sixes() {
 			}
 		}
 	}
+	g.end()
+}
+
+// layout says at which bytes of a block things are, of size bytes; -1: nowhere, and the least
+// number is that of struct codes.
+type layout struct {
+	scaled                   bool // scales are those of struct codes, one after another
+	least, high, codes, size int
+}
+
+// codes widens n blocks of 32 elements, of package cpu's struct codes.
+func (g *superGenerator) codes(name string, l layout) {
+	g.function(name, "(to *float32, block *byte, n int, scales *float32)", "widens n times 32 codes by a struct codes.")
+	g.begin()
+	n := g.param("n")
+	f16 := blockGenerator{vec: g.vec}
+	if !l.scaled {
+		f16.scales()
+	}
+	four, one := g.low(4), g.low(1)
+	var levels [2]vector
+	for i := range levels {
+		levels[i] = g.YMM()
+		g.VMOVUPS(Mem{Base: g.scales, Disp: 32 * i}, levels[i])
+	}
+	lanes, high, least := g.YMM(), g.YMM(), g.scale(24)
+	g.VMOVDQU(Mem{Base: g.scales, Disp: 64}, lanes)
+	g.Label("block")
+	var scale vector
+	if l.scaled {
+		scale = g.scale(25)
+		g.ADDQ(U8(4), g.scales)
+	} else {
+		scale = g.YMM()
+		g.VBROADCASTSS(f16.scale(Mem{Base: g.block}), scale)
+	}
+	if l.least >= 0 {
+		g.VBROADCASTSS(f16.scale(Mem{Base: g.block, Disp: l.least}), least)
+	}
+	if l.high >= 0 {
+		g.VPBROADCASTD(Mem{Base: g.block, Disp: l.high}, high)
+	}
+	for i := 0; i < 16; i += 8 {
+		q := g.bytes(l.codes + i)
+		for half := range 2 {
+			code, low, v := g.bits(q, four, 4*half, 0), g.YMM(), g.YMM()
+			g.VPERMPS(levels[0], code, low)
+			g.VPERMPS(levels[1], code, v)
+			g.VPSLLD(U8(28), code, code) // its fourth bit is the sign
+			g.VBLENDVPS(code, v, low, v)
+			if l.high >= 0 {
+				upper := g.YMM()
+				g.VPSRLVD(lanes, high, upper)
+				upper = g.bits(upper, one, 16*half+i, 4)
+				g.VCVTDQ2PS(upper, upper)
+				g.VADDPS(upper, v, v)
+			}
+			g.VMULPS(scale, v, v)
+			g.VADDPS(least, v, v)
+			g.VMOVUPS(v, Mem{Base: g.to, Disp: 4 * (16*half + i)})
+		}
+	}
+	g.ADDQ(U32(128), g.to)
+	g.ADDQ(U8(uint8(l.size)), g.block)
+	g.DECQ(n)
+	g.JNZ(LabelRef("block"))
 	g.end()
 }
