@@ -55,7 +55,7 @@ func TestRulesByElements(t *testing.T) {
 // seldom are the operations that no source has (see graph.Op), and those that take few of the
 // layouts that are drawn.
 func seldom() []string {
-	names := []string{"ssd_scan", "delta_scan", "scan_output", "experts"}
+	names := []string{"ssd_scan", "delta_scan", "scan_output", "selective_scan_normed", "experts"}
 	for _, op := range graph.Ops() {
 		if op.Launches {
 			names = append(names, op.Name)
