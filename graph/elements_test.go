@@ -25,7 +25,7 @@ func TestRulesByElements(t *testing.T) {
 	for seed := range uint64(graphs) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		nodes := graphgen.Source(seed, graphgen.Options{}).Nodes
-		nodes = append(nodes, graphgen.Source(seed, graphgen.Options{Ops: seldom(), Nodes: 2}).Nodes...)
+		nodes = append(nodes, graphgen.Source(seed, graphgen.Options{Ops: seldom(), Nodes: 3}).Nodes...)
 		for _, n := range nodes {
 			if n.Op.Class != graph.Compute || n.Op.Rule == nil {
 				continue
