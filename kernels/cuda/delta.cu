@@ -178,14 +178,21 @@ KERNEL THREADS_BLOCKS(256, 2) delta_scan_chunks(Delta d) {
 		sync(); // the gates and x are there; the queries are read no more
 		fetch_rows(queries, d.q, d.qs, at + chunk);
 		if (warp() == 0) {
-			float x[chunk];
-			UNROLL for (int t = 0; t < chunk; t++) x[t] = m.x[t][lane()];
-			UNROLL for (int from = 0; from < chunk - 1; from++)
-				UNROLL for (int t = from / 4 * 4; t < chunk; t += 4) {
-					f32x4 by = whole4(&m.solve[from][t]);
-					UNROLL for (int e = 0; e < 4; e++) if (t + e > from) x[t + e] = fma(by[e], x[from], x[t + e]);
-				}
-			UNROLL for (int t = 1; t < chunk; t++) m.x[t][lane()] = x[t];
+			NO_UNROLL for (int half = 0; half < chunk; half += 16) {
+				float x[16];
+				UNROLL for (int t = 0; t < 16; t++) x[t] = m.x[half + t][lane()];
+				NO_UNROLL for (int from = 0; from < half; from++)
+					UNROLL for (int t = 0; t < 16; t += 4) {
+						f32x4 by = whole4(&m.solve[from][half + t]);
+						UNROLL for (int e = 0; e < 4; e++) x[t + e] = fma(by[e], m.x[from][lane()], x[t + e]);
+					}
+				UNROLL for (int from = 0; from < 15; from++)
+					UNROLL for (int t = from / 4 * 4; t < 16; t += 4) {
+						f32x4 by = whole4(&m.solve[half + from][half + t]);
+						UNROLL for (int e = 0; e < 4; e++) if (t + e > from) x[t + e] = fma(by[e], x[from], x[t + e]);
+					}
+				UNROLL for (int t = 0; t < 16; t++) m.x[half + t][lane()] = x[t];
+			}
 		} else if (warp() == 1 && at + chunk < tokens)
 			gates(m.gates[1 - turn], d, token + chunk, tokens - at - chunk, head);
 		sync(); // x is solved
