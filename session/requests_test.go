@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 )
@@ -65,10 +67,18 @@ func atOnce(t *testing.T, m *krait.Model, list []call) [][]int {
 // every golden, are those that are generated one after another.
 func TestRequestsOfModels(t *testing.T) {
 	for k, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
+		_, g, err := checkpoint.Describe(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		states := "conv=bf16"
+		if slices.ContainsFunc(g.Leaves("state"), func(n *graph.Node) bool { return strings.HasSuffix(n.Name(), ".ssm") }) {
+			states += ",ssm=bf16"
+		}
 		for i, o := range []krait.Options{
 			{Slots: 3, MaxTokensPerStep: 66},
 			{Slots: 2, MaxTokensPerStep: 34, Sharding: krait.Sharding{Ranks: 3}},
-			{Slots: 3, MaxTokensPerStep: 98, Sharding: krait.Sharding{Ranks: 2, States: "conv=bf16,ssm=bf16"}},
+			{Slots: 3, MaxTokensPerStep: 98, Sharding: krait.Sharding{Ranks: 2, States: states}},
 		} {
 			if i != k%3 && !goldens.All() {
 				continue // each of these for some
