@@ -71,9 +71,9 @@ func ended(t *testing.T, cmds []*exec.Cmd, except int) {
 	all.Wait()
 }
 
-// TestKilled: a process that is killed at a random moment, whichever it is, ends the others at once,
+// TestKilled: a process that is killed at a random moment, whichever it is, ends the others at once
 // with a line that names it; one that is stopped does within the bound. With KRAIT_TEST_ALL 20 are
-// killed and two stopped.
+// killed and two are stopped.
 func TestKilled(t *testing.T) {
 	seed := prop.Seed(t)
 	random := rand.New(rand.NewPCG(seed, 0))
