@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/krait-ml/krait/checkpoint/hub/hubtest"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/bench"
 )
 
@@ -66,7 +67,8 @@ func highWater() {
 	os.Exit(status)
 }
 
-// TestScripts runs the command line as users do; each script is a story.
+// TestScripts runs the command line as users do; each script is a story. Lines marked [all] run
+// with KRAIT_TEST_ALL only.
 func TestScripts(t *testing.T) {
 	data, err := filepath.Abs("../testdata")
 	if err != nil {
@@ -82,6 +84,12 @@ func TestScripts(t *testing.T) {
 	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
+		Condition: func(name string) (bool, error) {
+			if name != "all" {
+				return false, fmt.Errorf("unknown condition %q", name)
+			}
+			return goldens.All(), nil
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 )
@@ -69,7 +70,8 @@ var painted = regexp.MustCompile(`(?:fillcolor=|[ ,\[]color=|bgcolor=)"(#[0-9a-f
 // Pictures of every family have few arrows, and no colour that the legend, or the
 // title of a kind, does not explain.
 func TestFamilies(t *testing.T) {
-	for _, name := range []string{"mamba-130m", "mamba2-130m", "falcon-mamba-7b", "zamba-7b", "zamba2-1.2b", "jamba-52b", "bamba-9b", "falcon-h1-0.5b", "granite-4.0-h-tiny", "nemotron-3-nano-30b-a3b"} {
+	names := []string{"mamba-130m", "mamba2-130m", "falcon-mamba-7b", "zamba-7b", "zamba2-1.2b", "jamba-52b", "bamba-9b", "falcon-h1-0.5b", "granite-4.0-h-tiny", "nemotron-3-nano-30b-a3b"}
+	for _, name := range covering.Drawn(t, names) {
 		for _, m := range modelsOf(t, name) {
 			for _, detail := range []Detail{Ops, Blocks, Model} {
 				for what, text := range m.draw(Options{Detail: detail}) {
@@ -103,7 +105,7 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Skip("NOT TESTED: there is no dot of Graphviz, so the size of pictures is not known")
 	}
-	for _, name := range []string{"jamba-52b", "zamba-7b", "zamba2-1.2b", "nemotron-nano-9b-v2"} {
+	for _, name := range covering.Drawn(t, []string{"jamba-52b", "zamba-7b", "zamba2-1.2b", "nemotron-nano-9b-v2"}) {
 		for _, m := range modelsOf(t, name) {
 			for what, text := range m.draw(Options{}) {
 				width, height := laidOut(t, what, path, text)

@@ -117,7 +117,7 @@ func TestExpertsSplit(t *testing.T) {
 			c := d.sharedCase(op, d.pick("e", 1, 2, 3), i, k, n, d.pick("t", 33, 63, 64, 65, 97, 129), format)
 			checkShared(t, d, op, &c, 2e-6)
 		}
-		check(t, "split", test)
+		check(t, "tiles", test)
 		name := format.String()
 		until(t, test, "experts_split_"+name+".expert_mma_split_"+name)
 	}

@@ -13,6 +13,9 @@ import (
 // attention_f32.
 const fixedSeeds = 300
 
+// idleSeeds is how many seeds in a row may plan no kernel that has not run, until TestOps stops.
+const idleSeeds = 100
+
 // until runs a property on what fixed seeds draw until each kernel (module.function) has been
 // launched, by whatever test: what is rarely drawn runs all the same. Other seeds are planned only.
 // No other test may run meanwhile.

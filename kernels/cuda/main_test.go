@@ -21,18 +21,18 @@ var launched = struct {
 }{count: map[string]int{}, dependent: map[string]int{}}
 
 // slow are the operations, and tests, whose cases cost most in the interpreter, and how many are
-// drawn; 20 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
+// drawn; 10 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
 var slow = map[string]int{
-	"attention": 8, "choose": 8, "experts": 8, "ungated_experts": 8, "add_experts": 8, "add_ungated_experts": 8,
-	"ssd_scan": 8, "ssd_scan_gated": 8, "delta_scan": 8, "selective_scan": 10, "selective_scan_gated": 8,
-	"selective_scan_projected": 8, "selective_scan_normed": 8, "selective_scan_unit_normed": 8, "gated_matmul": 10,
-	"norm_gated_matmul": 10, "tiles": 4, "pieces": 3,
+	"attention": 5, "choose": 5, "experts": 5, "ungated_experts": 5, "add_experts": 5, "add_ungated_experts": 5,
+	"ssd_scan": 5, "ssd_scan_gated": 5, "delta_scan": 5, "selective_scan": 6, "selective_scan_gated": 5,
+	"selective_scan_projected": 5, "selective_scan_normed": 5, "selective_scan_unit_normed": 5, "gated_matmul": 6,
+	"norm_gated_matmul": 6, "tiles": 2, "pieces": 2,
 }
 
 // check draws cases of an operation.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	n := cmp.Or(slow[op], 20)
+	n := cmp.Or(slow[op], 10)
 	if onDevice != "" {
 		n = 100
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 )
@@ -136,10 +137,7 @@ func TestMeterLimits(t *testing.T) {
 // decoding of one sequence and of three, takes less than 2.2 s by count. Each golden stands for its
 // family.
 func TestCompiled(t *testing.T) {
-	for i, dir := range goldens.Folders(t, "../..") {
-		if i%2 == 0 && !goldens.All() {
-			continue
-		}
+	for _, dir := range covering.Drawn(t, goldens.Folders(t, "../..")) {
 		g := goldenGraph(t, filepath.Base(dir), "bf16")
 		for name, math := range map[string]kernels.Math{"f32": kernels.F32, "bf16": kernels.BF16} {
 			if math == kernels.F32 && !goldens.All() {
