@@ -67,7 +67,8 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "q8; GGUF: f32, f16, bf16, q8_0, q4_k_m, … (default: like SRC's embedding)")
+	c.Flags().StringVar(&kind, "type", "", "weight format: q8, or for GGUF f32, bf16, q8_0, q4_k_m, … (default: as in SRC)")
+	detail(c, "type", "the default of a GGUF file is the format of SRC's embedding; a folder without --type keeps all formats.")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c

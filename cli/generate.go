@@ -122,7 +122,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 	to.add(c)
 	many.add(c)
 	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
-	c.Flags().BoolVar(&ids, "ids", false, "read PROMPT as token ids, and print token ids")
+	c.Flags().BoolVar(&ids, "ids", false, "take PROMPT as token ids, and print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)

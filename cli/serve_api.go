@@ -35,20 +35,24 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.o.Name, "model-name", "", "model name that clients see (default: the model's own)")
 	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "maximum requests that wait for a slot (429 above it)")
 	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "maximum tokens of running and queued requests (429 above it); 0: what fits")
-	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "maximum bytes of request bodies in memory (429 above; default 64MiB or less)")
+	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "maximum bytes of request bodies in memory (429 above it; default: by --memory)")
 	flags.Lookup("max-bodies").DefValue = ""
-	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "maximum requests per minute and key (429 above it); 0: no limit")
-	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "maximum prompt and output tokens per minute and key; 0: no limit")
+	flags.IntVar(&f.o.Queue.Rate.Requests, "requests-per-minute", 0, "maximum requests per minute of a key (429 above it); 0: no limit")
+	flags.IntVar(&f.o.Queue.Rate.Tokens, "tokens-per-minute", 0, "maximum prompt and output tokens per minute of a key; 0: no limit")
 	flags.IntVar(&f.o.AnswerTokens, "answer-tokens", 1024, "default max_tokens of a chat completion")
 	flags.DurationVar(&f.o.Deadline, "deadline", 10*time.Minute, "timeout of a request, including its time in the queue")
 	f.drain.add(c)
 	f.hosts.add(c)
 	flags.IntVar(&f.context, "context", 0, "maximum tokens of a sequence, for models with attention; 0: no limit")
-	bytesFlag(c, &f.memory, "memory", session.AllMemory, "bytes for weights, state, KV cache and activations, per GPU (default: 90 %)")
+	bytesFlag(c, &f.memory, "memory", session.AllMemory, "memory for weights, states, KV cache and activations, per GPU (default: 90 %)")
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "parse special tokens in chat messages, as transformers does")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")
 	flags.BoolVar(&f.noPage, "no-page", false, "disable the status page at / and its data")
+	detail(c, "max-bodies", "the default is a 64th of --memory, from 8MiB to 64MiB.")
+	detail(c, "requests-per-minute", "without --api-keys it limits all requests together, and so does --tokens-per-minute.")
+	detail(c, "memory", "on the CPU it is for all ranks together, and the default is 90 % of the machine's or container's memory.")
+	detail(c, "context", "KV pages for that many tokens of each slot are reserved at start.")
 	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "share-cache", "no-page", "hosts", "model-name")
 }
 
