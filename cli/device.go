@@ -42,7 +42,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
 	detail(c, "math", "--precision is an alias.")
 	detail(c, "device", "cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
-	detail(c, "peer-bytes", "all-reduces up to this size, a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
+	detail(c, "peer-bytes", "all-reduces up to this size, rounded up to a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
 	expert(c, "no-graphs", "no-dependent-launch", "peer-bytes")
 }
 

@@ -24,7 +24,7 @@ func expert(c *cobra.Command, names ...string) {
 	}
 }
 
-// hide leaves flags that a command rejects out of all help.
+// hide leaves flags that a command rejects, or that change nothing, out of all help.
 func hide(c *cobra.Command, names ...string) {
 	for _, name := range names {
 		c.Flags().Lookup(name).Hidden = true

@@ -33,7 +33,7 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	keysFlag(c, &f.keyFile)
 	flags.StringVar(&f.o.Name, "model-name", "", "model name that clients see (default: the model's own)")
-	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "maximum requests that wait for a slot (429 above it)")
+	flags.IntVar(&f.o.Queue.Requests, "max-queue", 256, "maximum sequences that wait for a slot (429 above it)")
 	flags.IntVar(&f.o.Queue.Tokens, "max-queue-tokens", 0, "maximum tokens of running and queued requests (429 above it); 0: what fits")
 	bytesFlag(c, &f.o.Bodies, "max-bodies", 0, "maximum bytes of request bodies in memory (429 above it; default: by --memory)")
 	flags.Lookup("max-bodies").DefValue = ""

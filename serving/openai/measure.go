@@ -30,7 +30,7 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
 	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
 	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that hit a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
-	m.Counter("krait_prefix_cache_evictions_total", "Evictions from the prefix cache, each of a snapshot, a prefix of KV pages, or both; the host tier may take them.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
+	m.Counter("krait_prefix_cache_evictions_total", "Nodes evicted from the prefix cache, or their snapshots; the host tier may take them.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
 }
 
 // count counts an answered request by its route; unknown paths are "other".
