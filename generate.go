@@ -54,6 +54,9 @@ type Generate struct {
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // continue after the end of text
 
+	// Keep are texts that special tokens have in the text, by id. Without one they have none.
+	Keep map[int]string
+
 	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that
 	// neither time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too;
 	// 4096 bytes at most.
@@ -233,7 +236,7 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	stops, err := m.newStopFinder(o.Stop)
+	stops, err := m.newStopFinder(&o)
 	if err != nil {
 		return nil, err
 	}

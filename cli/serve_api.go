@@ -47,9 +47,10 @@ func (f *apiFlags) add(c *cobra.Command) {
 	bytesFlag(c, &f.memory, "memory", session.AllMemory, "bytes for weights, state, KV cache and activations, per GPU (default: 90 %)")
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "parse special tokens in chat messages, as transformers does")
+	flags.StringVar(&f.o.ToolParser, "tool-parser", "", "format of tool calls, such as hermes; default: by the chat template")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")
 	flags.BoolVar(&f.noPage, "no-page", false, "disable the status page at / and its data")
-	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "share-cache", "no-page", "hosts", "model-name")
+	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "tool-parser", "share-cache", "no-page", "hosts", "model-name")
 }
 
 // watch reports batches and steps to the metrics, and to the board while a page shows it. Steps are

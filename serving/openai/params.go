@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/text/constrain"
+	"github.com/krait-ml/krait/text/reply"
 )
 
 // params are the parameters of completions and chats.
@@ -24,7 +25,9 @@ type params struct {
 	newMost  int                // max_completion_tokens
 	grammar  *constrain.Grammar // of response_format and the like; nil: any text
 	grammars *constrain.Cache
-	clip     bool // most is the server's default, which may be lowered to fit
+	notation string        // and source of the grammar
+	answer   *reply.Config // of a chat; nil: text only
+	clip     bool          // most is the server's default, which may be lowered to fit
 }
 
 // Bounds of a request.

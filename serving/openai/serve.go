@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/session/admit"
+	"github.com/krait-ml/krait/text/reply"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -29,6 +30,7 @@ type form interface {
 // part is a piece of a choice's text.
 type part struct {
 	text   string
+	said   reply.Output // the text of a chat, taken apart
 	probs  []probToken
 	first  bool
 	finish *string
@@ -48,6 +50,8 @@ type choice struct {
 	shares bool // it shares the prefill of the choice before it
 	o      krait.Generate
 	out    *krait.Generation
+
+	parser *reply.Parser // nil: the text is what it says
 
 	ticket *admit.Ticket
 	queued time.Duration
@@ -103,7 +107,9 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	}
 	all := answer{head: wholeHead, Usage: &w.used}
 	for _, c := range list {
-		all.Choices = append(all.Choices, f.whole(c, part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}))
+		p := part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}
+		p.said, p.finish = c.hear(p.text, p.finish)
+		all.Choices = append(all.Choices, f.whole(c, p))
 	}
 	api.WriteJSON(w, http.StatusOK, all)
 	return nil
@@ -135,7 +141,11 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 					return nil, err
 				}
 			}
-			list = append(list, &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)})
+			c := &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)}
+			if p.answer != nil {
+				c.parser = p.answer.Parser()
+			}
+			list = append(list, c)
 		}
 	}
 	return list, nil
@@ -251,7 +261,11 @@ func (s *Server) send(c *choice, text string, end *string, e *events, f form) er
 	if e == nil {
 		return nil
 	}
-	p := part{text: text, probs: c.probs, first: !c.begun, finish: end}
+	said, end := c.hear(text, end)
+	if said.Empty() && end == nil { // the parser waits for more
+		return nil
+	}
+	p := part{text: text, said: said, probs: c.probs, first: !c.begun, finish: end}
 	c.probs, c.begun = nil, true
 	head, _ := f.heads()
 	return e.part(head, f.part(c, p))

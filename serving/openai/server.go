@@ -52,6 +52,9 @@ type Options struct {
 	// Unguarded encodes special tokens that appear in chat messages as such, as transformers does. A
 	// message can then end itself and continue in another role.
 	Unguarded bool
+	// ToolParser is the format of calls of tools, one of [reply.Names]; empty: the one that the chat
+	// template asks for.
+	ToolParser string
 	// ShareCache shares the prefix cache among all tenants. Otherwise tenants are separate, so that
 	// its timing reveals nothing about other tenants' prompts.
 	ShareCache bool
@@ -81,6 +84,7 @@ type Server struct {
 	o       Options
 	tokens  krait.Tokenizer
 	chat    *chat.Template
+	talk    talk
 	noChat  error // why the template cannot be used
 	guard   []string
 	queue   *admit.Queue
@@ -132,6 +136,9 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	}
 	if !o.Unguarded {
 		s.guard = chat.Specials(s.tokens)
+	}
+	if s.talk, err = s.newTalk(); err != nil {
+		return nil, fmt.Errorf("ToolParser: %w", err)
 	}
 	s.routes = map[string]route{
 		"/v1/completions":      {method: "POST", handle: s.completions},

@@ -1,5 +1,7 @@
 package openai
 
+import "encoding/json"
+
 // The answers of OpenAI's API. Parameters of requests are in params.go.
 
 type usage struct {
@@ -57,14 +59,18 @@ type chatChoice struct {
 }
 
 type chatMessage struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	Reasoning string          `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall      `json:"tool_calls,omitempty"`
+	Refusal   *string         `json:"refusal"`
 }
 
 type chatDelta struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role      string          `json:"role,omitempty"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	Reasoning string          `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall      `json:"tool_calls,omitempty"`
 }
 
 type chatLogProbs struct {
