@@ -273,9 +273,9 @@ func (f *chatForm) whole(c *choice, p part) any {
 	return chatChoice{Index: c.index, Message: m, LogProbs: f.logProbs(c, p), Finish: p.finish}
 }
 
-// content is what a message says: null if it has only calls.
+// content is what a message or delta says: null if it has something else, but no content.
 func content(said reply.Output) json.RawMessage {
-	if said.Content == "" && len(said.Calls) > 0 {
+	if said.Content == "" && (len(said.Calls) > 0 || said.Reasoning != "") {
 		return json.RawMessage("null")
 	}
 	data, err := json.Marshal(said.Content)

@@ -93,8 +93,8 @@ func (a actor) pieces(t testing.TB) (list []string) {
 				n++
 			}
 			for _, s := range a.specials {
-				if at := strings.Index(rest, s); at > 0 {
-					n = min(n, at)
+				if at := strings.Index(rest, s); at > 0 && n >= at-1 { // no piece is one byte
+					n = at
 				}
 			}
 			piece = rest[:n]
