@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/text/chat"
@@ -140,7 +141,7 @@ func readContent(at string, raw json.RawMessage) (string, *Error) {
 	}
 	var all strings.Builder
 	for i, p := range parts {
-		if p.Type != "text" || p.Text == nil {
+		if !slices.Contains([]string{"text", "input_text", "output_text"}, p.Type) || p.Text == nil { // the others of responses
 			return "", bad(at, "part %d is not supported: models read text, {\"type\": \"text\", \"text\": …}", i)
 		}
 		all.WriteString(*p.Text)
@@ -190,7 +191,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.serve(w, r, &q.params, [][]int{ids}, &chatForm{s, s.head("chatcmpl-", "chat.completion")})
+	return s.serve(w, r, &q.params, [][]int{ids}, listForm{&chatForm{s, s.head("chatcmpl-", "chat.completion")}, q.usage})
 }
 
 // prompted checks a chat, and makes its prompt. The request then has no more lease.

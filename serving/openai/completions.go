@@ -77,7 +77,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	q.prompts = nil
 	w.lease.end()
-	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
+	return s.serve(w, r, &q.params, prompts, listForm{&completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices}, q.usage})
 }
 
 // settle checks parameters that depend on each other, and sets what follows from them.

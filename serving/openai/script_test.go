@@ -3,6 +3,7 @@ package openai_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"net/http/httptest"
 	"os"
@@ -164,4 +165,14 @@ func play(t *testing.T, a actor, o openai.Options) *httptest.Server {
 	t.Cleanup(func() { m.Close() })
 	_, h := serve(t, m, o)
 	return h
+}
+
+// readAll reads a body.
+func readAll(t *testing.T, r io.Reader) string {
+	t.Helper()
+	data, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

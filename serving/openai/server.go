@@ -143,7 +143,9 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	s.routes = map[string]route{
 		"/v1/completions":      {method: "POST", handle: s.completions},
 		"/v1/chat/completions": {method: "POST", handle: s.chats},
+		"/v1/responses":        {method: "POST", handle: s.responses},
 		"/v1/models":           {method: "GET", handle: s.models},
+		"/version":             {method: "GET", handle: s.version},
 		"/tokenize":            {method: "POST", handle: s.tokenize},
 		"/detokenize":          {method: "POST", handle: s.detokenize},
 		"/health":              {method: "GET", open: true, quiet: true, handle: s.health},
@@ -240,7 +242,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 	if r.ContentLength != 0 { // also bounds a rejected body, which net/http reads to its end
 		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
 	}
-	to, ok := s.routes[r.URL.Path]
+	_, to, ok := s.find(r.URL.Path)
 	if !ok {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "unknown URL: %s %s", r.Method, short(r.URL.Path))
 	}
@@ -251,7 +253,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		}
 		w.tenant = tenant
 	}
-	if r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
+	if to.method != "" && r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
 		w.Header().Set("Allow", to.method)
 		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s requires method %s", r.URL.Path, to.method)
 	}
@@ -297,12 +299,6 @@ func (w *response) Write(data []byte) (int, error) {
 }
 
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (s *Server) models(w *response, _ *http.Request) error {
-	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context(), Ranks: s.m.Ranks()}
-	api.WriteJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
-	return nil
-}
 
 func (s *Server) health(w *response, _ *http.Request) error {
 	api.WriteJSON(w, http.StatusOK, status{"ok"})

@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -99,16 +100,19 @@ func (c *toolChoice) add(at string, function, tool json.RawMessage) *Error {
 func readToolChoice(c *toolChoice, raw json.RawMessage) *Error {
 	const what = `it must be "auto", "none", "required", or such as {"type": "function", "function": {"name": "f"}}`
 	type function struct {
-		Type     string
-		Function struct{ Name string }
+		Type, Name string // the name in responses, and in chats
+		Function   struct{ Name string }
+	}
+	type allowed struct {
+		Mode  string
+		Tools []function
 	}
 	var choice struct {
 		function
-		Allowed struct {
-			Mode  string
-			Tools []function
-		} `json:"allowed_tools"`
+		allowed
+		Allowed *allowed `json:"allowed_tools"`
 	}
+	name := func(f function) string { return cmp.Or(f.Name, f.Function.Name) }
 	if json.Unmarshal(raw, &c.mode) == nil {
 		if !slices.Contains([]string{"auto", "none", "required"}, c.mode) {
 			return bad("tool_choice", "it is %q; %s", short(c.mode), what)
@@ -120,14 +124,17 @@ func readToolChoice(c *toolChoice, raw json.RawMessage) *Error {
 	}
 	switch choice.Type {
 	case "function":
-		c.mode, c.only, c.single = "required", []string{choice.Function.Name}, true
+		c.mode, c.only, c.single = "required", []string{name(choice.function)}, true
 	case "allowed_tools":
+		if choice.Allowed == nil {
+			choice.Allowed = &choice.allowed
+		}
 		if c.mode = choice.Allowed.Mode; c.mode != "auto" && c.mode != "required" {
 			return bad("tool_choice.allowed_tools.mode", "it is %q; it must be auto or required", short(c.mode))
 		}
 		c.only = []string{}
 		for _, f := range choice.Allowed.Tools {
-			c.only = append(c.only, f.Function.Name)
+			c.only = append(c.only, name(f))
 		}
 	default:
 		return bad("tool_choice.type", "it is %q; it must be function or allowed_tools", short(choice.Type))

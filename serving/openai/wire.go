@@ -108,6 +108,10 @@ type textAnswer struct {
 	Prompt string `json:"prompt"`
 }
 
+type version struct {
+	Version string `json:"version"`
+}
+
 type status struct {
 	Status string `json:"status"`
 }
