@@ -53,6 +53,7 @@ type Generate struct {
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // continue after the end of text
+	StopIDs   []int    // tokens that end the text as well, also with IgnoreEOS
 
 	// Keep are texts that special tokens have in the text, by id. Without one they have none.
 	Keep map[int]string
@@ -432,7 +433,9 @@ func (g *generator) picked() LogProbs {
 }
 
 // ends reports whether a token ends the text.
-func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
+func (g *generator) ends(id int) bool {
+	return !g.o.IgnoreEOS && slices.Contains(g.eos, id) || slices.Contains(g.o.StopIDs, id)
+}
 
 // add adds a token, and returns why it is the last, if it is.
 func (g *generator) add(token schedule.Token) Reason {

@@ -48,9 +48,11 @@ func (f *apiFlags) add(c *cobra.Command) {
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "parse special tokens in chat messages, as transformers does")
 	flags.StringVar(&f.o.ToolParser, "tool-parser", "", "format of tool calls, such as hermes; default: by the chat template")
+	flags.BoolVar(&f.o.StrictAPI, "strict-api", false, "reject unknown parameters; otherwise a header warns of them")
+	flags.StringSliceVar(&f.o.Origins, "cors", nil, "web sites whose pages may call the server (https://…, or * for all)")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")
 	flags.BoolVar(&f.noPage, "no-page", false, "disable the status page at / and its data")
-	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "tool-parser", "share-cache", "no-page", "hosts", "model-name")
+	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "tool-parser", "strict-api", "cors", "share-cache", "no-page", "hosts", "model-name")
 }
 
 // watch reports batches and steps to the metrics, and to the board while a page shows it. Steps are

@@ -21,12 +21,14 @@ type chatRequest struct {
 	tools     toolChoice
 	parallel  bool
 	effort    string
+	prompts   bool // the prompt ends with what an answer begins after
+	continues bool // the answer continues the last message
 }
 
 func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
 	const functions = "use tools, which replaced it"
-	return append(append(common(func(q at) *params { return &q.params }), unsupported[at]()...),
+	return append(append(common(func(q at) *params { return &q.params }), inert[at]()...),
 		field[at]{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
 		truth("logprobs", func(q at) *bool { return &q.generate.LogProbs }),
@@ -36,6 +38,8 @@ func chatFields() []field[*chatRequest] {
 		field[at]{"tool_choice", func(q at, raw json.RawMessage) *Error { return readToolChoice(&q.tools, raw) }},
 		truth("parallel_tool_calls", func(q at) *bool { return &q.parallel }),
 		text("reasoning_effort", func(q at) *string { return &q.effort }),
+		truth("add_generation_prompt", func(q at) *bool { return &q.prompts }),
+		truth("continue_final_message", func(q at) *bool { return &q.continues }),
 		refused[at]("functions", functions, "[]"),
 		refused[at]("function_call", functions, `"none"`, `"auto"`),
 		refused[at]("modalities", "models read and write text", `["text"]`),
@@ -183,7 +187,7 @@ func (s *Server) render(messages []chat.Message, o chat.Options) (ids []int, thi
 
 // chats answers /v1/chat/completions.
 func (s *Server) chats(w *response, r *http.Request) error {
-	q := &chatRequest{params: s.newParams(), parallel: true}
+	q := &chatRequest{params: s.newParams(), parallel: true, prompts: true}
 	if err := readBody(w, r, q, chatFields()); err != nil {
 		return err
 	}
@@ -196,6 +200,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 
 // prompted checks a chat, and makes its prompt. The request then has no more lease.
 func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
+	q.generate.TopLogProbs = q.top
 	if err := q.check(s); err != nil {
 		return nil, err
 	}
@@ -207,13 +212,14 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 		return nil, bad("messages", "it is missing")
 	case q.top > 0 && !q.generate.LogProbs:
 		return nil, bad("top_logprobs", "set logprobs to true")
+	case q.continues && q.prompts:
+		return nil, bad("continue_final_message", "it requires add_generation_prompt to be false: nothing may come between the message and its continuation")
 	}
-	q.generate.TopLogProbs = q.top
 	if q.most == 0 {
 		q.most, q.clip = s.o.AnswerTokens, true
 	}
 	q.tools.single = q.tools.single || !q.parallel
-	o := chat.Options{Generate: true, Variables: q.variables, Tools: q.tools.json()}
+	o := chat.Options{Generate: q.prompts, Continue: q.continues, Variables: q.variables, Tools: q.tools.json()}
 	if q.effort != "" {
 		if o.Variables == nil {
 			o.Variables = map[string]any{}
@@ -242,6 +248,10 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 		}
 	}
 	q.messages, q.tools = nil, toolChoice{}
+	ids = q.shorten(ids)
+	if err := q.checkEchoed([][]int{ids}); err != nil {
+		return nil, err
+	}
 	w.lease.end()
 	return ids, nil
 }
@@ -263,7 +273,7 @@ func (f *chatForm) part(c *choice, p part) any {
 	if p.first || p.said.Content != "" {
 		d.Content = content(p.said)
 	}
-	return chatChoice{Index: c.index, Delta: d, LogProbs: f.logProbs(c, p), Finish: p.finish}
+	return chatChoice{Index: c.index, Delta: d, LogProbs: f.logProbs(c, p), Finish: p.finish, added: f.s.added(c, p)}
 }
 
 func (f *chatForm) whole(c *choice, p part) any {
@@ -271,7 +281,7 @@ func (f *chatForm) whole(c *choice, p part) any {
 	if c.parser != nil {
 		m.ToolCalls = calls(c.parser.Format(), p.said.Calls, false)
 	}
-	return chatChoice{Index: c.index, Message: m, LogProbs: f.logProbs(c, p), Finish: p.finish}
+	return chatChoice{Index: c.index, Message: m, LogProbs: f.logProbs(c, p), Finish: p.finish, added: f.s.added(c, p)}
 }
 
 // content is what a message or delta says: null if it has something else, but no content.
@@ -293,7 +303,7 @@ func (f *chatForm) heads() (part, whole head) {
 }
 
 func (f *chatForm) logProbs(c *choice, p part) *chatLogProbs {
-	if !c.o.LogProbs {
+	if !c.o.LogProbs || c.extra.hidden {
 		return nil
 	}
 	out := &chatLogProbs{Content: []chatToken{}}

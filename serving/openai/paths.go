@@ -3,6 +3,7 @@ package openai
 import (
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/serving/internal/api"
@@ -51,6 +52,29 @@ func (s *Server) find(path string) (name string, _ route, _ bool) {
 		}
 	}
 	return "other", route{}, false
+}
+
+// share lets pages of Origins call the server, and reports whether it has answered a browser's
+// question whether they may.
+func (s *Server) share(w *response, r *http.Request) (answered bool) {
+	origin := r.Header.Get("Origin")
+	if origin == "" || !slices.Contains(s.o.Origins, origin) && !slices.Contains(s.o.Origins, "*") {
+		return false
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", origin)
+	h.Add("Vary", "Origin")
+	h.Set("Access-Control-Expose-Headers", "X-Request-Id, Retry-After, "+warningHeader)
+	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	h.Set("Access-Control-Allow-Methods", "GET, POST")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); len(asked) <= 1024 {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	w.WriteHeader(http.StatusNoContent)
+	return true
 }
 
 // card describes the served model.

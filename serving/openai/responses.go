@@ -10,8 +10,8 @@ import (
 	"github.com/krait-ml/krait/text/chat"
 )
 
-// responsesRequest is a chat in the terms of /v1/responses. What the answer repeats of it is kept
-// as it came.
+// responsesRequest is a chat in the terms of /v1/responses. It keeps the parameters that the answer
+// repeats as they came.
 type responsesRequest struct {
 	chatRequest
 	instructions string
@@ -31,7 +31,7 @@ func responsesFields() []field[*responsesRequest] {
 		}
 	}
 	const stored = "answers are not stored: send the conversation in input"
-	return append(list,
+	return append(append(list, inert[at]()...),
 		field[at]{"input", func(q at, raw json.RawMessage) *Error { q.input = true; return readInput(&q.messages, raw) }},
 		text("instructions", func(q at) *string { return &q.instructions }),
 		whole("max_output_tokens", 1, maxTokens, func(q at) *int { return &q.most }),
@@ -50,14 +50,13 @@ func responsesFields() []field[*responsesRequest] {
 		refused[at]("include", "this server adds nothing to answers", "[]", `["reasoning.encrypted_content"]`),
 		refused[at]("top_logprobs", "use /v1/chat/completions for log-probabilities", "0"),
 		refused[at]("max_tool_calls", "it bounds tools that a server runs, and this one runs none"),
-		truth("store", func(q at) *bool { return new(bool) }), // the answer says that it is not stored
 	)
 }
 
 // echoed are the parameters that an answer repeats, and their defaults.
 var echoed = map[string]string{
 	"instructions": "null", "max_output_tokens": "null", "metadata": "{}", "parallel_tool_calls": "true", "temperature": "1", "top_p": "1", "tool_choice": `"auto"`, "tools": "[]",
-	"text": `{"format":{"type":"text"}}`, "reasoning": `{"effort":null,"summary":null}`, "user": "null", "previous_response_id": "null", "truncation": `"disabled"`, "background": "false", "service_tier": `"default"`,
+	"text": `{"format":{"type":"text"}}`, "reasoning": `{"effort":null,"summary":null}`, "user": "null", "previous_response_id": "null", "truncation": `"disabled"`, "background": "false",
 }
 
 // readFlatTools reads functions whose fields stand beside their type.
@@ -239,7 +238,7 @@ func (in *inputs) join(m chat.Message, call bool) {
 
 // responses answers /v1/responses.
 func (s *Server) responses(w *response, r *http.Request) error {
-	q := &responsesRequest{chatRequest: chatRequest{params: s.newParams(), parallel: true}, echo: map[string]json.RawMessage{}}
+	q := &responsesRequest{chatRequest: chatRequest{params: s.newParams(), parallel: true, prompts: true}, echo: map[string]json.RawMessage{}}
 	fields := responsesFields()
 	for i, f := range fields {
 		if _, is := echoed[f.name]; is {

@@ -22,7 +22,7 @@ type responseForm struct {
 // newResponse begins the answer to a request.
 func (s *Server) newResponse(q *responsesRequest) *responseForm {
 	h := s.head("resp_", "response")
-	f := &responseForm{head: map[string]any{"id": h.ID, "object": h.Object, "created_at": h.Created, "model": h.Model, "store": false, "error": nil, "incomplete_details": nil}}
+	f := &responseForm{head: map[string]any{"id": h.ID, "object": h.Object, "created_at": h.Created, "model": h.Model, "store": false, "service_tier": "default", "error": nil, "incomplete_details": nil}}
 	for name, otherwise := range echoed {
 		f.head[name] = json.RawMessage(otherwise)
 		if raw := q.echo[name]; raw != nil {
@@ -91,12 +91,16 @@ func (f *responseForm) begin(kind string, item map[string]any) {
 	}
 	f.items = append(f.items, item)
 	f.itemEvent("response.output_item.added", map[string]any{"item": maps.Clone(item)})
-	if kind == messageItem {
-		f.itemEvent("response.content_part.added", map[string]any{"content_index": 0, "part": outputText("")})
+	if kind != callItem {
+		f.itemEvent("response.content_part.added", map[string]any{"content_index": 0, "part": partOf(kind, "")})
 	}
 }
 
-func outputText(text string) map[string]any {
+// partOf is the content of a message or of a thought.
+func partOf(kind, text string) map[string]any {
+	if kind == reasoningItem {
+		return map[string]any{"type": "reasoning_text", "text": text}
+	}
 	return map[string]any{"type": "output_text", "text": text, "annotations": []any{}, "logprobs": []any{}}
 }
 
@@ -106,19 +110,19 @@ func (f *responseForm) close(status string) {
 		return
 	}
 	item := f.items[len(f.items)-1]
+	part := partOf(f.open, f.text)
 	switch f.open {
 	case reasoningItem:
-		part := map[string]any{"type": "reasoning_text", "text": f.text}
-		item["content"] = []any{part}
 		f.itemEvent("response.reasoning_text.done", map[string]any{"content_index": 0, "text": f.text})
 	case messageItem:
-		part := outputText(f.text)
-		item["content"] = []any{part}
 		f.itemEvent("response.output_text.done", map[string]any{"content_index": 0, "text": f.text, "logprobs": []any{}})
-		f.itemEvent("response.content_part.done", map[string]any{"content_index": 0, "part": part})
 	case callItem:
 		item["arguments"] = f.text
 		f.itemEvent("response.function_call_arguments.done", map[string]any{"arguments": f.text, "name": item["name"]})
+	}
+	if f.open != callItem {
+		item["content"] = []any{part}
+		f.itemEvent("response.content_part.done", map[string]any{"content_index": 0, "part": part})
 	}
 	if f.open != reasoningItem {
 		item["status"] = status

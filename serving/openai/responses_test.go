@@ -94,7 +94,7 @@ func TestResponses(t *testing.T) {
 	call := "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Rome\"}}\n</tool_call>"
 	h := play(t, actor{"<think>\nLet me see.\n</think>\n\nOne moment." + call, thinker(false), nil}, openai.Options{})
 	got, events := respond(t, h.URL, `"input": "Hi", "temperature": 0, "store": true, "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "get_weather"}]}, `+tools)
-	if want := strings.Fields(`created in_progress output_item.added reasoning_text.delta reasoning_text.done output_item.done output_item.added content_part.added output_text.delta output_text.done content_part.done output_item.done
+	if want := strings.Fields(`created in_progress output_item.added content_part.added reasoning_text.delta reasoning_text.done content_part.done output_item.done output_item.added content_part.added output_text.delta output_text.done content_part.done output_item.done
 		output_item.added function_call_arguments.delta function_call_arguments.done output_item.done completed`); !slices.Equal(events, want) {
 		t.Errorf("events %q, want %q", events, want)
 	}

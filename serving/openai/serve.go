@@ -33,6 +33,7 @@ type part struct {
 	text   string
 	said   reply.Output // the text of a chat, taken apart
 	probs  []probToken
+	ids    []int
 	first  bool
 	finish *string
 }
@@ -48,6 +49,7 @@ type probToken struct {
 type choice struct {
 	index  int
 	prompt []int
+	extra  *extra
 	shares bool // it shares the prefill of the choice before it
 	o      krait.Generate
 	out    *krait.Generation
@@ -57,6 +59,8 @@ type choice struct {
 	ticket *admit.Ticket
 	queued time.Duration
 	first  time.Duration    // until the first token came
+	took   time.Duration    // until it ended
+	ids    []int            // tokens that no part has yet, where parts have them
 	stream tokenizer.Stream // counts characters
 	chars  int
 	id     int // of the token before its log-probabilities come
@@ -104,7 +108,7 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	}
 	parts := make([]part, len(list))
 	for i, c := range list {
-		parts[i] = part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}
+		parts[i] = part{text: c.out.Text, probs: c.probs, ids: c.ids, first: true, finish: finish(c.out)}
 		parts[i].said, parts[i].finish = c.hear(parts[i].text, parts[i].finish)
 	}
 	api.WriteJSON(w, http.StatusOK, f.whole(list, parts, &w.used))
@@ -137,7 +141,8 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 					return nil, err
 				}
 			}
-			c := &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)}
+			s.delay(p.least, &o)
+			c := &choice{index: len(list), prompt: ids, extra: &p.extra, o: o, stream: s.tokens.NewStream(true)}
 			if p.answer != nil {
 				c.parser = p.answer.Parser()
 			}
@@ -198,10 +203,11 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 	}
 	err := s.m.GenerateChoices(ctx, list[0].prompt, options, func(i int, out *krait.Generation, err error) {
 		c := list[i]
+		c.took = time.Since(begun)
 		if c.out, c.done = out, err == nil; c.done {
 			send(c, "", finish(out))
 		}
-		s.ended(c, time.Since(begun))
+		s.ended(c, c.took)
 	})
 	for _, c := range list {
 		if c.out == nil { // it never had a slot
@@ -237,6 +243,9 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		if c.id = id; c.first == 0 {
 			c.first = time.Since(begun)
 		}
+		if c.extra.ids {
+			c.ids = append(c.ids, id)
+		}
 	}
 	c.o.OnLogProbs = func(p krait.LogProbs) {
 		c.probs = append(c.probs, probToken{p, c.id, c.chars})
@@ -261,8 +270,8 @@ func (s *Server) send(c *choice, text string, end *string, e *events, f form) er
 	if said.Empty() && end == nil { // the parser waits for more
 		return nil
 	}
-	p := part{text: text, said: said, probs: c.probs, first: !c.begun, finish: end}
-	c.probs, c.begun = nil, true
+	p := part{text: text, said: said, probs: c.probs, ids: c.ids, first: !c.begun, finish: end}
+	c.probs, c.ids, c.begun = nil, nil, true
 	return f.send(e, c, p)
 }
 

@@ -55,6 +55,12 @@ type Options struct {
 	// ToolParser is the format of calls of tools, one of [reply.Names]; empty: the one that the chat
 	// template asks for.
 	ToolParser string
+	// StrictAPI rejects unknown parameters. Otherwise they have no effect, and the header Krait-Warning
+	// names them.
+	StrictAPI bool
+	// Origins are the web sites whose pages may call the server from a browser, such as
+	// https://example.com, or * for all (CORS); nil: none.
+	Origins []string
 	// ShareCache shares the prefix cache among all tenants. Otherwise tenants are separate, so that
 	// its timing reveals nothing about other tenants' prompts.
 	ShareCache bool
@@ -206,7 +212,7 @@ func (s *Server) Load() Load {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, id: api.NewID("req-")}
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, strict: s.o.StrictAPI, id: api.NewID("req-")}
 	out.Header().Set("X-Request-Id", out.id)
 	err := s.answer(out, r)
 	code := ""
@@ -238,6 +244,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) answer(w *response, r *http.Request) error {
 	if s.o.Local && !api.Local(r.Host, s.o.Hosts...) {
 		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "host %s is not allowed; this server answers to IP addresses, localhost and the names in --hosts, or to all if it has keys", short(r.Host))
+	}
+	if s.share(w, r) {
+		return nil
 	}
 	if r.ContentLength != 0 { // also bounds a rejected body, which net/http reads to its end
 		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
@@ -278,6 +287,7 @@ type response struct {
 	control *http.ResponseController
 	stall   time.Duration
 
+	strict     bool // unknown parameters are errors
 	id, tenant string
 	status     int // 0: nothing was written
 	queued     time.Duration

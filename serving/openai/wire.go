@@ -41,6 +41,7 @@ type completionChoice struct {
 	Text     string              `json:"text"`
 	LogProbs *completionLogProbs `json:"logprobs"`
 	Finish   *string             `json:"finish_reason"`
+	added
 }
 
 type completionLogProbs struct {
@@ -56,6 +57,7 @@ type chatChoice struct {
 	Delta    *chatDelta    `json:"delta,omitempty"`
 	LogProbs *chatLogProbs `json:"logprobs"`
 	Finish   *string       `json:"finish_reason"`
+	added
 }
 
 type chatMessage struct {

@@ -42,6 +42,9 @@ type Message struct {
 type Options struct {
 	// Generate adds what the model's answer begins after.
 	Generate bool
+	// Continue ends the prompt within the last message, which the model's answer continues. It must be
+	// the assistant's, and Generate false.
+	Continue bool
 	// Template is the name of one of several, such as tool_use; empty is the one for chats.
 	Template string
 	// Tools are given to the template as JSON, keys in their order; nil: none.
@@ -242,7 +245,30 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("chat template: %w", err)
 	}
+	if o.Continue {
+		return continued(text, messages)
+	}
 	return text, nil
+}
+
+// continued cuts a prompt behind what the last message says.
+func continued(prompt string, messages []Message) (string, error) {
+	last := Message{}
+	if n := len(messages); n > 0 {
+		last = messages[n-1]
+	}
+	said := strings.TrimSpace(last.Content)
+	at := strings.LastIndex(prompt, said)
+	switch {
+	case last.Role != "assistant" || said == "":
+		return "", &Refused{"the last message must be the assistant's, and say something, to be continued"}
+	case at < 0:
+		return "", &Refused{"the template changes the last message, which therefore cannot be continued"}
+	}
+	if whole := strings.TrimLeft(last.Content, " \t\r\n"); strings.HasPrefix(prompt[at:], whole) {
+		said = whole
+	}
+	return prompt[:at+len(said)], nil
 }
 
 // Refused is the error of messages that the template does not take, in its own words.
