@@ -47,13 +47,16 @@ func (f *apiFlags) add(c *cobra.Command) {
 	bytesFlag(c, &f.memory, "memory", session.AllMemory, "memory for weights, states, KV cache and activations, per GPU (default: 90 %)")
 	flags.Lookup("memory").DefValue = ""
 	flags.BoolVar(&f.o.Unguarded, "unguarded", false, "parse special tokens in chat messages, as transformers does")
+	flags.StringVar(&f.o.ToolParser, "tool-parser", "", "format of tool calls, such as hermes; default: by the chat template")
+	flags.BoolVar(&f.o.StrictAPI, "strict-api", false, "reject unknown parameters; otherwise a header warns of them")
+	flags.StringSliceVar(&f.o.Origins, "cors", nil, "web sites whose pages may call the server (https://…, or * for all)")
 	flags.BoolVar(&f.o.ShareCache, "share-cache", false, "share the prefix cache between keys; a key can detect others' prompts")
 	flags.BoolVar(&f.noPage, "no-page", false, "disable the status page at / and its data")
 	detail(c, "max-bodies", "the default is a 64th of --memory, from 8MiB to 64MiB.")
 	detail(c, "requests-per-minute", "without --api-keys it limits all requests together, and so does --tokens-per-minute.")
 	detail(c, "memory", "on the CPU it is for all ranks together, and the default is 90 % of the machine's or container's memory.")
 	detail(c, "context", "KV pages for that many tokens of each slot are reserved at start.")
-	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "share-cache", "no-page", "hosts", "model-name")
+	expert(c, "max-queue-tokens", "max-bodies", "requests-per-minute", "tokens-per-minute", "answer-tokens", "drain-notice", "unguarded", "tool-parser", "strict-api", "cors", "share-cache", "no-page", "hosts", "model-name")
 }
 
 // watch reports batches and steps to the metrics, and to the board while a page shows it. Steps are

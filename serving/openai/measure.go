@@ -38,10 +38,7 @@ func (s *Server) count(r *http.Request, status int) {
 	if s.o.Metrics == nil {
 		return
 	}
-	path := "other"
-	if _, ok := s.routes[r.URL.Path]; ok {
-		path = r.URL.Path
-	}
+	path, _, _ := s.find(r.URL.Path)
 	s.o.Metrics.Request(path, cmp.Or(status, http.StatusOK))
 }
 
