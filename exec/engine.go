@@ -30,6 +30,7 @@ type Options struct {
 	Slots      int                     // sequences that can have state at the same time; 0: 8
 	Context    int                     // tokens of a sequence of a model with attention; 0: no limit
 	PageTokens int                     // tokens of a KV page; 0: 128
+	Trials     int                     // sequences that can have tokens on trial at the same time; 0: none
 	Progress   func(done, total int64) // is called with the bytes of weights that a device has loaded; nil: not called
 	Record     Recorder                // is called with the events of each step; nil: nothing is measured
 	Recording  func() bool             // is called before each step: whether to record it, where the device can skip it; nil: always
@@ -78,6 +79,9 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	}
 	if world.Ranks() != len(schedules) {
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
+	}
+	if o.Trials != 0 {
+		return nil, fmt.Errorf("%d trials: no device takes tokens on trial; leave Options.Trials out", o.Trials)
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
 	table, err := state.NewTable(schedules, o.Slots, o.Context, o.PageTokens)

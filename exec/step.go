@@ -16,6 +16,10 @@ type Sequence struct {
 	// Rows selects the new tokens, from 0, whose rows to return (the logits after that token). nil:
 	// the last one; an empty list that is not nil: none.
 	Rows []int
+	// Trial takes the new tokens, at most MaxTrial, on trial, as speculative decoding does. Rows are,
+	// to the bit, those of single steps of these tokens, whose order of operations a trial has. Until
+	// Settle the sequence can only be freed or reset; other sequences go on.
+	Trial bool
 
 	index int // of the slot
 	past  int // tokens before the new ones
