@@ -80,11 +80,8 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if world.Ranks() != len(schedules) {
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
-	if o.Trials != 0 {
-		return nil, fmt.Errorf("%d trials: no device takes tokens on trial; leave Options.Trials out", o.Trials)
-	}
 	o.Slots = cmp.Or(o.Slots, 8)
-	table, err := state.NewTable(schedules, o.Slots, o.Context, o.PageTokens)
+	table, err := state.NewTable(schedules, o.Slots, o.Trials, o.Context, o.PageTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +90,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := e.findInputs(); err != nil {
 		return nil, err
 	}
-	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: table.PageTokens(),
+	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
 		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles})
 	if err != nil {
 		return nil, err

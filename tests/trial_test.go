@@ -1,0 +1,310 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
+	kernels "github.com/krait-ml/krait/kernels/cpu"
+	"pgregory.net/rapid"
+)
+
+// trialSlots are the sequences of a test of trials.
+const trialSlots = 3
+
+// TestTrials: whatever sequences do, together and one after another, of which some tokens are on
+// trial and some of these are kept, each has the logits, states and length, to the bit, that it has
+// alone, token by token where tokens were on trial.
+func TestTrials(t *testing.T) {
+	folders := goldens.Folders(t, "..")
+	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
+	isas := slices.DeleteFunc(kernels.ISAs(), func(name string) bool { return name == "avx512" && !goldens.All() })
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, len(isas)) {
+		dir, ranks := folders[c[0]], counts[c[1]]
+		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
+		if ranks > 1 {
+			o.Sharding.Strategy = strategies[c[3]]
+		}
+		isa := isas[c[5]]
+		t.Run(fmt.Sprintf("%s/tp=%d %s in %d formats by %s", filepath.Base(dir), ranks, o.Sharding.Strategy, c[4], isa), func(t *testing.T) {
+			t.Parallel()
+			if c[4] > 0 { // states in 16 bits, of one format or the other
+				m := openModel(t, dir, krait.Options{Slots: 1})
+				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16"}[c[4]])
+			}
+			runTrials(t, dir, isa, o)
+		})
+	}
+}
+
+// runTrials draws what sequences do, on two engines.
+func runTrials(t *testing.T, dir, isa string, o krait.Options) {
+	set, err := kernels.ForISA(isa)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Device = &cpu.Device{Kernels: set, Workers: 2 * o.Sharding.Ranks}
+	m := openModel(t, dir, o)
+	open := func(trials int) *exec.Engine {
+		e, err := exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: o.Device, Slots: trialSlots, Trials: trials, PageTokens: o.PageTokens})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		return e
+	}
+	plain, tried := open(0), open(2)
+	prop.CheckN(t, 4, func(t *rapid.T) {
+		p := trialPair{T: t, plain: plain, tried: tried, vocab: m.Vocab()}
+		for i := range p.slots {
+			for k, e := range []*exec.Engine{plain, tried} {
+				slot, err := e.Alloc()
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.slots[i][k] = slot
+			}
+		}
+		defer func() {
+			for _, s := range p.slots {
+				if err := plain.Free(s[0]); err != nil {
+					t.Error(err)
+				}
+				if err := tried.Free(s[1]); err != nil {
+					t.Error(err)
+				}
+			}
+			if u := tried.PageUse(); u.Free != u.Pages {
+				t.Errorf("all sequences are freed, and the use of pages is %+v", u)
+			}
+		}()
+		for range rapid.IntRange(4, 12).Draw(t, "rounds") {
+			p.round()
+		}
+		p.settle(true)
+		for i := range p.slots {
+			p.compare(i)
+		}
+	})
+}
+
+// trialPair is an engine on which sequences go alone, and one on which they go together and have
+// tokens on trial.
+type trialPair struct {
+	*rapid.T
+	plain, tried *exec.Engine
+	vocab        int
+	slots        [trialSlots][2]int // handles of both
+	waiting      []waitingTrial
+}
+
+// waitingTrial is a trial that Settle has not ended.
+type waitingTrial struct {
+	sequence int
+	keep     int
+	states   *krait.Snapshot // after the tokens kept, on the plain engine
+}
+
+func (p *trialPair) draw(what string, lo, hi int) int { return rapid.IntRange(lo, hi).Draw(p.T, what) }
+
+func (p *trialPair) ids(n int) []int {
+	return rapid.SliceOfN(rapid.IntRange(0, p.vocab-1), n, n).Draw(p.T, "ids")
+}
+
+func (p *trialPair) isWaiting(i int) bool {
+	return slices.ContainsFunc(p.waiting, func(w waitingTrial) bool { return w.sequence == i })
+}
+
+// round runs a step of some sequences, forks or resets one, and ends some trials.
+func (p *trialPair) round() {
+	var b exec.Batch
+	var rows [][]float32 // wanted
+	for i := range p.slots {
+		if p.isWaiting(i) {
+			p.refused(i)
+			continue
+		}
+		q := exec.Sequence{Slot: p.slots[i][1]}
+		switch p.draw("what", 0, 4) {
+		case 0: // nothing
+			continue
+		case 1: // prefill
+			q.Tokens = p.ids(p.draw("tokens", 2, 40))
+			rows = append(rows, p.alone(i, q.Tokens))
+		case 2, 3: // tokens on trial, if a spare is left
+			if len(p.waiting) < 2 {
+				q.Trial = true
+				q.Tokens = p.ids(p.draw("tokens", 1, exec.MaxTrial))
+				rows = append(rows, p.tokenByToken(i, &q)...)
+				break
+			}
+			fallthrough
+		default: // decode
+			q.Tokens = p.ids(1)
+			rows = append(rows, p.alone(i, q.Tokens))
+		}
+		b.Sequences = append(b.Sequences, q)
+	}
+	if len(b.Sequences) > 0 {
+		p.step(&b, rows)
+	}
+	p.settle(false)
+	switch i, k := p.draw("from", 0, trialSlots-1), p.draw("to", 0, trialSlots-1); {
+	case i != k && !p.isWaiting(i) && p.draw("fork", 0, 3) == 0:
+		p.fork(i, k)
+	case p.draw("reset", 0, 7) == 0:
+		p.reset(k)
+	}
+}
+
+// alone steps a sequence on the plain engine, and returns its last logits.
+func (p *trialPair) alone(i int, ids []int) []float32 {
+	r, err := p.plain.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: p.slots[i][0], Tokens: ids}}})
+	if err != nil {
+		p.Fatal(err)
+	}
+	out, err := r.Output("logits")
+	if err != nil {
+		p.Fatal(err)
+	}
+	return slices.Clone(out.Row(0))
+}
+
+// tokenByToken takes tokens that are on trial as single steps, and then back to those that are kept.
+func (p *trialPair) tokenByToken(i int, q *exec.Sequence) (rows [][]float32) {
+	w := waitingTrial{sequence: i, keep: p.draw("keep", 1, len(q.Tokens))}
+	q.Rows = []int{}
+	for k, id := range q.Tokens {
+		rows, q.Rows = append(rows, p.alone(i, []int{id})), append(q.Rows, k)
+		if k+1 == w.keep {
+			w.states = p.snapshot(p.plain, p.slots[i][0])
+		}
+	}
+	if err := p.plain.Restore(p.slots[i][0], w.states); err != nil {
+		p.Fatal(err)
+	}
+	p.waiting = append(p.waiting, w)
+	return rows
+}
+
+func (p *trialPair) snapshot(e *exec.Engine, slot int) *krait.Snapshot {
+	s, err := e.Snapshot(slot)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return s
+}
+
+// step runs a batch on the engine with trials, and compares its logits.
+func (p *trialPair) step(b *exec.Batch, rows [][]float32) {
+	r, err := p.tried.Step(context.Background(), b)
+	if err != nil {
+		p.Fatal(err)
+	}
+	out, err := r.Output("logits")
+	if err != nil {
+		p.Fatal(err)
+	}
+	for k, want := range rows {
+		if !sameBits(out.Row(k), want) {
+			p.Errorf("%+v: row %d has other bits than single steps", b.Sequences, k)
+		}
+	}
+}
+
+// settle ends all trials, or some.
+func (p *trialPair) settle(all bool) {
+	var kept []exec.Kept
+	var left []waitingTrial
+	var ended []int
+	for _, w := range p.waiting {
+		if !all && p.draw("waits", 0, 2) == 0 {
+			left = append(left, w)
+			continue
+		}
+		kept, ended = append(kept, exec.Kept{Slot: p.slots[w.sequence][1], Tokens: w.keep}), append(ended, w.sequence)
+	}
+	if err := p.tried.Settle(context.Background(), kept); err != nil {
+		p.Fatal(err)
+	}
+	p.waiting = left
+	for _, i := range ended {
+		p.compare(i)
+	}
+}
+
+// compare compares the states of a sequence.
+func (p *trialPair) compare(i int) {
+	got, want := p.snapshot(p.tried, p.slots[i][1]), p.snapshot(p.plain, p.slots[i][0])
+	if got.Tokens != want.Tokens {
+		p.Errorf("sequence %d has %d tokens, want %d", i, got.Tokens, want.Tokens)
+	}
+	for name, v := range want.States {
+		if !sameBits(got.States[name], v) {
+			p.Errorf("sequence %d: state %s has other bits than after single steps", i, name)
+		}
+	}
+}
+
+// refused checks that a sequence on trial cannot be used.
+func (p *trialPair) refused(i int) {
+	slot := p.slots[i][1]
+	_, err := p.tried.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{0}}}})
+	errs := []error{err}
+	_, err = p.tried.Snapshot(slot)
+	errs = append(errs, err)
+	_, err = p.tried.CopyState(slot)
+	errs = append(errs, err)
+	_, err = p.tried.ShareKV(slot, 0, 1)
+	errs = append(errs, err)
+	for _, err := range errs {
+		if err == nil || !strings.Contains(err.Error(), "has tokens on trial; Settle keeps some of them first") {
+			p.Errorf("a sequence on trial is used: %v", err)
+		}
+	}
+}
+
+// fork lets a sequence go on from another, whose pages it shares.
+func (p *trialPair) fork(from, to int) {
+	p.forget(to)
+	if err := p.plain.Restore(p.slots[to][0], p.snapshot(p.plain, p.slots[from][0])); err != nil {
+		p.Fatal(err)
+	}
+	d, err := p.tried.CopyState(p.slots[from][1])
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer d.Free()
+	kv, err := p.tried.ShareKV(p.slots[from][1], 0, d.Tokens)
+	if err != nil {
+		p.Fatal(err)
+	}
+	defer kv.Free()
+	if err := p.tried.Resume(p.slots[to][1], d, kv); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// reset begins a sequence anew, also where it is on trial.
+func (p *trialPair) reset(i int) {
+	p.forget(i)
+	if err := p.plain.Reset(p.slots[i][0]); err != nil {
+		p.Fatal(err)
+	}
+	if err := p.tried.Reset(p.slots[i][1]); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *trialPair) forget(i int) {
+	p.waiting = slices.DeleteFunc(p.waiting, func(w waitingTrial) bool { return w.sequence == i })
+}
