@@ -364,7 +364,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 	}
 	if g.o.PromptOnly { // a request ends with a token, which is dropped
 		r.MaxTokens = 1
-		r.Choose = func() exec.Choice { return exec.Choice{} }
+		r.Choose = func([]int) exec.Choice { return exec.Choice{} }
 		r.Accept = func(int) bool { return true }
 	}
 	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }
@@ -399,9 +399,9 @@ func (g *generator) reportScored() {
 	}
 }
 
-// choose returns how the next token is chosen.
-func (g *generator) choose() exec.Choice {
-	c := exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}
+// choose returns how the token after drafts is chosen.
+func (g *generator) choose(drafts []int) exec.Choice {
+	c := exec.Choice{Choice: g.sampler.Choice(drafts...), Seen: g.sampler.Seen(drafts...)}
 	if g.sampler.OnHost() {
 		c.Pick = g.pick
 	}
