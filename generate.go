@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/session"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/text/sampling"
 )
@@ -58,6 +60,10 @@ type Generate struct {
 	// neither time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too;
 	// 4096 bytes at most.
 	Salt string
+
+	// Speculate selects the drafts of this generation, as [Options.Speculate] does, which must not
+	// be off; off: none. Empty: those of the model. It changes no text.
+	Speculate string
 
 	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a
 	// generation of a tenant that has more is paused if another waits, which changes no text.
@@ -113,6 +119,8 @@ type Generation struct {
 
 	PromptTokens int
 	CachedTokens int                    // of these, hits in the prefix cache
+	Drafts       int                    // tokens drafted, with speculative decoding
+	Accepted     int                    // of these, tokens of the text
 	Remote       *session.RemotePrefill // of Generate.Prefill; nil: this machine prefilled the prompt
 	Fallback     error                  // why this machine prefilled the prompt and not Generate.Prefill
 	TTFT         time.Duration          // from the call to the first token
@@ -206,6 +214,8 @@ type generator struct {
 	start   time.Time
 	eos     []int
 	yield   func(Token) (more bool) // nil: no stream
+	drafter draft.Drafter           // nil: none
+	eager   bool                    // for tests: drafts that do not pay, too
 	err     error
 
 	complete bool // Accept returned true; read after the last token
@@ -237,7 +247,23 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
+	g := &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}
+	g.drafter, err = m.newDrafter(&o)
+	return g, err
+}
+
+// newDrafter returns the drafter of a generation; nil: none.
+func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
+	kind := cmp.Or(o.Speculate, m.speculate)
+	switch err := draft.Check(kind); {
+	case err != nil:
+		return nil, fmt.Errorf("Speculate: %w", err)
+	case kind == draft.Off:
+		return nil, nil
+	case m.speculate == draft.Off:
+		return nil, fmt.Errorf("Speculate is %s, but the model was opened without: set Options.Speculate, or leave it out here", kind)
+	}
+	return m.session.Drafter(kind, o.Salt), nil
 }
 
 // finish sets the end of the generation.
@@ -349,6 +375,12 @@ func (g *generator) request(prompt []int) schedule.Request {
 		MaxTokens: g.o.MaxTokens,
 		OnBegin:   g.o.OnBegin,
 		Choose:    g.choose,
+		Draft:     g.drafter,
+		Eager:     g.eager,
+		OnDrafts: func(drafts, accepted int) {
+			g.out.Drafts += drafts
+			g.out.Accepted += accepted
+		},
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
 			g.complete = g.o.Accept != nil && g.o.Accept(id)

@@ -3,6 +3,12 @@
 // A guess changes no text: the model verifies it, and a token counts only if the model chooses it.
 package draft
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Drafter guesses the next tokens of one sequence. One goroutine at a time uses it.
 type Drafter interface {
 	// Kind is its name in flags, requests and metrics.
@@ -21,5 +27,16 @@ type Drafter interface {
 // Grades is the number of grades.
 const Grades = 8
 
-// Kinds lists the values of flags and requests that select a drafter, beside off.
-func Kinds() []string { return []string{"auto", "ngram"} }
+// Off is the value of flags and requests for no drafts.
+const Off = "off"
+
+// kinds are the values of flags and requests that select a drafter.
+var kinds = []string{"auto", "ngram"}
+
+// Check returns an error unless a value of a flag or a request is known.
+func Check(value string) error {
+	if value == Off || slices.Contains(kinds, value) {
+		return nil
+	}
+	return fmt.Errorf("it is %q; it must be %s, %s", value, Off, strings.Join(kinds, " or "))
+}
