@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
@@ -307,4 +309,57 @@ func (p *trialPair) reset(i int) {
 
 func (p *trialPair) forget(i int) {
 	p.waiting = slices.DeleteFunc(p.waiting, func(w waitingTrial) bool { return w.sequence == i })
+}
+
+// TestTrialPages: a trial takes the KV pages of all of its tokens, and Settle frees those of the
+// tokens that are rolled back; without enough pages a step changes nothing.
+func TestTrialPages(t *testing.T) {
+	dir := "../testdata/golden/jamba"
+	m := openModel(t, dir, krait.Options{Slots: 1})
+	e, err := exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: &cpu.Device{}, Slots: 1, Trials: 1, PageTokens: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(e.Close)
+	slot, err := e.Alloc()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := func(want int) {
+		t.Helper()
+		if u := e.PageUse(); u.Pages-u.Free != want {
+			t.Errorf("%d pages are in use, want %d", u.Pages-u.Free, want)
+		}
+	}
+	step := func(tokens int, trial bool) error {
+		_, err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: make([]int, tokens), Trial: trial}}})
+		return err
+	}
+	if err := step(7, false); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ tokens, keep, with, after int }{{16, 1, 6, 2}, {1, 1, 3, 3}, {10, 3, 5, 3}, {4, 4, 4, 4}} {
+		if err := step(c.tokens, true); err != nil {
+			t.Fatal(err)
+		}
+		pages(c.with)
+		if err := e.Settle(context.Background(), []exec.Kept{{Slot: slot, Tokens: c.keep}}); err != nil {
+			t.Fatal(err)
+		}
+		pages(c.after)
+	}
+	e.LimitPages(1)
+	before := e.PageUse()
+	for before.Free > 0 { // those that are made already
+		if err := step(4, false); err != nil {
+			t.Fatal(err)
+		}
+		before = e.PageUse()
+	}
+	if err := step(16, true); !errors.Is(err, state.ErrNoPages) {
+		t.Errorf("without pages: %v", err)
+	}
+	if n, err := e.Len(slot); err != nil || n%4 != 0 {
+		t.Errorf("%d tokens, %v", n, err)
+	}
 }
