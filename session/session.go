@@ -388,9 +388,12 @@ type stepper struct{ *Session }
 
 func (s stepper) Alloc() (int, error) { return s.engine.Alloc() }
 func (s stepper) Free(slot int) error { return s.engine.Free(slot) }
-
 func (s stepper) Settle(ctx context.Context, kept []exec.Kept) error {
-	return s.Use(func() error { return s.engine.Settle(ctx, kept) })
+	err := s.Use(func() error { return s.engine.Settle(ctx, kept) })
+	if s.cache != nil && err == nil {
+		s.cache.Settled(kept)
+	}
+	return err
 }
 
 func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {

@@ -234,7 +234,18 @@ func (f *fake) breakAll(b *exec.Batch) {
 
 // check holds a batch against the limits.
 func (f *fake) check(b *exec.Batch) {
-	tokens, rows, more, trials := 0, 0, 0, 0
+	tokens, rows, more, trials, room := 0, 0, 0, 0, 0
+	for i, s := range f.slots {
+		if s != nil {
+			at := slices.IndexFunc(b.Sequences, func(q exec.Sequence) bool { return q.Slot == i })
+			if room += f.l.pages(s.fed); at >= 0 {
+				room += f.l.pages(s.fed+len(b.Sequences[at].Tokens)) - f.l.pages(s.fed)
+			}
+		}
+	}
+	if f.l.Room > 0 && room > f.l.Room {
+		f.t.Errorf("room for %d tokens of %d", room, f.l.Room)
+	}
 	for i, q := range b.Sequences {
 		tokens += len(q.Tokens)
 		if q.Rows == nil {
@@ -245,7 +256,7 @@ func (f *fake) check(b *exec.Batch) {
 		if q.Trial {
 			trials++
 			more -= len(q.Rows) // bounded with the others
-			if len(q.Rows) != len(q.Tokens) || len(q.Tokens) > exec.MaxTrial || f.l.Room > 0 && s.fed+len(q.Tokens) > f.l.Room {
+			if len(q.Rows) != len(q.Tokens) || len(q.Tokens) > exec.MaxTrial {
 				f.t.Errorf("sequence %d: the trial %+v with a state of %+v", i, q, s)
 			}
 		}
