@@ -119,6 +119,7 @@ type Generation struct {
 
 	PromptTokens int
 	CachedTokens int                    // of these, hits in the prefix cache
+	Drafter      string                 // kind of the drafts; empty: there were none
 	Drafts       int                    // tokens drafted, with speculative decoding
 	Accepted     int                    // of these, tokens of the text
 	Remote       *session.RemotePrefill // of Generate.Prefill; nil: this machine prefilled the prompt
@@ -255,16 +256,25 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 // newDrafter returns the drafter of a generation; nil: none.
 func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
 	kind := cmp.Or(o.Speculate, m.speculate)
-	switch err := draft.Check(kind); {
-	case err != nil:
-		return nil, fmt.Errorf("Speculate: %w", err)
-	case kind == draft.Off:
-		return nil, nil
-	case m.speculate == draft.Off:
-		return nil, fmt.Errorf("Speculate is %s, but the model was opened without: set Options.Speculate, or leave it out here", kind)
+	if err := m.CheckSpeculate(kind); err != nil || kind == draft.Off {
+		return nil, err
 	}
 	return m.session.Drafter(kind, o.Salt), nil
 }
+
+// CheckSpeculate returns an error unless [Generate.Speculate] may have a value.
+func (m *Model) CheckSpeculate(value string) error {
+	switch err := draft.Check(value); {
+	case err != nil:
+		return fmt.Errorf("Speculate is %w", err)
+	case value != draft.Off && m.speculate == draft.Off:
+		return fmt.Errorf("Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)
+	}
+	return nil
+}
+
+// Speculates reports whether generations may have drafts.
+func (m *Model) Speculates() bool { return m.speculate != draft.Off }
 
 // finish sets the end of the generation.
 func (g *generator) finish(reason Reason, err error) {
@@ -378,6 +388,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 		Draft:     g.drafter,
 		Eager:     g.eager,
 		OnDrafts: func(drafts, accepted int) {
+			g.out.Drafter = g.drafter.Kind()
 			g.out.Drafts += drafts
 			g.out.Accepted += accepted
 		},

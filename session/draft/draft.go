@@ -27,6 +27,9 @@ type Drafter interface {
 // Grades is the number of grades.
 const Grades = 8
 
+// Kinds lists the kinds of drafters.
+var Kinds = []string{"ngram"}
+
 // Off is the value of flags and requests for no drafts.
 const Off = "off"
 
@@ -38,5 +41,8 @@ func Check(value string) error {
 	if value == Off || slices.Contains(kinds, value) {
 		return nil
 	}
-	return fmt.Errorf("it is %q; it must be %s, %s", value, Off, strings.Join(kinds, " or "))
+	if len(value) > 64 {
+		value = value[:64] + "…"
+	}
+	return fmt.Errorf("%q; it must be %s, %s", value, Off, strings.Join(kinds, " or "))
 }
