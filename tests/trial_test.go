@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/quantize"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/state"
@@ -17,6 +19,7 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	kernels "github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
 )
 
@@ -29,7 +32,7 @@ const trialSlots = 3
 func TestTrials(t *testing.T) {
 	folders := goldens.Folders(t, "..")
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
-	isas := slices.DeleteFunc(kernels.ISAs(), func(name string) bool { return name == "avx512" && !goldens.All() })
+	isas := append(kernels.ISAs(), "reference", "fused")
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, len(isas)) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
@@ -48,13 +51,55 @@ func TestTrials(t *testing.T) {
 	}
 }
 
+// TestTrialsWide is the same for sums of many terms, which have kernels of their own, with weights in
+// each format.
+func TestTrialsWide(t *testing.T) {
+	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
+		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
+		"num_hidden_layers": 2, "vocab_size": 67, "num_experts_per_tok": 2}`
+	for _, format := range []string{"f32", "f16", "bf16", "q8"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			dir, weights := filepath.Join(t.TempDir(), "wide"), format
+			if format == "q8" {
+				weights = "bf16"
+			}
+			if _, err := synth.Write(t.Context(), dir, synth.Options{Config: []byte(config), From: "config", DType: weights, Seed: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if format == "q8" {
+				from := dir
+				dir += "-q8"
+				if _, err := quantize.Write(t.Context(), from, dir, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			isa, err := kernels.ChosenISA()
+			if err != nil {
+				t.Fatal(err)
+			}
+			runTrials(t, dir, isa, krait.Options{Sharding: krait.Sharding{Ranks: 1}})
+		})
+	}
+}
+
 // runTrials draws what sequences do, on two engines.
 func runTrials(t *testing.T, dir, isa string, o krait.Options) {
-	set, err := kernels.ForISA(isa)
-	if err != nil {
-		t.Fatal(err)
+	d := &cpu.Device{Workers: 2 * o.Sharding.Ranks}
+	switch isa {
+	case "fused":
+		o.Device = &fusing{*d}
+	case "reference":
+		d.Kernels = reference.Kernels
+	default:
+		var err error
+		if d.Kernels, err = kernels.ForISA(isa); err != nil {
+			t.Fatal(err)
+		}
 	}
-	o.Device = &cpu.Device{Kernels: set, Workers: 2 * o.Sharding.Ranks}
+	if o.Device == nil {
+		o.Device = d
+	}
 	m := openModel(t, dir, o)
 	open := func(trials int) *exec.Engine {
 		e, err := exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: o.Device, Slots: trialSlots, Trials: trials, PageTokens: o.PageTokens})
@@ -65,7 +110,7 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		return e
 	}
 	plain, tried := open(0), open(2)
-	prop.CheckN(t, 4, func(t *rapid.T) {
+	prop.CheckN(t, 2, func(t *rapid.T) {
 		p := trialPair{T: t, plain: plain, tried: tried, vocab: m.Vocab()}
 		for i := range p.slots {
 			for k, e := range []*exec.Engine{plain, tried} {
@@ -98,6 +143,11 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		}
 	})
 }
+
+// fusing is the CPU with graphs for GPUs, which fuse scans with what is around them.
+type fusing struct{ cpu.Device }
+
+func (*fusing) FewLaunches() bool { return true }
 
 // trialPair is an engine on which sequences go alone, and one on which they go together and have
 // tokens on trial.
