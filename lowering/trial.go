@@ -31,6 +31,7 @@ func (s *Schedule) Recurrences() (list []Recurrence) {
 			case len(t.Dims) == 0 || t.Dims[0].Sym == 0:
 			case t.Dims[0].Sym == graph.Tokens:
 				r.Tokens = append(r.Tokens, k)
+			case t.Dims[0].Sym != graph.Seqs:
 			case t.DType == graph.I32 && len(t.Dims) == 2: // i32[s 3]
 				r.Segments = k
 			case t.DType == graph.I32: // i32[s]
