@@ -31,6 +31,7 @@ type Options struct {
 	Context          int
 	PageTokens       int
 	Memory           int64
+	Trials           int // sequences that can verify drafts in a step; 0: no speculation
 
 	PrefixCache     int64
 	PrefixPolicy    string

@@ -7,19 +7,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/group"
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	kernels "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/session"
 	"pgregory.net/rapid"
 )
 
@@ -83,7 +91,7 @@ func TestTrialsWide(t *testing.T) {
 	}
 }
 
-// runTrials draws what sequences do, on two engines.
+// runTrials compares engines of a folder's model.
 func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 	d := &cpu.Device{Workers: 2 * o.Sharding.Ranks}
 	switch isa {
@@ -109,9 +117,50 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		t.Cleanup(e.Close)
 		return e
 	}
-	plain, tried := open(0), open(2)
+	compareTrials(t, open(0), open(2), m.Vocab())
+}
+
+// TestTrialsInProcesses is the same where each rank has a process of its own.
+func TestTrialsInProcesses(t *testing.T) {
+	const ranks = 3
+	dir := "../testdata/golden/bamba"
+	m := openModel(t, dir, krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks}})
+	open := func(trials int, d exec.Device, world comm.World) (*exec.Engine, error) {
+		return exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: d, World: world, Slots: trialSlots, Trials: trials, PageTokens: 3})
+	}
+	plain, err := open(0, &cpu.Device{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plain.Close)
+	var engines [ranks]*exec.Engine
+	var errs [ranks]error
+	var all sync.WaitGroup
+	for r, p := range connected(t, ranks, time.Minute) {
+		g := p.NewGroup()
+		all.Go(func() { engines[r], errs[r] = open(2, &group.Device{Device: &cpu.Device{Workers: 1}, Group: g}, g) })
+	}
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range engines[1:] {
+		all.Go(func() {
+			if err := e.Follow(context.Background()); err != nil {
+				t.Error(err)
+			}
+			e.Close()
+		})
+	}
+	compareTrials(t, plain, engines[0], m.Vocab())
+	engines[0].Close()
+	all.Wait()
+}
+
+// compareTrials draws what sequences do on two engines.
+func compareTrials(t *testing.T, plain, tried *exec.Engine, vocab int) {
 	prop.CheckN(t, 2, func(t *rapid.T) {
-		p := trialPair{T: t, plain: plain, tried: tried, vocab: m.Vocab()}
+		p := trialPair{T: t, plain: plain, tried: tried, vocab: vocab}
 		for i := range p.slots {
 			for k, e := range []*exec.Engine{plain, tried} {
 				slot, err := e.Alloc()
@@ -411,5 +460,49 @@ func TestTrialPages(t *testing.T) {
 	}
 	if n, err := e.Len(slot); err != nil || n%4 != 0 {
 		t.Errorf("%d tokens, %v", n, err)
+	}
+}
+
+// TestTrialMemory: memory plans and virtual devices count what trials take of each rank.
+func TestTrialMemory(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		m := openModel(t, "../testdata/golden/jamba", krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: ranks}})
+		s := m.Engine().Schedules()
+		plan, err := lowering.NewPlan(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var each int64
+		for _, r := range plan.Ranks {
+			each += r.Trial
+		}
+		states := func(trials int) int64 {
+			p, err := session.Plan(s, session.Options{Slots: 2, Memory: 1 << 30, Trials: trials}, &cpu.Device{}, m.Vocab())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.States
+		}
+		if got := states(2) - states(0); each == 0 || got != 2*each {
+			t.Errorf("%d ranks: two trials are planned with %d bytes, and take %d", ranks, got, 2*each)
+		}
+		profile, err := cost.Find("h100-nvlink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := func(trials int) (sum int64) {
+			v, err := virtual.New(s, &virtual.Device{Profile: profile}, exec.Setup{Slots: 2 + trials, Trials: trials, PageTokens: 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r := range ranks {
+				of := v.Memory(r)
+				sum += of.Sum()
+			}
+			return sum
+		}
+		if got := memory(2) - memory(0); got != 2*each {
+			t.Errorf("%d ranks: two trials take %d bytes of the virtual device, want %d", ranks, got, 2*each)
+		}
 	}
 }
