@@ -33,8 +33,8 @@ output a = %a
 output t = %t
 `
 
-// TestRecurrences: steps are recurrences that go along segments, and none that read positions or the
-// tokens that a row has seen. Spares and rings are counted by hand.
+// TestRecurrences: steps are recurrences that go along segments, and none that read positions or
+// the tokens that a row has seen. Spares and rings are counted by hand.
 func TestRecurrences(t *testing.T) {
 	s := lower(t, ofTrials)[0]
 	got := s.Recurrences()

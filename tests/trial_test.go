@@ -59,8 +59,8 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestTrialsWide is the same for sums of many terms, which have kernels of their own, with weights in
-// each format.
+// TestTrialsWide is the same for sums of many terms, which have kernels of their own, with weights
+// in each format.
 func TestTrialsWide(t *testing.T) {
 	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
 		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
@@ -280,7 +280,7 @@ func (p *trialPair) alone(i int, ids []int) []float32 {
 	return slices.Clone(out.Row(0))
 }
 
-// tokenByToken takes tokens that are on trial as single steps, and then back to those that are kept.
+// tokenByToken takes tokens that are on trial as single steps, and goes back to those kept.
 func (p *trialPair) tokenByToken(i int, q *exec.Sequence) (rows [][]float32) {
 	w := waitingTrial{sequence: i, keep: p.draw("keep", 1, len(q.Tokens))}
 	q.Rows = []int{}
@@ -374,7 +374,7 @@ func (p *trialPair) refused(i int) {
 	}
 }
 
-// fork lets a sequence go on from another, whose pages it shares.
+// fork lets a sequence resume from another, whose pages it shares.
 func (p *trialPair) fork(from, to int) {
 	p.forget(to)
 	if err := p.plain.Restore(p.slots[to][0], p.snapshot(p.plain, p.slots[from][0])); err != nil {

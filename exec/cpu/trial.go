@@ -139,8 +139,8 @@ func (c *recurrence) stateBytes(r *rank) (n int64) {
 const nearBytes = 16 << 10
 
 // byTokens is the step's kernel, segment by segment, and of those that are stepwise token by token:
-// each call is that of a single step, so that it leaves its bits, states that are rounded after each
-// token included. A unit is one of such a call.
+// each call is that of a single step, so that it leaves its bits, also where states are rounded. A
+// unit is one of such a call.
 func (c *recurrence) byTokens(r *rank, stepwise *[]bool) kernels.Kernel {
 	kernel := &c.step.kernel
 	return kernels.Kernel{
