@@ -15,8 +15,8 @@ const MaxTrial = lowering.MaxTrial
 type Kept = state.Kept
 
 // Trial is a sequence of a [Work] on trial. Devices copy the states of slot From to the sequence's
-// slot of %seg, on which the step runs, one token after another in each recurrence; and they keep the
-// operands of recurrences in the ring of the spare, for Replay.
+// slot of %seg, on which the step runs, one token after another in each recurrence; and they keep
+// the operands of recurrences in the ring of the spare, for Replay.
 type Trial struct {
 	Sequence    int // of the batch
 	Spare, From int

@@ -2,7 +2,7 @@ package lowering
 
 import "github.com/krait-ml/krait/graph"
 
-// MaxTrial is the most tokens of a trial: so many have their operands in a ring.
+// MaxTrial is the most tokens of a trial. A ring has the operands of that many.
 const MaxTrial = 16
 
 // Recurrence is a step that takes the tokens of a segment one after another: a scan, or a
@@ -51,7 +51,7 @@ func (s *Schedule) Recurrences() (list []Recurrence) {
 }
 
 // TrialBytes is the memory that the rank takes for each trial: spare states, which are those of a
-// slot, and the ring, with the operands of recurrences with states, and room for the results of one.
+// slot, and the ring: the operands of recurrences with states, and room for the results of one.
 func (s *Schedule) TrialBytes() int64 {
 	var operands, results int64
 	for _, r := range s.Recurrences() {

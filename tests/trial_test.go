@@ -7,16 +7,27 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/quantize"
+	"github.com/krait-ml/krait/checkpoint/synth"
+	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/group"
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	kernels "github.com/krait-ml/krait/kernels/cpu"
+	"github.com/krait-ml/krait/kernels/reference"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/session"
 	"pgregory.net/rapid"
 )
 
@@ -29,7 +40,7 @@ const trialSlots = 3
 func TestTrials(t *testing.T) {
 	folders := goldens.Folders(t, "..")
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
-	isas := slices.DeleteFunc(kernels.ISAs(), func(name string) bool { return name == "avx512" && !goldens.All() })
+	isas := append(kernels.ISAs(), "reference", "fused")
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, len(isas)) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
@@ -48,13 +59,55 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// runTrials draws what sequences do, on two engines.
-func runTrials(t *testing.T, dir, isa string, o krait.Options) {
-	set, err := kernels.ForISA(isa)
-	if err != nil {
-		t.Fatal(err)
+// TestTrialsWide is the same for sums of many terms, which have kernels of their own, with weights
+// in each format.
+func TestTrialsWide(t *testing.T) {
+	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
+		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
+		"num_hidden_layers": 2, "vocab_size": 67, "num_experts_per_tok": 2}`
+	for _, format := range []string{"f32", "f16", "bf16", "q8"} {
+		t.Run(format, func(t *testing.T) {
+			t.Parallel()
+			dir, weights := filepath.Join(t.TempDir(), "wide"), format
+			if format == "q8" {
+				weights = "bf16"
+			}
+			if _, err := synth.Write(t.Context(), dir, synth.Options{Config: []byte(config), From: "config", DType: weights, Seed: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if format == "q8" {
+				from := dir
+				dir += "-q8"
+				if _, err := quantize.Write(t.Context(), from, dir, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			isa, err := kernels.ChosenISA()
+			if err != nil {
+				t.Fatal(err)
+			}
+			runTrials(t, dir, isa, krait.Options{Sharding: krait.Sharding{Ranks: 1}})
+		})
 	}
-	o.Device = &cpu.Device{Kernels: set, Workers: 2 * o.Sharding.Ranks}
+}
+
+// runTrials compares engines of a folder's model.
+func runTrials(t *testing.T, dir, isa string, o krait.Options) {
+	d := &cpu.Device{Workers: 2 * o.Sharding.Ranks}
+	switch isa {
+	case "fused":
+		o.Device = &fusing{*d}
+	case "reference":
+		d.Kernels = reference.Kernels
+	default:
+		var err error
+		if d.Kernels, err = kernels.ForISA(isa); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if o.Device == nil {
+		o.Device = d
+	}
 	m := openModel(t, dir, o)
 	open := func(trials int) *exec.Engine {
 		e, err := exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: o.Device, Slots: trialSlots, Trials: trials, PageTokens: o.PageTokens})
@@ -64,9 +117,50 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		t.Cleanup(e.Close)
 		return e
 	}
-	plain, tried := open(0), open(2)
-	prop.CheckN(t, 4, func(t *rapid.T) {
-		p := trialPair{T: t, plain: plain, tried: tried, vocab: m.Vocab()}
+	compareTrials(t, open(0), open(2), m.Vocab())
+}
+
+// TestTrialsInProcesses is the same where each rank has a process of its own.
+func TestTrialsInProcesses(t *testing.T) {
+	const ranks = 3
+	dir := "../testdata/golden/bamba"
+	m := openModel(t, dir, krait.Options{Slots: 1, Sharding: krait.Sharding{Ranks: ranks}})
+	open := func(trials int, d exec.Device, world comm.World) (*exec.Engine, error) {
+		return exec.New(m.Engine().Schedules(), weights(t, dir), exec.Options{Device: d, World: world, Slots: trialSlots, Trials: trials, PageTokens: 3})
+	}
+	plain, err := open(0, &cpu.Device{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(plain.Close)
+	var engines [ranks]*exec.Engine
+	var errs [ranks]error
+	var all sync.WaitGroup
+	for r, p := range connected(t, ranks, time.Minute) {
+		g := p.NewGroup()
+		all.Go(func() { engines[r], errs[r] = open(2, &group.Device{Device: &cpu.Device{Workers: 1}, Group: g}, g) })
+	}
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range engines[1:] {
+		all.Go(func() {
+			if err := e.Follow(context.Background()); err != nil {
+				t.Error(err)
+			}
+			e.Close()
+		})
+	}
+	compareTrials(t, plain, engines[0], m.Vocab())
+	engines[0].Close()
+	all.Wait()
+}
+
+// compareTrials draws what sequences do on two engines.
+func compareTrials(t *testing.T, plain, tried *exec.Engine, vocab int) {
+	prop.CheckN(t, 2, func(t *rapid.T) {
+		p := trialPair{T: t, plain: plain, tried: tried, vocab: vocab}
 		for i := range p.slots {
 			for k, e := range []*exec.Engine{plain, tried} {
 				slot, err := e.Alloc()
@@ -98,6 +192,11 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		}
 	})
 }
+
+// fusing is the CPU with graphs for GPUs, which fuse scans with what is around them.
+type fusing struct{ cpu.Device }
+
+func (*fusing) FewLaunches() bool { return true }
 
 // trialPair is an engine on which sequences go alone, and one on which they go together and have
 // tokens on trial.
@@ -181,7 +280,7 @@ func (p *trialPair) alone(i int, ids []int) []float32 {
 	return slices.Clone(out.Row(0))
 }
 
-// tokenByToken takes tokens that are on trial as single steps, and then back to those that are kept.
+// tokenByToken takes tokens that are on trial as single steps, and goes back to those kept.
 func (p *trialPair) tokenByToken(i int, q *exec.Sequence) (rows [][]float32) {
 	w := waitingTrial{sequence: i, keep: p.draw("keep", 1, len(q.Tokens))}
 	q.Rows = []int{}
@@ -275,7 +374,7 @@ func (p *trialPair) refused(i int) {
 	}
 }
 
-// fork lets a sequence go on from another, whose pages it shares.
+// fork lets a sequence resume from another, whose pages it shares.
 func (p *trialPair) fork(from, to int) {
 	p.forget(to)
 	if err := p.plain.Restore(p.slots[to][0], p.snapshot(p.plain, p.slots[from][0])); err != nil {
@@ -361,5 +460,49 @@ func TestTrialPages(t *testing.T) {
 	}
 	if n, err := e.Len(slot); err != nil || n%4 != 0 {
 		t.Errorf("%d tokens, %v", n, err)
+	}
+}
+
+// TestTrialMemory: memory plans and virtual devices count what trials take of each rank.
+func TestTrialMemory(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		m := openModel(t, "../testdata/golden/jamba", krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: ranks}})
+		s := m.Engine().Schedules()
+		plan, err := lowering.NewPlan(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var each int64
+		for _, r := range plan.Ranks {
+			each += r.Trial
+		}
+		states := func(trials int) int64 {
+			p, err := session.Plan(s, session.Options{Slots: 2, Memory: 1 << 30, Trials: trials}, &cpu.Device{}, m.Vocab())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p.States
+		}
+		if got := states(2) - states(0); each == 0 || got != 2*each {
+			t.Errorf("%d ranks: two trials are planned with %d bytes, and take %d", ranks, got, 2*each)
+		}
+		profile, err := cost.Find("h100-nvlink")
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := func(trials int) (sum int64) {
+			v, err := virtual.New(s, &virtual.Device{Profile: profile}, exec.Setup{Slots: 2 + trials, Trials: trials, PageTokens: 16})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for r := range ranks {
+				of := v.Memory(r)
+				sum += of.Sum()
+			}
+			return sum
+		}
+		if got := memory(2) - memory(0); got != 2*each {
+			t.Errorf("%d ranks: two trials take %d bytes of the virtual device, want %d", ranks, got, 2*each)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/krait-ml/krait/exec"
@@ -35,9 +34,9 @@ type recurrence struct {
 }
 
 // addTrials gives recurrences their rings.
-func (r *rank) addTrials(spares int) error {
+func (r *rank) addTrials(spares int) {
 	if spares == 0 {
-		return nil
+		return
 	}
 	ring := roomy(int64(spares) * (r.s.TrialBytes() - r.s.Bytes[lowering.State]))
 	rows := func(ref lowering.Ref, data []byte) (t kernels.Tensor, rest []byte) {
@@ -56,9 +55,6 @@ func (r *rank) addTrials(spares int) error {
 			}
 		}
 		st := c.step
-		if st.kernel.Before != nil {
-			return fmt.Errorf("%s: the kernel of %s prepares all tokens of a batch at once; without Options.Trials it can be used", st.Name, st.Op.Name)
-		}
 		st.recurrence = c
 		c.trial = c.byTokens(r, &r.trials.stepwise)
 		if len(c.States) == 0 {
@@ -77,7 +73,6 @@ func (r *rank) addTrials(spares int) error {
 			c.unread[k], rest = rows(c.step.Results[k], rest)
 		}
 	}
-	return nil
 }
 
 // begin takes the trials of a batch.
@@ -143,53 +138,70 @@ func (c *recurrence) stateBytes(r *rank) (n int64) {
 // nearBytes of states stay in a core's first cache while tokens go past them.
 const nearBytes = 16 << 10
 
-// byTokens is the step's kernel, which runs segments that are stepwise token by token: as single
-// steps do, so that it leaves their bits, states that are rounded after each token included. Its
-// units are those of a segment, and then those of the next.
+// byTokens is the step's kernel, segment by segment, and of those that are stepwise token by token:
+// each call is that of a single step, so that it leaves its bits, also where states are rounded. A
+// unit is one of such a call.
 func (c *recurrence) byTokens(r *rank, stepwise *[]bool) kernels.Kernel {
 	kernel := &c.step.kernel
-	return kernels.Kernel{Units: kernel.Units, Run: func(call *kernels.Call, lo, hi int) {
-		list := (*stepwise)[:call.Args[c.Segments].Rows()]
-		each := kernel.Units(call) / len(list)
-		near := 1 + nearBytes*each/int(1+c.stateBytes(r))
-		for lo < hi {
-			s := lo / each
-			end := min(hi, (s+1)*each)
-			if list[s] {
-				c.tokens(call, s, lo, end, near)
-			} else {
-				kernel.Run(call, lo, end)
+	return kernels.Kernel{
+		Units: func(call *kernels.Call) int {
+			one := c.single(call)
+			defer singles.Put(one)
+			return len(*stepwise) * kernel.Units(&one.Call)
+		},
+		Run: func(call *kernels.Call, lo, hi int) {
+			one := c.single(call)
+			defer singles.Put(one)
+			each := kernel.Units(&one.Call)
+			near := 1 + nearBytes*each/int(1+c.stateBytes(r))
+			for lo < hi {
+				s := lo / each
+				start, tokens, slot := call.Args[c.Segments].Segment(s)
+				from, to, n := lo-s*each, min(hi-s*each, each), tokens
+				if (*stepwise)[s] {
+					n = 1
+				}
+				for lo = s*each + to; from < to; from += near {
+					for t := start; t < start+tokens; t += n {
+						c.cut(one, call, t, n, slot)
+						kernel.Run(&one.Call, from, min(to, from+near))
+					}
+				}
 			}
-			lo = end
-		}
-	}}
+		},
+	}
 }
 
-// single is a call for a token at a time.
+// single is a call for one segment, or a token of it.
 type single struct {
 	kernels.Call
-	args     []kernels.Tensor
-	segments []int32
+	args, results []kernels.Tensor
+	segment       [3]int32
 }
 
 var singles = sync.Pool{New: func() any { return new(single) }}
 
-// tokens runs units lo to hi, all of segment s, as many at a time as stay near.
-func (c *recurrence) tokens(call *kernels.Call, s, lo, hi, near int) {
+// single is a call like another, of a segment that is cut then.
+func (c *recurrence) single(like *kernels.Call) *single {
 	one := singles.Get().(*single)
-	defer singles.Put(one)
-	seg := &call.Args[c.Segments]
-	one.args = append(one.args[:0], call.Args...)
-	one.segments = append(one.segments[:0], seg.I32...)
-	one.args[c.Segments].I32 = one.segments
-	one.Call = *call
-	one.Args = one.args
-	start, tokens, _ := seg.Segment(s)
-	for ; lo < hi; lo += near {
-		for t := range tokens {
-			one.segments[3*s], one.segments[3*s+1] = int32(start+t), 1
-			c.step.kernel.Run(&one.Call, lo, min(hi, lo+near))
-		}
+	one.args, one.results = append(one.args[:0], like.Args...), append(one.results[:0], like.Results...)
+	one.Call = kernels.Call{Args: one.args, Results: one.results, Attrs: like.Attrs, Scratch: like.Scratch}
+	seg := &one.args[c.Segments]
+	seg.I32, seg.Dims[0] = one.segment[:], 1
+	return one
+}
+
+// cut limits a call to n tokens of a slot, from one on.
+func (c *recurrence) cut(one *single, of *kernels.Call, first, n, slot int) {
+	one.segment = [3]int32{0, int32(n), int32(slot)}
+	for _, k := range c.Tokens {
+		one.args[k] = of.Args[k].Cut(first, n)
+	}
+	for _, k := range c.Rows {
+		one.results[k] = of.Results[k].Cut(first, n)
+	}
+	if k := &c.step.kernel; k.Before != nil {
+		k.Prepare(&one.Call)
 	}
 }
 

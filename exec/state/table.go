@@ -18,8 +18,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Memory is the part of a device's machine that holds slots and KV pages. Its slots are memory: those
-// of sequences, spare ones for trials, which change places with them, and others with copies.
+// Memory is the part of a device's machine that holds slots and KV pages. Its slots are memory:
+// those of sequences, spare ones for trials, which change places with them, and others with copies.
 type Memory interface {
 	// GrowSlots makes slots until there are n in all, those that the machine was opened with
 	// included. Steps see only these; the others hold copies. None moves.

@@ -11,9 +11,9 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TrialSeconds is the time that trials take beside their step, [Machine.Run], on the slowest rank:
-// keep to copy states and the operands of recurrences before they run, and replay to run these again
-// over so many tokens.
+// TrialSeconds is the time that trials, with a number of tokens together, take beside their step,
+// which [Machine.Run] has, on the slowest rank: keep to copy states and the operands of recurrences
+// before they run, and replay to run recurrences again over these tokens.
 func (m *Machine) TrialSeconds(trials, tokens int) (keep, replay float64) {
 	z := graph.Sizes{Tokens: int64(tokens), Seqs: int64(trials)}
 	for r, p := range m.clock.programs {
