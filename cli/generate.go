@@ -126,6 +126,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
+	f.addSpeculate(c)
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "stop string: end the output before this text (repeatable)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	expert(c, "chunk", "dp", "ignore-eos", "states")
@@ -201,6 +202,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
+	if g.Drafts > 0 {
+		fmt.Fprintf(info, "drafts  accepted %d of %s of %s\n", g.Accepted, count(g.Drafts, "token"), g.Drafter)
+	}
 	if x := g.Remote; x != nil {
 		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
 		if x.Local > 0 {
@@ -258,9 +262,24 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		TTFT         float64       `json:"ttft_seconds"`
 		Total        float64       `json:"total_seconds"`
 		Rate         float64       `json:"tokens_per_second"`
+		Drafts       *draftFigures `json:"drafts,omitempty"`
 		Prefill      *remoteReport `json:"prefill,omitempty"`
 		LogProbs     []tokenProb   `json:"logprobs,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seedOf(&r.o), g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), transferOf(g, r.o.Prefill), r.probs(g)}
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seedOf(&r.o), g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), draftsOf(g), transferOf(g, r.o.Prefill), r.probs(g)}
+}
+
+// draftFigures counts the drafts of speculative decoding.
+type draftFigures struct {
+	Kind     string `json:"kind"`
+	Drafted  int    `json:"drafted"`
+	Accepted int    `json:"accepted"`
+}
+
+func draftsOf(g *krait.Generation) *draftFigures {
+	if g.Drafts == 0 {
+		return nil
+	}
+	return &draftFigures{g.Drafter, g.Drafts, g.Accepted}
 }
 
 // remoteReport describes the prefill of another server.

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/spf13/cobra"
 )
 
@@ -30,9 +32,18 @@ func (f *modelFlags) add(c *cobra.Command) {
 	expert(c, "strict", "reference")
 }
 
+// addSpeculate adds the flag of commands that decode.
+func (f *modelFlags) addSpeculate(c *cobra.Command) {
+	c.Flags().StringVar(&f.options.Speculate, "speculate", draft.Off, "drafts of speculative decoding, which changes no text: off, auto or ngram")
+	detail(c, "speculate", "docs/speculation.md says when it pays.")
+}
+
 // open opens dir, or the embedded model if dir is empty, and prints warnings. In a process of
 // another rank than 0 it follows rank 0 until the model is closed there.
 func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
+	if err := draft.Check(cmp.Or(f.options.Speculate, draft.Off)); err != nil {
+		return nil, fmt.Errorf("--speculate is %w", err)
+	}
 	if err := f.connect(c); err != nil {
 		return nil, err
 	}

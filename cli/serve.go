@@ -65,6 +65,7 @@ serve prefill and serve decode split a deployment into prefill and decode server
   krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 	})
 	f.api.add(c)
+	f.addSpeculate(c)
 	c.AddCommand(newServePrefill(), newServeDecode())
 	return c
 }
@@ -99,6 +100,7 @@ serve apply.`,
 		Example: `  krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 	})
 	f.api.add(c)
+	f.addSpeculate(c)
 	f.remote.add(c)
 	return c
 }

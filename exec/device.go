@@ -25,8 +25,11 @@ type Setup struct {
 	// used. nil: results do not matter, and devices that can (cuda, virtual) allocate weights
 	// without loading them.
 	Tensor func(name string) (graph.Array, error)
-	// Slots is the number of sequences that have state.
+	// Slots is the number of slots that steps see: those of sequences, and spares for trials.
 	Slots int
+	// Trials is the number of spares. Devices without trials return an error that says so, before
+	// they load weights, where it is not 0.
+	Trials int
 	// Context is the most tokens of a sequence, 0: no limit, and PageTokens the tokens of a KV
 	// page.
 	Context, PageTokens int
@@ -62,6 +65,9 @@ type Machine interface {
 	// is valid until the next step; outputs that the batch leaves out have no data. After an error
 	// the machine can run other steps.
 	Step(ctx context.Context, w *Work) ([]kernels.Tensor, error)
+	// Replay runs recurrences again: on each slot given, which has the states before a trial, the
+	// first of the trial's tokens, whose operands are in the ring. The step's outputs stay valid.
+	Replay(ctx context.Context, list []state.Replay) error
 	// Collectives counts the collectives since ResetCounts.
 	Collectives() []CollectiveCount
 	ResetCounts()
@@ -87,6 +93,8 @@ type Work struct {
 	// (lowering.Step.For) are left out. Outputs are those of the first local rank, so other ranks
 	// leave out whatever only outputs need.
 	Outputs lowering.OutputMask
+	// Trials are the sequences on trial, in their order.
+	Trials []Trial
 }
 
 // Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of

@@ -30,6 +30,7 @@ type Options struct {
 	Slots      int                     // sequences that can have state at the same time; 0: 8
 	Context    int                     // tokens of a sequence of a model with attention; 0: no limit
 	PageTokens int                     // tokens of a KV page; 0: 128
+	Trials     int                     // sequences that can have tokens on trial at the same time; 0: none
 	Progress   func(done, total int64) // is called with the bytes of weights that a device has loaded; nil: not called
 	Record     Recorder                // is called with the events of each step; nil: nothing is measured
 	Recording  func() bool             // is called before each step: whether to record it, where the device can skip it; nil: always
@@ -80,7 +81,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
-	table, err := state.NewTable(schedules, o.Slots, o.Context, o.PageTokens)
+	table, err := state.NewTable(schedules, o.Slots, o.Trials, o.Context, o.PageTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +90,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err := e.findInputs(); err != nil {
 		return nil, err
 	}
-	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: o.Slots, Context: o.Context, PageTokens: table.PageTokens(),
+	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
 		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles})
 	if err != nil {
 		return nil, err

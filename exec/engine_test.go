@@ -46,6 +46,13 @@ func smallParams(name string) (graph.Array, error) {
 
 func smallEngine(t *testing.T, o exec.Options) *stepper {
 	t.Helper()
+	e := newStepper(t, smallSchedules(t), smallParams, o)
+	t.Cleanup(e.Close)
+	return e
+}
+
+func smallSchedules(t *testing.T) []*lowering.Schedule {
+	t.Helper()
 	g, err := graph.Parse(small)
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +61,7 @@ func smallEngine(t *testing.T, o exec.Options) *stepper {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newStepper(t, s, smallParams, o)
-	t.Cleanup(e.Close)
-	return e
+	return s
 }
 
 func alloc(t *testing.T, e *stepper) int {

@@ -137,7 +137,7 @@ func fillSegments(b *Batch, in *Input, _ int) error {
 	start := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		seg[3*i], seg[3*i+1], seg[3*i+2] = int32(start), int32(q.len()), int32(q.index)
+		seg[3*i], seg[3*i+1], seg[3*i+2] = int32(start), int32(q.len()), int32(q.memory)
 		start += q.len()
 	}
 	return nil

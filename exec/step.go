@@ -16,9 +16,14 @@ type Sequence struct {
 	// Rows selects the new tokens, from 0, whose rows to return (the logits after that token). nil:
 	// the last one; an empty list that is not nil: none.
 	Rows []int
+	// Trial takes the new tokens, at most MaxTrial, on trial, as speculative decoding does. Rows are,
+	// to the bit, those of single steps of these tokens, whose order of operations a trial has. Until
+	// Settle the sequence can only be freed or reset; other sequences go on.
+	Trial bool
 
-	index int // of the slot
-	past  int // tokens before the new ones
+	index  int // of the slot
+	past   int // tokens before the new ones
+	memory int // the machine's slot with the states that the step updates
 }
 
 func (q *Sequence) len() int {
@@ -75,15 +80,22 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 	return out, err
 }
 
-// advance adds the tokens of a step to its sequences, and breaks those without a chosen token.
+// advance adds the tokens of a step to its sequences, holds those on trial, and breaks sequences
+// without a chosen token.
 func (e *Engine) advance(b *Batch, without *ChoiceError) {
-	row := 0
+	row, trials := 0, e.work.Trials
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
-		if without.any(row, q.rows()) {
+		switch {
+		case without.any(row, q.rows()):
 			e.table.Break(q.index)
-		} else {
+		case q.Trial:
+			e.table.Hold(q.index, trials[0].Spare, q.len())
+		default:
 			e.table.Advance(q.index, q.len())
+		}
+		if q.Trial {
+			trials = trials[1:]
 		}
 		row += q.rows()
 	}
@@ -93,6 +105,9 @@ func (e *Engine) advance(b *Batch, without *ChoiceError) {
 func (e *Engine) prepare(b *Batch) error {
 	z, err := e.count(b)
 	if err != nil {
+		return err
+	}
+	if err := e.takeSpares(b); err != nil {
 		return err
 	}
 	if err := e.checkChoices(b, z.Rows); err != nil {

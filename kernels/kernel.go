@@ -94,6 +94,14 @@ func (t *Tensor) Row(i int) []float32 {
 	return t.F32[at : at+t.Cols : at+t.Cols]
 }
 
+// Cut is n rows of a tensor of numbers, from one on.
+func (t *Tensor) Cut(first, n int) Tensor {
+	out, at := *t, first*t.Stride
+	out.Dims[0] = n
+	out.F64, out.F32, out.U16, out.I32 = t.F64[min(at, len(t.F64)):], t.F32[min(at, len(t.F32)):], t.U16[min(at, len(t.U16)):], t.I32[min(at, len(t.I32)):]
+	return out
+}
+
 // Vector is an f32 tensor with one axis.
 func (t *Tensor) Vector() []float32 { return t.F32[:t.Dims[0]] }
 

@@ -18,6 +18,7 @@ type RankPlan struct {
 	Constants int64      // bytes of what is computed from parameters once
 	State     int64      // bytes per slot
 	Cache     int64      // bytes per slot and token of its sequence
+	Trial     int64      // bytes per trial of a few tokens: see [Schedule.TrialBytes]
 	Arena     graph.Poly // bytes of activations at their peak, for a batch
 	// Per step of a batch that wants tokens, and no other output; of all outputs where
 	// the graph has no tokens.
@@ -75,7 +76,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 }
 
 func (s *Schedule) plan() RankPlan {
-	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State], Cache: s.Bytes[Cache]}
+	r := RankPlan{Weights: s.Bytes[Param], Constants: s.Bytes[Constant], State: s.Bytes[State], Cache: s.Bytes[Cache], Trial: s.TrialBytes()}
 	for space := PerToken; space <= Fixed; space++ {
 		r.Arena = r.Arena.Plus(s.Count(space).Times(graph.Const(s.Bytes[space])))
 	}

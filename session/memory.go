@@ -23,7 +23,7 @@ const AllMemory = -1
 type MemoryPlan struct {
 	Memory      int64 // the budget; 0: there is no plan
 	Weights     int64 // and values computed from them once
-	States      int64 // of all slots, and on the CPU of paused requests
+	States      int64 // of all slots, of trials, and on the CPU of paused requests
 	Prefixes    int64 // states in the prefix cache, those of ending sequences, and on the CPU its host tier
 	Activations int64 // of the largest step
 	Page        int64 // of a KV page, on the CPU with its requests' token ids; 0: no attention
@@ -83,6 +83,9 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 		}
 		one.addPrefixes(plan, o, d, share)
 		one.addPaused(plan, o, d, share)
+		for rank := first; rank < min(first+share, len(schedules)); rank++ {
+			one.States += plan.Ranks[rank].Trial * int64(o.Trials)
+		}
 		_, host := d.(*cpu.Device)
 		if host && one.Page > 0 {
 			one.Page += requestBytes * int64(one.PageTokens)
@@ -116,7 +119,7 @@ func (o *Options) deviceMemory(d exec.Device, ranks int) (bytes int64, share int
 func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options, vocab int) {
 	l := stepLimits(o, slotsOf(o), isRounded(s), vocab)
 	z := graph.Sizes{Tokens: int64(l.Tokens), Seqs: int64(l.Slots), Largest: int64(l.Tokens)}
-	z.Rows = min(int64(l.Slots+l.Rows), z.Tokens)
+	z.Rows = min(int64(l.Slots+l.Rows+o.Trials*lowering.MaxTrial), z.Tokens)
 	p.Weights += r.Weights + r.Constants
 	p.States += r.State * int64(l.Slots)
 	p.Activations += r.Arena.At(z)

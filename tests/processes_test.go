@@ -299,7 +299,7 @@ func TestProcessesDiffer(t *testing.T) {
 				o.Sharding.Strategy = "naive"
 			}
 		}, "ranks 1, 2 differ from rank 0 in schedule"},
-		{"slots", func(rank int, _ *string, o *krait.Options) { o.Slots = 2 + rank%2 }, "rank 1 differs from rank 0 in options (3 slots, a context of 0 and pages of 128 tokens, and rank 0 has 2 slots"},
+		{"slots", func(rank int, _ *string, o *krait.Options) { o.Slots = 2 + rank%2 }, "rank 1 differs from rank 0 in options (3 slots, 0 trials, a context of 0 and pages of 128 tokens, and rank 0 has 2 slots"},
 		{"kernels", func(rank int, _ *string, o *krait.Options) { o.Reference = rank == 2 }, "rank 2 differs from rank 0 in device (cpu with kernels of its own, and rank 0 has cpu with "},
 		{"missing", func(rank int, dir *string, _ *krait.Options) {
 			if rank == 2 {

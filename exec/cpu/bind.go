@@ -120,6 +120,7 @@ func (r *rank) prepare(w *exec.Work) {
 		}
 	}
 	r.pages.Of = w.BlockTables
+	r.trials.begin(w)
 	if r.bound && like(r.batch.Sizes, w.Sizes) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/spin"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
@@ -29,10 +30,12 @@ type machine struct {
 	done   func() bool // what the caller waits for
 }
 
-// work is what all ranks run at the same time: a batch, or if that is nil the steps that run once.
+// work is what all ranks run at the same time: a batch, the replays of trials, or if there are none
+// the steps that run once.
 type work struct {
-	ctx   context.Context
-	batch *exec.Work
+	ctx     context.Context
+	batch   *exec.Work
+	replays []state.Replay
 }
 
 // start starts the goroutines of the ranks and of their workers.
@@ -88,7 +91,7 @@ func (m *machine) announce(turn int64) {
 // Step runs a batch on all ranks. The outputs are where the first rank has them.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
 	m.record()
-	if err := m.run(work{ctx, w}); err != nil {
+	if err := m.run(work{ctx: ctx, batch: w}); err != nil {
 		return nil, err
 	}
 	m.tell()

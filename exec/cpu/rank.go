@@ -39,6 +39,7 @@ type rank struct {
 	batch     graph.Batch
 	bound     bool // steps are bound to the batch and to the memory as it is
 	gives     bool // the outputs: the first rank of this process
+	trials    trials
 
 	recorded bool // what it does is written down
 	origin   time.Time
@@ -54,6 +55,7 @@ type step struct {
 	work          int64           // operations and words read
 	collective    comm.Collective // also of a Relayout
 	ran           tally
+	recurrence    *recurrence // nil: trials run the step as it is, or there are none
 }
 
 func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error) {
@@ -74,8 +76,11 @@ func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error
 			r.inputs = append(r.inputs, newInput(s, i))
 		}
 	}
-	r.steps, err = newSteps(s, s.Steps, set)
-	return r, err
+	if r.steps, err = newSteps(s, s.Steps, set); err != nil {
+		return nil, err
+	}
+	r.addTrials(o.Trials)
+	return r, nil
 }
 
 // newSteps leaves the events out: one goroutine takes the steps in order.
@@ -140,9 +145,13 @@ func (r *rank) run(w work) {
 	}()
 	steps := r.init
 	r.events = r.events[:0]
-	if w.batch == nil {
+	switch {
+	case w.replays != nil:
+		r.replay(w)
+		return
+	case w.batch == nil:
 		r.bindAll(steps)
-	} else {
+	default:
 		steps = r.steps
 		r.prepare(w.batch)
 	}
@@ -178,17 +187,25 @@ func (r *rank) try(st *step, w work) bool {
 	if w.batch != nil && !w.batch.Runs(st.For, r.gives) {
 		return true
 	}
-	if r.comm.Stopped() {
-		return false
-	}
-	r.at = st
-	if err := w.ctx.Err(); err != nil {
-		r.comm.Stop(fmt.Errorf("stopped before %s: %w", st.Name, err))
+	if !r.may(st, w) {
 		return false
 	}
 	err := r.timed(st)
 	if err != nil {
 		r.comm.Stop(r.where(st, err))
+	}
+	return err == nil
+}
+
+// may reports whether a step may run: no rank has failed, and the context goes on.
+func (r *rank) may(st *step, w work) bool {
+	if r.comm.Stopped() {
+		return false
+	}
+	r.at = st
+	err := w.ctx.Err()
+	if err != nil {
+		r.comm.Stop(fmt.Errorf("stopped before %s: %w", st.Name, err))
 	}
 	return err == nil
 }
@@ -216,6 +233,9 @@ func (r *rank) where(st *step, err error) error {
 func (r *rank) do(st *step) error {
 	switch st.Kind {
 	case lowering.Launch:
+		if st.recurrence != nil && len(r.trials.list) > 0 {
+			return st.recurrence.run(r)
+		}
 		return r.pool.launch(&st.kernel, &st.call, st.work)
 	case lowering.Relayout:
 		r.relayout(st)

@@ -48,6 +48,9 @@ func (d *Device) FewLaunches() bool { return true }
 // Open loads the weights of all ranks: on a GPU each if the machine has enough,
 // otherwise all on one. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
+	if o.Trials > 0 {
+		return nil, fmt.Errorf("%d trials: the device %s takes no tokens on trial; leave out speculation, or use the CPU", o.Trials, d.Driver.Name())
+	}
 	var group *comm.Group
 	if len(local) < world.Ranks() {
 		var ok bool

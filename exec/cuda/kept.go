@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -17,6 +18,11 @@ func (m *machine) GrowSlots(n int) error {
 		}
 		return nil
 	})
+}
+
+// Replay is not called: Open refuses trials.
+func (m *machine) Replay(context.Context, []state.Replay) error {
+	panic("BUG: a replay, and the device takes no tokens on trial")
 }
 
 // GrowPages allocates KV pages.

@@ -51,7 +51,7 @@ func (d disagreement) Error() string { return string(d) }
 func agree(g *comm.Group, d exec.Device, schedules []*lowering.Schedule, o *exec.Setup) ([]string, error) {
 	own := report{Host: host(), Properties: []property{
 		{"version", version(), true},
-		{"options", fmt.Sprintf("%d slots, a context of %d and pages of %d tokens", o.Slots, o.Context, o.PageTokens), true},
+		{"options", fmt.Sprintf("%d slots, %d trials, a context of %d and pages of %d tokens", o.Slots-o.Trials, o.Trials, o.Context, o.PageTokens), true},
 		{"device", describe(d), true},
 		{"schedule", fingerprint(schedules), false},
 	}}

@@ -119,6 +119,8 @@ func (f *follower) run(c *command, data, reply []byte) ([]byte, error) {
 		return reply, m.ReadSlot(rank, c.Index, c.At, to)
 	case callWriteSlot:
 		return reply, m.WriteSlot(rank, c.Index, c.At, data)
+	case callReplay:
+		return reply, m.Replay(context.Background(), c.Replays)
 	case callGrowPages:
 		return reply, m.GrowPages(c.Index)
 	case callCopyRows:

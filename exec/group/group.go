@@ -82,6 +82,8 @@ type command struct {
 	At    int64            // first byte to read or write
 	Bytes int              // to read
 	Rows  []state.PageRows // of CopyRows, ReadRows and WriteRows
+	// Replays are those of Replay.
+	Replays []state.Replay
 }
 
 // call is a method of a machine.
@@ -99,6 +101,7 @@ const (
 	callWriteRows
 	callReadPage
 	callWritePage
+	callReplay
 	callClose
 )
 

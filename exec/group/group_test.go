@@ -23,6 +23,7 @@ func decodes(n int) *exec.Work {
 		}
 		w.BlockTables = append(w.BlockTables, pages)
 	}
+	w.Trials = []exec.Trial{{Sequence: n - 1, Spare: 1, From: 7}, {Spare: n}}[:1+n%2]
 	w.Inputs = []exec.Input{{Name: "ids", Data: bytes.Repeat([]byte{7}, 4*n)}, {Name: "rows", For: []int{0}}, {Name: "seg", Data: bytes.Repeat([]byte{9}, 12*n)}}
 	return w
 }
@@ -59,6 +60,7 @@ func TestCommands(t *testing.T) {
 	for i, c := range []command{
 		{Call: callWriteRows, Index: 2, Rows: []state.PageRows{{Page: 1, First: 2, N: 3}, {Page: 4}}},
 		{Call: callReadSlot, Index: 1, At: 64, Bytes: 9},
+		{Call: callReplay, Replays: []state.Replay{{Spare: 1, Memory: 2, Tokens: 3}, {Tokens: 4}}},
 		{Call: callClose},
 	} {
 		data := bytes.Repeat([]byte{5}, i)

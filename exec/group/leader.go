@@ -97,6 +97,14 @@ func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, 
 	return out, err
 }
 
+// Replay runs on all ranks.
+func (l *leader) Replay(ctx context.Context, list []state.Replay) error {
+	if err := ctx.Err(); err != nil { // before the others begin
+		return fmt.Errorf("stopped before the replay: %w", err)
+	}
+	return l.all(&command{Call: callReplay, Replays: list}, func() error { return l.Machine.Replay(ctx, list) })
+}
+
 func (l *leader) GrowSlots(n int) error {
 	return l.all(&command{Call: callGrowSlots, Index: n}, func() error { return l.Machine.GrowSlots(n) })
 }

@@ -31,6 +31,10 @@ func (e *encoder) encodeStep(w *exec.Work) []byte {
 			n = append(n, int64(page))
 		}
 	}
+	n = append(n, int64(len(w.Trials)))
+	for _, x := range w.Trials {
+		n = append(n, int64(x.Sequence), int64(x.Spare), int64(x.From))
+	}
 	for i := range w.Inputs {
 		if w.Inputs[i].For == nil {
 			n = append(n, int64(len(w.Inputs[i].Data)))
@@ -104,6 +108,10 @@ func decodeStep(message []byte, w *exec.Work) error {
 			pages = append(pages, int32(n.next()))
 		}
 		w.BlockTables = append(w.BlockTables, pages)
+	}
+	w.Trials = w.Trials[:0]
+	for range n.count() {
+		w.Trials = append(w.Trials, exec.Trial{Sequence: int(n.next()), Spare: int(n.next()), From: int(n.next())})
 	}
 	for i := range w.Inputs {
 		if w.Inputs[i].For != nil {

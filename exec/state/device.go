@@ -34,7 +34,7 @@ func (s *Store) allocCopy(tokens int) (*DeviceState, error) {
 			slot = max(slot, sch.Bytes[lowering.State])
 		}
 		n := len(pool.refs) + int(max(1, SlabBytes/slot))
-		if err := s.t.memory.GrowSlots(s.Slots() + n); err != nil {
+		if err := s.t.memory.GrowSlots(s.t.MemorySlots() + n); err != nil {
 			return nil, err
 		}
 		pool.add(n)
@@ -45,7 +45,7 @@ func (s *Store) allocCopy(tokens int) (*DeviceState, error) {
 }
 
 // copySlot is the machine's slot of a copy.
-func (s *Store) copySlot(d *DeviceState) int { return s.Slots() + int(d.index) }
+func (s *Store) copySlot(d *DeviceState) int { return s.t.MemorySlots() + int(d.index) }
 
 // CopyState copies the recurrent states of a sequence on the device.
 func (s *Store) CopyState(slot int) (*DeviceState, error) {
@@ -58,7 +58,7 @@ func (s *Store) CopyState(slot int) (*DeviceState, error) {
 	if err != nil || d.copies == nil {
 		return d, err
 	}
-	if err := s.t.memory.CopySlot(i, s.copySlot(d)); err != nil {
+	if err := s.t.memory.CopySlot(s.t.slots.memory[i], s.copySlot(d)); err != nil {
 		d.Free()
 		return nil, err
 	}
@@ -107,9 +107,9 @@ func (s *Store) Resume(slot int, d *DeviceState, kv ...*DeviceKV) error {
 	if err := s.t.CheckContext(d.Tokens); err != nil {
 		return err
 	}
-	s.t.slots.status[i], s.t.slots.tokens[i] = broken, d.Tokens // until all of it is there
+	s.t.begin(i, d.Tokens)
 	if d.copies != nil {
-		if err := s.t.memory.CopySlot(s.copySlot(d), i); err != nil {
+		if err := s.t.memory.CopySlot(s.copySlot(d), s.t.slots.memory[i]); err != nil {
 			return err
 		}
 	}

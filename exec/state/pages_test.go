@@ -460,7 +460,7 @@ func TestPageUse(t *testing.T) {
 // TestPageTokensRefused: sizes of pages that cannot be.
 func TestPageTokensRefused(t *testing.T) {
 	for _, n := range []int{-1, 1<<20 + 1} {
-		_, err := state.NewTable(nil, 1, 0, n)
+		_, err := state.NewTable(nil, 1, 0, 0, n)
 		wantError(t, err, fmt.Sprintf("pages of %d tokens; the size must be from 1 to 1048576", n))
 	}
 }

@@ -10,6 +10,7 @@ type slots struct {
 	status []slotStatus
 	tokens []int
 	frees  []int
+	memory []int     // the machine's slot with the states: see [Table.Memory]
 	pages  [][]int32 // block tables: KV pages in the order of their tokens
 }
 
@@ -18,6 +19,7 @@ type slotStatus uint8
 const (
 	free      slotStatus = iota
 	allocated            // it has the state after the last step
+	trial                // and has tokens on trial, which Settle ends
 	broken               // a step, or Resume, failed in the middle
 )
 
@@ -27,7 +29,11 @@ const (
 )
 
 func newSlots(n int) slots {
-	return slots{make([]slotStatus, n), make([]int, n), make([]int, n), make([][]int32, n)}
+	s := slots{make([]slotStatus, n), make([]int, n), make([]int, n), make([]int, n), make([][]int32, n)}
+	for i := range n {
+		s.memory[i] = i
+	}
+	return s
 }
 
 // SlotIndex is the number of a handle's slot, from 0.
@@ -49,11 +55,15 @@ func (s *slots) find(handle int) (int, error) {
 	return i, nil
 }
 
-// whole is find for a slot that is not broken.
+// whole is find for a slot that is neither broken nor on trial.
 func (s *slots) whole(handle int) (int, error) {
 	i, err := s.find(handle)
-	if err == nil && s.status[i] == broken {
+	switch {
+	case err != nil:
+	case s.status[i] == broken:
 		err = fmt.Errorf("state slot %d was left in the middle of a step that failed; free or reset it", i)
+	case s.status[i] == trial:
+		err = fmt.Errorf("state slot %d has tokens on trial; Settle keeps some of them first", i)
 	}
 	return i, err
 }
@@ -80,6 +90,7 @@ func (s *Store) Free(slot int) error {
 		return err
 	}
 	defer s.gate.Unlock()
+	s.t.withdraw(i)
 	s.t.slots.status[i] = free
 	s.t.release(i, 0)
 	s.t.slots.frees[i]++
@@ -98,9 +109,10 @@ func (s *Store) Reset(slot int) error {
 
 // clear frees the pages of a slot, makes its state zero and then allocates it.
 func (t *Table) clear(i int) error {
+	t.withdraw(i)
 	t.slots.tokens[i] = 0
 	t.release(i, 0)
-	err := t.memory.ClearSlot(i)
+	err := t.memory.ClearSlot(t.slots.memory[i])
 	if err == nil {
 		t.slots.status[i] = allocated
 	}

@@ -55,7 +55,7 @@ func (s *Store) Restore(slot int, x *Snapshot) error {
 	if err := s.t.CheckContext(x.Tokens); err != nil {
 		return err
 	}
-	s.t.slots.status[i], s.t.slots.tokens[i] = broken, x.Tokens // until all of it is there
+	s.t.begin(i, x.Tokens)
 	s.t.release(i, 0)
 	if err := s.t.extend(i, x.Tokens); err != nil {
 		return err

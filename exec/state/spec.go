@@ -200,14 +200,14 @@ func (t *Table) read(sh *shard, slot int, to []byte) error {
 	if sh.cache {
 		return t.memory.ReadRows(sh.rank, sh.buffer, t.pageRows(slot, 0, t.slots.tokens[slot]), to)
 	}
-	return t.memory.ReadSlot(sh.rank, slot, int64(sh.first), to)
+	return t.memory.ReadSlot(sh.rank, t.slots.memory[slot], int64(sh.first), to)
 }
 
 func (t *Table) write(sh *shard, slot int, from []byte) error {
 	if sh.cache {
 		return t.memory.WriteRows(sh.rank, sh.buffer, t.pageRows(slot, 0, t.slots.tokens[slot]), from)
 	}
-	return t.memory.WriteSlot(sh.rank, slot, int64(sh.first), from)
+	return t.memory.WriteSlot(sh.rank, t.slots.memory[slot], int64(sh.first), from)
 }
 
 // check checks the number of values, and their range.

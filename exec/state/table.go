@@ -18,7 +18,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// Memory is the part of a device's machine that holds slots and KV pages.
+// Memory is the part of a device's machine that holds slots and KV pages. Its slots are memory:
+// those of sequences, spare ones for trials, which change places with them, and others with copies.
 type Memory interface {
 	// GrowSlots makes slots until there are n in all, those that the machine was opened with
 	// included. Steps see only these; the others hold copies. None moves.
@@ -63,6 +64,7 @@ type Table struct {
 	schedules []*lowering.Schedule
 	memory    Memory
 	slots     slots
+	spares    []spare
 	context   int // tokens of a sequence that are cached; 0: no limit
 	pages     *pool
 	copies    *pool // spare slots of the machine, which hold a DeviceState each
@@ -70,9 +72,11 @@ type Table struct {
 }
 
 // NewTable makes the bookkeeping for a number of sequences, each of at most context tokens (0: no
-// limit); for pageTokens see [PageTokens].
-func NewTable(schedules []*lowering.Schedule, sequences, context, pageTokens int) (*Table, error) {
+// limit), of which a number may be on trial; for pageTokens see [PageTokens].
+func NewTable(schedules []*lowering.Schedule, sequences, trials, context, pageTokens int) (*Table, error) {
 	switch {
+	case trials < 0 || trials > sequences:
+		return nil, fmt.Errorf("%d trials at the same time, of %d slots; the number must be from 0 to that of the slots", trials, sequences)
 	case sequences > maxSlots:
 		return nil, fmt.Errorf("%d slots; the limit is %d", sequences, maxSlots)
 	case sequences < 1 || context < 0:
@@ -84,7 +88,7 @@ func NewTable(schedules []*lowering.Schedule, sequences, context, pageTokens int
 	if err != nil {
 		return nil, err
 	}
-	return &Table{schedules: schedules, slots: newSlots(sequences), context: context, states: states,
+	return &Table{schedules: schedules, slots: newSlots(sequences), spares: newSpares(sequences, trials), context: context, states: states,
 		pages: &pool{tokens: PageTokens(pageTokens, context)}, copies: &pool{}}, nil
 }
 
@@ -115,4 +119,10 @@ func (t *Table) Find(handle int) (slot, tokens int, err error) {
 func (t *Table) Advance(slot, tokens int) { t.slots.tokens[slot] += tokens }
 
 // Break marks a slot whose step failed: its sequence must be reset or freed.
-func (t *Table) Break(slot int) { t.slots.status[slot] = broken }
+func (t *Table) Break(slot int) { t.begin(slot, t.slots.tokens[slot]) }
+
+// begin marks a slot whose states are replaced, until all of them are there, and ends its trial.
+func (t *Table) begin(slot, tokens int) {
+	t.withdraw(slot)
+	t.slots.status[slot], t.slots.tokens[slot] = broken, tokens
+}

@@ -25,6 +25,7 @@ type Machine struct {
 	events []exec.Event
 
 	slots, kept       int64
+	trials            int64 // spares, which are among the slots
 	pages, pageTokens int64
 	arena             []int64 // by rank: the most of all steps
 
@@ -57,6 +58,7 @@ func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	if _, err := m.Run(w.Sizes, w.Outputs); err != nil {
 		return nil, err
 	}
+	m.keep(w)
 	out := make([]kernels.Tensor, len(w.Outputs))
 	s := m.clock.programs[0].schedule
 	for i, want := range w.Outputs {

@@ -22,7 +22,7 @@ func (m *Machine) Memory(rank int) Memory {
 	s := m.clock.programs[rank].schedule
 	_, page := s.Page(int(m.pageTokens))
 	b := &s.Bytes
-	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State] * (m.slots + m.kept), page * m.pages, m.arena[rank]}
+	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State]*(m.slots+m.kept) + (s.TrialBytes()-b[lowering.State])*m.trials, page * m.pages, m.arena[rank]}
 }
 
 // fits checks that a rank has memory for its contents and a batch.

@@ -212,7 +212,7 @@ func TestReport(t *testing.T) {
 	}, []*MeterResult{
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeterPhase{{Modelled: 0.002, Roofline: 0.0015}, {Modelled: 0.01, Roofline: 0.004}}},
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
-	}, nil}
+	}, nil, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},

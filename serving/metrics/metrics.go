@@ -106,6 +106,11 @@ func (m *Metrics) Counter(name, help string, now func() float64) {
 	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, now))
 }
 
+// CounterOf adds a counter with a label whose value is read at each scrape.
+func (m *Metrics) CounterOf(name, help, label, value string, now func() float64) {
+	m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: prometheus.Labels{label: value}}, now))
+}
+
 // ServeHTTP writes the metrics in Prometheus' text format.
 func (m *Metrics) ServeHTTP(w http.ResponseWriter, r *http.Request) { m.handler.ServeHTTP(w, r) }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/serving/metrics"
+	"github.com/krait-ml/krait/session/draft"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // measure adds /metrics, with gauges of the server.
@@ -22,6 +24,7 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Counter("krait_recomputed_texts_total", "Sequences whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Session().Scheduler().Load().Restarted) })
 	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued sequences.", func() float64 { return float64(s.Load().Tokens) })
 	m.Gauge("krait_body_bytes", "Bytes in memory of request bodies, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
+	s.measureDrafts(m)
 	if s.m.Session().PrefixCacheBytes() == 0 {
 		return
 	}
@@ -31,6 +34,23 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
 	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that hit a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
 	m.Counter("krait_prefix_cache_evictions_total", "Nodes evicted from the prefix cache, or their snapshots; the host tier may take them.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
+}
+
+// measureDrafts adds the counters of speculative decoding, with vLLM's names after krait_, by kind.
+func (s *Server) measureDrafts(m *metrics.Metrics) {
+	if !s.m.Speculates() {
+		return
+	}
+	for _, kind := range draft.Kinds {
+		add := func(name, help string, of func(schedule.Drafts) int64) {
+			m.CounterOf("krait_spec_decode_"+name, help, "kind", kind, func() float64 {
+				return float64(of(s.m.Session().Scheduler().Load().Drafts[kind]))
+			})
+		}
+		add("num_drafts_total", "Drafts verified: one per sequence and step that had one.", func(d schedule.Drafts) int64 { return d.Trials })
+		add("num_draft_tokens_total", "Tokens of the drafts verified.", func(d schedule.Drafts) int64 { return d.Tokens })
+		add("num_accepted_tokens_total", "Draft tokens accepted: those that are in the text.", func(d schedule.Drafts) int64 { return d.Accepted })
+	}
 }
 
 // count counts an answered request by its route; unknown paths are "other".

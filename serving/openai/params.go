@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/constrain"
 	"github.com/krait-ml/krait/text/reply"
 )
@@ -86,6 +87,7 @@ func common[T any](of func(T) *params) []field[T] {
 		truth("return_token_ids", func(t T) *bool { return &of(t).ids }),
 		truth("timings", func(t T) *bool { return &of(t).timed }),
 		truth("ignore_eos", func(t T) *bool { return &of(t).generate.IgnoreEOS }),
+		text("speculate", func(t T) *string { return &of(t).generate.Speculate }),
 	}
 }
 
@@ -161,6 +163,14 @@ func (p *params) check(s *Server) *Error {
 		return bad("stream_options", "it requires stream: set stream to true")
 	case p.most > 0 && p.newMost > 0 && p.most != p.newMost:
 		return bad("max_completion_tokens", "it differs from max_tokens: give only one of them")
+	}
+	if name := p.generate.Speculate; name != "" {
+		if err := draft.Check(name); err != nil {
+			return bad("speculate", "it is %v", err)
+		}
+		if name != draft.Off && !s.m.Speculates() {
+			return bad("speculate", "it is %s, and this server makes no drafts: start it with --speculate auto, or leave it out", name)
+		}
 	}
 	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
 	banned, only := 0, false

@@ -92,6 +92,9 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if p.stream {
 		stream = &events{w: w}
 	}
+	if s.m.Speculates() {
+		w.used.Drafts = &draftDetails{}
+	}
 	runErr := s.run(r.Context(), w.tenant, list, p.choices, stream, f)
 	for _, c := range list {
 		w.queued = max(w.queued, c.queued)
@@ -292,6 +295,10 @@ func (u *usage) add(c *choice) {
 	if !c.shares {
 		u.Prompt += len(c.prompt)
 		u.Details.Cached += c.out.CachedTokens
+	}
+	if u.Drafts != nil {
+		u.Drafts.Accepted += c.out.Accepted
+		u.Drafts.Rejected += c.out.Drafts - c.out.Accepted
 	}
 	u.Completion += len(c.out.IDs)
 	u.Total = u.Prompt + u.Completion

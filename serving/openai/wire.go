@@ -9,6 +9,13 @@ type usage struct {
 	Completion int           `json:"completion_tokens"`
 	Total      int           `json:"total_tokens"`
 	Details    promptDetails `json:"prompt_tokens_details"`
+	Drafts     *draftDetails `json:"completion_tokens_details,omitempty"` // nil: the server makes none
+}
+
+// draftDetails counts drafts by the API's names.
+type draftDetails struct {
+	Accepted int `json:"accepted_prediction_tokens"`
+	Rejected int `json:"rejected_prediction_tokens"`
 }
 
 type promptDetails struct {

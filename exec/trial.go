@@ -1,0 +1,57 @@
+package exec
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/lowering"
+)
+
+// MaxTrial is the most tokens that a sequence may take on trial.
+const MaxTrial = lowering.MaxTrial
+
+// Kept is how many tokens of a trial to keep.
+type Kept = state.Kept
+
+// Trial is a sequence of a [Work] on trial. Devices copy the states of slot From to the sequence's
+// slot of %seg, on which the step runs, one token after another in each recurrence; and they keep
+// the operands of recurrences in the ring of the spare, for Replay.
+type Trial struct {
+	Sequence    int // of the batch
+	Spare, From int
+}
+
+// Settle ends trials (see [Sequence].Trial): it keeps the first tokens of each and rolls back the
+// others. Then states, KV pages and the number of tokens are, to the bit, those of single steps of
+// the tokens kept. Trials that it does not name go on. A sequence that is not on trial, or a number
+// that is not from 1 to that of its tokens, is an error and changes nothing. After an error in the
+// middle the sequences named must be freed or reset.
+func (e *Engine) Settle(ctx context.Context, kept []Kept) error {
+	if err := e.gate.Lock(); err != nil {
+		return err
+	}
+	defer e.gate.Unlock()
+	return e.table.Settle(ctx, kept, e.machine.Replay)
+}
+
+// takeSpares finds a spare for each trial of a batch.
+func (e *Engine) takeSpares(b *Batch) error {
+	e.work.Trials = e.work.Trials[:0]
+	spare := -1
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
+		if q.memory = e.table.Memory(q.index); !q.Trial {
+			continue
+		}
+		if q.len() > MaxTrial {
+			return fmt.Errorf("sequence %d: %d tokens on trial; the limit is %d", i, q.len(), MaxTrial)
+		}
+		from := q.memory
+		if spare, q.memory = e.table.Spare(spare + 1); spare < 0 {
+			return fmt.Errorf("sequence %d: no spare is free for a trial: Settle ends trials, and Options.Trials sets how many there may be", i)
+		}
+		e.work.Trials = append(e.work.Trials, Trial{i, spare, from})
+	}
+	return nil
+}
