@@ -128,7 +128,7 @@ func (d DType) coded(b []byte, k int) (codes []byte, high uint32, scale, least f
 	case IQ4_NL:
 		return b[2:], 0, half(b), MinusZero
 	case MXFP4:
-		return b[1:], 0, powerOfTwo(b[0]), MinusZero
+		return b[1:], 0, PowerOfTwo(b[0]), MinusZero
 	case INT4_128, INT4_32:
 		scale = single(b)
 		return b[5+16*k:], 0, scale, -float32(float32(b[4]) * scale)

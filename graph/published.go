@@ -54,8 +54,8 @@ func (d DType) Pack(b []byte, p *Parts) {
 
 func single(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(b)) }
 
-// powerOfTwo is what a scale of MXFP4 stands for, E8M0: 255 is NaN.
-func powerOfTwo(code byte) float32 {
+// PowerOfTwo is what a scale of E8M0, such as MXFP4 has, stands for: 255 is NaN.
+func PowerOfTwo(code byte) float32 {
 	if code == 255 {
 		return float32(math.NaN())
 	}
@@ -115,7 +115,7 @@ func encodeParts(d DType, b []byte, x []float32, most float32) {
 	case MXFP4:
 		_, exponent := math.Frexp(float64(most)) // the largest number is 6, of exponent 2
 		p.Scales = []byte{byte(min(max(exponent-3+127, 0), 254))}
-		toLevels(p.Codes, x, powerOfTwo(p.Scales[0]))
+		toLevels(p.Codes, x, PowerOfTwo(p.Scales[0]))
 	default:
 		scale, least := fitAffine(x, 15, true)
 		p.Scale = float32(scale)
