@@ -67,8 +67,11 @@ func readGPTQ(w *publishedSet, t safetensors.Tensor) (string, *coded, error) {
 // are not all 8. weight_shape is the shape.
 func readInt4(w *publishedSet, t safetensors.Tensor) (string, *coded, error) {
 	name, ok := strings.CutSuffix(t.Name, "_packed")
-	if !ok || t.DType != "I32" || len(t.Shape) != 2 {
+	if !ok || t.DType != "I32" {
 		return "", nil, nil
+	}
+	if len(t.Shape) != 2 {
+		return "", nil, fmt.Errorf("it has shape %v; only a matrix can be packed so", t.Shape)
 	}
 	said, ok := w.Set.Tensor(name + "_shape")
 	if !ok {

@@ -84,6 +84,10 @@ var publications = map[string]publication{
 	"packed with zeros": {`{"quant_method": "compressed-tensors", "format": "pack-quantized"}`, "ignore", false, func(m *matrix) ([]safetensors.Tensor, []float64) { return m.packed(m.cols, true) }},
 }
 
+// noise is how far logits in f32 may be from each other in models where float64 differs from them
+// by more than 2e-6: by 1.3e-5 in qwen3-next.
+var noise = map[string]float64{"qwen3-next": 5e-5, "qwen3-5-moe": 2e-5, "granite-hybrid": 2e-5}
+
 // TestPublished: folders in 8 and 4 bits, as others publish them, have the numbers that the formats
 // define, and give on ranks, which cut inside of blocks and groups, the logits of the folder in f32
 // that krait convert makes of them.
@@ -105,7 +109,7 @@ func TestPublished(t *testing.T) {
 			}
 			holdWeights(t, folder, twin, stands)
 			for _, n := range ranks {
-				nearLogits(t, folder, twin, krait.Options{Sharding: krait.Sharding{Ranks: n}}, 1e-5)
+				nearLogits(t, folder, twin, krait.Options{Sharding: krait.Sharding{Ranks: n}}, max(1e-5, noise[name]))
 			}
 		})
 	}
