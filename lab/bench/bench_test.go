@@ -220,7 +220,7 @@ func TestReport(t *testing.T) {
 	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}},
 		{Model: "m", Work: "decode 1", By: "torched", Math: "bf16", Ratio: 2.5, Krait: Side{[]float64{5, 4, 6}, 5, 4, 6, 0, "", 0}, Peer: Side{[]float64{2, 1, 3}, 2, 1, 3, 0, "", 0}},
 		{Model: "m", Work: "decode 2", By: "torched", Math: "f32", Krait: Side{Note: "it fell, too"}, Peer: Side{Note: "as said"}},
-	}, nil, nil, nil}
+	}, nil, nil, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)

@@ -10,14 +10,16 @@ type pace map[int]*speed // by the number of sequences that decode
 type speed struct {
 	plain   float64 // seconds of a step without drafts
 	extra   float64 // seconds that a draft adds, as a share of plain
-	seen    float64 // drafts that extra is measured by, up to enoughDrafts
+	seen    float64 // drafts that extra is measured by, the latest ones, and at first a guess
 	drafted int     // steps with drafts since the last one without
 }
 
 // Constants of pace.
 const (
-	mostDrafted  = 64 // steps with drafts after which plain is measured again
-	enoughDrafts = 32
+	mostDrafted  = 64   // steps with drafts after which plain is measured again
+	firstDrafts  = 8    // what the guess counts as
+	enoughDrafts = 32   // that the latest ones count as
+	forget       = 1024 // plain steps in which measurements lose their weight
 	leastExtra   = 0.005
 )
 
@@ -34,17 +36,19 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 	switch {
 	case t <= 0:
 	case s == nil && drafts == 0:
-		(*p)[sequences] = &speed{plain: t, extra: usualExtra(sequences)}
+		(*p)[sequences] = &speed{plain: t, extra: usualExtra(sequences), seen: firstDrafts}
 	case s == nil:
 	case drafts == 0:
 		s.plain += (t - s.plain) / 8
-		s.extra += (usualExtra(sequences) - s.extra) / 4096 // so that no measurement counts forever
+		s.extra += (usualExtra(sequences) - s.extra) / forget
+		s.seen -= s.seen / forget
 		s.drafted = 0
 	default:
 		n := float64(drafts)
 		s.seen = min(s.seen, enoughDrafts) + n
-		measured := min(max((t/s.plain-1)/n, leastExtra), 2*s.extra+0.1) // a step may be slow for other reasons
-		s.extra += (measured - s.extra) * n / s.seen
+		most := s.extra + 0.1 // one step may be slow, or quick, for other reasons
+		s.extra += min(max((t/s.plain-1)/n-s.extra, -most), most) * n / s.seen
+		s.extra = max(s.extra, leastExtra)
 		s.drafted++
 	}
 }
