@@ -37,8 +37,8 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
-// TestBuilder: a grammar within another allows byte by byte what it allows alone, and what is around
-// it comes before and behind.
+// TestBuilder: a grammar within another allows byte by byte what it allows alone; texts around it
+// come before and behind.
 func TestBuilder(t *testing.T) {
 	v, err := NewVocabulary(256, func(id int) []byte { return []byte{byte(id)} })
 	if err != nil {
