@@ -276,7 +276,7 @@ func checkError(t *testing.T, h *httptest.Server, body string, want [2]string) {
 	}
 }
 
-// TestToolStream: the chunks of a stream are OpenAI's: the role first, then content, the name and id
+// TestToolStream: chunks of a stream are OpenAI's: the role first, then content, the name and id
 // of the call, pieces of its arguments, and the reason at the end.
 func TestToolStream(t *testing.T) {
 	h := play(t, actor{"<think>\nHm.\n</think>\n\nOn it.\n<tool_call>\n{\"name\": \"ping\", \"arguments\": {\"n\": 10}}\n</tool_call>", thinker(false), nil}, openai.Options{})
