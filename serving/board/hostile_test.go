@@ -42,6 +42,9 @@ func TestHostile(t *testing.T) {
 			return
 		}
 		for _, c := range hostile { // cut anywhere
+			send(w, map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"reasoning_content": string(c)}}}})
+		}
+		for _, c := range hostile {
 			send(w, map[string]any{"choices": []any{map[string]any{"delta": map[string]any{"content": string(c)}}}})
 		}
 		send(w, map[string]any{"error": map[string]any{"message": hostile}}) // and the stream ends
@@ -54,7 +57,7 @@ func TestHostile(t *testing.T) {
 		t.Errorf("the model is called %s", got)
 	}
 	before := b.Number(`document.querySelectorAll("img, script, svg[onload]").length`)
-	for i, want := range []string{hostile + hostile, hostile} {
+	for i, want := range []string{hostile + hostile + hostile, hostile} {
 		fails = i == 1
 		ask(b, `<b onclick=x>`)
 		b.Until(`document.querySelectorAll("#log .message").length === ` + fmt.Sprint(2*i+2) + ` && document.querySelector("#log .message:last-child .foot .again")`)

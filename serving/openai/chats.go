@@ -29,13 +29,13 @@ func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
 	const functions = "use tools, which replaced it"
 	return append(append(common(func(q at) *params { return &q.params }), inert[at]()...),
-		field[at]{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
+		field[at]{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
 		truth("logprobs", func(q at) *bool { return &q.generate.LogProbs }),
 		whole("top_logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.top }),
-		field[at]{"chat_template_kwargs", func(q at, raw json.RawMessage) *Error { return readVariables(&q.variables, raw) }},
-		field[at]{"tools", func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
-		field[at]{"tool_choice", func(q at, raw json.RawMessage) *Error { return readToolChoice(&q.tools, raw) }},
+		field[at]{name: "chat_template_kwargs", read: func(q at, raw json.RawMessage) *Error { return readVariables(&q.variables, raw) }},
+		field[at]{name: "tools", read: func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
+		field[at]{name: "tool_choice", read: func(q at, raw json.RawMessage) *Error { return readToolChoice(&q.tools, raw) }},
 		truth("parallel_tool_calls", func(q at) *bool { return &q.parallel }),
 		text("reasoning_effort", func(q at) *string { return &q.effort }),
 		truth("add_generation_prompt", func(q at) *bool { return &q.prompts }),

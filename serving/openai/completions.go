@@ -20,14 +20,14 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 	type at = *completionRequest
 	most := whole("max_tokens", 0, maxTokens, func(q at) *int { return &q.most })
 	return append(append([]field[at]{ // the first of a name counts
-		{"max_tokens", func(q at, raw json.RawMessage) *Error {
+		{name: "max_tokens", read: func(q at, raw json.RawMessage) *Error {
 			err := most.read(q, raw)
 			q.none = err == nil && q.most == 0
 			return err
 		}}}, append(common(func(q at) *params { return &q.params }), inert[at]()...)...),
-		field[at]{"prompt", func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw, mostPrompts) }},
+		field[at]{name: "prompt", read: func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw, mostPrompts) }},
 		truth("echo", func(q at) *bool { return &q.echo }),
-		field[at]{"logprobs", func(q at, raw json.RawMessage) *Error {
+		field[at]{name: "logprobs", read: func(q at, raw json.RawMessage) *Error {
 			q.generate.LogProbs = true
 			return whole("logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.generate.TopLogProbs }).read(q, raw)
 		}},

@@ -74,6 +74,7 @@ func (s *Server) delay(least int, o *krait.Generate) {
 	if !o.IgnoreEOS {
 		ends = append(ends, s.m.EOS()...)
 	}
+	ends = slices.DeleteFunc(ends, func(id int) bool { return id < 0 || id >= s.m.Vocab() })
 	all := slices.Repeat([]int32{-1}, (s.m.Vocab()+31)/32)
 	chosen, mask, accept := 0, o.Mask, o.Accept
 	o.Mask = func() []int32 {

@@ -109,7 +109,7 @@ func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
 // guided is vLLM's older parameter guided_NOTATION. A schema may also be a string.
 func guided[T any](notation string, of func(T) *params) field[T] {
 	name := "guided_" + notation
-	return field[T]{name, func(t T, raw json.RawMessage) *Error {
+	return field[T]{name: name, read: func(t T, raw json.RawMessage) *Error {
 		var text string
 		if notation == "json" && json.Unmarshal(raw, &text) == nil {
 			raw = json.RawMessage(text)

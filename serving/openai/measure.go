@@ -12,7 +12,7 @@ import (
 
 // measure adds /metrics, with gauges of the server.
 func (s *Server) measure(m *metrics.Metrics) {
-	s.routes["/metrics"] = route{method: "GET", quiet: true, handle: func(w *response, r *http.Request) error {
+	s.routes["/metrics"] = route{method: "GET", quiet: true, described: described{about: "has metrics for Prometheus"}, handle: func(w *response, r *http.Request) error {
 		m.ServeHTTP(w, r)
 		return nil
 	}}

@@ -8,12 +8,15 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // field reads the value of a key of a request's object into a T.
 type field[T any] struct {
 	name string
 	read func(into T, raw json.RawMessage) *Error
+
+	schema string // of JSON, for the description of the API; empty: in the table of custom readers
 }
 
 // readBody reads the JSON object of a request. A key without a field is a warning, or an error if
@@ -82,9 +85,12 @@ func short(name string) string {
 	return name
 }
 
+// kinds are the schemas of the kinds of values.
+var kinds = map[string]string{"a number": `{"type":"number"}`, "a whole number": `{"type":"integer"}`, "true or false": `{"type":"boolean"}`, "a string": `{"type":"string"}`, "an object": `{"type":"object"}`}
+
 // value returns a field of a Go type, with an optional check that returns what is wrong.
 func value[T, V any](name, kind string, at func(T) *V, check func(V) string) field[T] {
-	return field[T]{name, func(into T, raw json.RawMessage) *Error {
+	return field[T]{name: name, schema: kinds[kind], read: func(into T, raw json.RawMessage) *Error {
 		var v V
 		if json.Unmarshal(raw, &v) != nil {
 			return bad(name, "it is %s; it must be %s", short(string(raw)), kind)
@@ -101,32 +107,38 @@ func value[T, V any](name, kind string, at func(T) *V, check func(V) string) fie
 
 // number returns a field for a number from low to high.
 func number[T any](name string, low, high float64, at func(T) *float64) field[T] {
-	return value(name, "a number", at, func(x float64) string {
+	f := value(name, "a number", at, func(x float64) string {
 		if !(low <= x && x <= high) {
 			return fmt.Sprintf("it must be from %v to %v", low, high)
 		}
 		return ""
 	})
+	f.schema = fmt.Sprintf(`{"type":"number","minimum":%v,"maximum":%v}`, low, high)
+	return f
 }
 
 // positive returns a field for a number above 0, up to high.
 func positive[T any](name string, high float64, at func(T) *float64) field[T] {
-	return value(name, "a number", at, func(x float64) string {
+	f := value(name, "a number", at, func(x float64) string {
 		if !(0 < x && x <= high) {
 			return fmt.Sprintf("it must be above 0 and at most %v", high)
 		}
 		return ""
 	})
+	f.schema = fmt.Sprintf(`{"type":"number","exclusiveMinimum":0,"maximum":%v}`, high)
+	return f
 }
 
 // whole returns a field for a whole number from low to high.
 func whole[T any](name string, low, high int, at func(T) *int) field[T] {
-	return value(name, "a whole number", at, func(x int) string {
+	f := value(name, "a whole number", at, func(x int) string {
 		if x < low || x > high {
 			return fmt.Sprintf("it must be from %d to %d", low, high)
 		}
 		return ""
 	})
+	f.schema = fmt.Sprintf(`{"type":"integer","minimum":%d,"maximum":%d}`, low, high)
+	return f
 }
 
 // truth returns a field for true or false.
@@ -142,7 +154,7 @@ func text[T any](name string, at func(T) *string) field[T] {
 // refused returns a field for a parameter that this server does not support. It accepts harmless
 // values, given as compact JSON.
 func refused[T any](name, why string, harmless ...string) field[T] {
-	return field[T]{name, func(_ T, raw json.RawMessage) *Error {
+	return field[T]{name: name, schema: fmt.Sprintf(`{"enum":[%s]}`, strings.Join(harmless, ",")), read: func(_ T, raw json.RawMessage) *Error {
 		var compact bytes.Buffer
 		if json.Compact(&compact, raw) == nil && slices.Contains(harmless, compact.String()) {
 			return nil

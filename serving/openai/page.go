@@ -9,7 +9,7 @@ import (
 // page adds the page, and the data that it shows at /board. The page itself has no data of this
 // server, and requires no key.
 func (s *Server) page(b *board.Board) {
-	s.routes["/"] = route{method: "GET", open: true, handle: func(w *response, r *http.Request) error {
+	s.routes["/"] = route{method: "GET", open: true, described: described{about: "shows the page"}, handle: func(w *response, r *http.Request) error {
 		board.Page(w, r)
 		return nil
 	}}
@@ -17,7 +17,7 @@ func (s *Server) page(b *board.Board) {
 	if s.m.Session().PrefixCacheBytes() > 0 {
 		cache = s.cache
 	}
-	s.routes["/board"] = route{method: "GET", quiet: true, handle: func(w *response, _ *http.Request) error {
+	s.routes["/board"] = route{method: "GET", quiet: true, described: described{about: "has the data of the page", answer: map[string]any{}}, handle: func(w *response, _ *http.Request) error {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -67,20 +67,20 @@ func common[T any](of func(T) *params) []field[T] {
 		number("presence_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.PresencePenalty })),
 		number("frequency_penalty", -2, 2, set(func(g *krait.Generate) *float64 { return &g.FrequencyPenalty })),
 		positive("repetition_penalty", 100, set(func(g *krait.Generate) *float64 { return &g.RepetitionPenalty })),
-		{"top_k", func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
-		{"logit_bias", func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
-		{"response_format", func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
-		{"structured_outputs", func(t T, raw json.RawMessage) *Error { return readStructured(of(t), raw) }},
+		{name: "top_k", read: func(t T, raw json.RawMessage) *Error { return readTopK(&of(t).generate.TopK, raw) }},
+		{name: "logit_bias", read: func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
+		{name: "response_format", read: func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
+		{name: "structured_outputs", read: func(t T, raw json.RawMessage) *Error { return readStructured(of(t), raw) }},
 		guided("json", of), guided("regex", of), guided("choice", of), guided("grammar", of),
-		{"stop", func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
+		{name: "stop", read: func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
 		whole("n", 1, maxChoices, func(t T) *int { return &of(t).choices }),
 		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),
 		truth("stream", func(t T) *bool { return &of(t).stream }),
-		{"stream_options", func(t T, raw json.RawMessage) *Error { return readStreamOptions(of(t), raw) }},
+		{name: "stream_options", read: func(t T, raw json.RawMessage) *Error { return readStreamOptions(of(t), raw) }},
 		whole("min_tokens", 0, maxTokens, func(t T) *int { return &of(t).least }),
-		{"stop_token_ids", func(t T, raw json.RawMessage) *Error { return readStopIDs(&of(t).generate, raw) }},
+		{name: "stop_token_ids", read: func(t T, raw json.RawMessage) *Error { return readStopIDs(&of(t).generate, raw) }},
 		whole("truncate_prompt_tokens", 1, maxTokens, func(t T) *int { return &of(t).cut }),
-		{"prompt_logprobs", func(t T, raw json.RawMessage) *Error {
+		{name: "prompt_logprobs", read: func(t T, raw json.RawMessage) *Error {
 			of(t).scores = true
 			return whole("prompt_logprobs", 0, maxTopLogProbs, func(t T) *int { return &of(t).promptTop }).read(t, raw)
 		}},
@@ -195,7 +195,7 @@ func (p *params) check(s *Server) *Error {
 // inert returns fields for parameters of the API that change no text.
 func inert[T any]() (list []field[T]) {
 	for _, name := range []string{"metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "priority"} {
-		list = append(list, field[T]{name, func(T, json.RawMessage) *Error { return nil }})
+		list = append(list, field[T]{name: name, schema: "{}", read: func(T, json.RawMessage) *Error { return nil }})
 	}
 	return list
 }

@@ -42,7 +42,7 @@ func (s *Server) find(path string) (name string, _ route, _ bool) {
 		return path, to, true
 	}
 	if strings.HasPrefix(path, modelPath) && path != modelPath {
-		return modelPath, route{method: "GET", handle: s.model}, true
+		return modelPath, route{method: "GET", handle: s.model, described: described{about: "describes the served model", answer: modelCard{}}}, true
 	}
 	for begin, why := range notBuilt {
 		if path == begin || strings.HasPrefix(path, strings.TrimSuffix(begin, "/")+"/") {
@@ -98,10 +98,14 @@ func (s *Server) model(w *response, r *http.Request) error {
 
 // version answers /version.
 func (s *Server) version(w *response, _ *http.Request) error {
-	v := version{"(devel)"}
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		v.Version = info.Main.Version
-	}
-	api.WriteJSON(w, http.StatusOK, v)
+	api.WriteJSON(w, http.StatusOK, version{programVersion()})
 	return nil
+}
+
+// programVersion is the version of the module that the program was built of.
+func programVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
 }

@@ -67,7 +67,14 @@ func TestReasoning(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	h := play(t, actor{"It.", thinker(true), nil}, openai.Options{})
+	// A call that is required does not end within a thought, as an answer may.
+	h := play(t, actor{"A thought.", thinker(true), nil}, openai.Options{})
+	for choice, want := range map[string]string{"auto": "stop", "required": "length"} {
+		if m, finish := say(t, h, user+", "+toolList+`, "max_tokens": 30, "tool_choice": "`+choice+`"`); finish != want || !strings.HasPrefix(m.Reasoning, "A thought.") {
+			t.Errorf("%s: %+v, %s", choice, m, finish)
+		}
+	}
+	h = play(t, actor{"It.", thinker(true), nil}, openai.Options{})
 	checkError(t, h, user+`, "reasoning_effort": "low"`, [2]string{"reasoning_effort", "no such degrees"})
 	checkError(t, h, user+`, "reasoning_effort": 1`, [2]string{"reasoning_effort", "a string"})
 	checkError(t, play(t, actor{"It.", chatting("") + "<think></think>", nil}, openai.Options{}), user+`, "reasoning_effort": "none"`, [2]string{"reasoning_effort", "no switch"})
@@ -85,5 +92,4 @@ func TestReasoning(t *testing.T) {
 	if a.Usage.Prompt != low.Usage.Prompt+3 {
 		t.Errorf("prompts of %d and %d tokens", a.Usage.Prompt, low.Usage.Prompt)
 	}
-	_ = h
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 	"maps"
+	"strings"
 
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/text/reply"
@@ -12,8 +13,8 @@ import (
 type responseForm struct {
 	head     map[string]any // of the response
 	items    []map[string]any
-	open     string // type of the last item, while it goes on; empty: none
-	text     string // of it, as far as it has come
+	open     string          // type of the last item, while it goes on; empty: none
+	text     strings.Builder // of it, as far as it has come
 	events   *events
 	sequence int
 	reason   string // finish_reason
@@ -84,7 +85,8 @@ const (
 // begin begins an item.
 func (f *responseForm) begin(kind string, item map[string]any) {
 	f.close("completed")
-	f.open, f.text = kind, ""
+	f.open = kind
+	f.text.Reset()
 	item["type"] = kind
 	if kind != reasoningItem {
 		item["status"] = "in_progress"
@@ -110,15 +112,16 @@ func (f *responseForm) close(status string) {
 		return
 	}
 	item := f.items[len(f.items)-1]
-	part := partOf(f.open, f.text)
+	text := f.text.String()
+	part := partOf(f.open, text)
 	switch f.open {
 	case reasoningItem:
-		f.itemEvent("response.reasoning_text.done", map[string]any{"content_index": 0, "text": f.text})
+		f.itemEvent("response.reasoning_text.done", map[string]any{"content_index": 0, "text": text})
 	case messageItem:
-		f.itemEvent("response.output_text.done", map[string]any{"content_index": 0, "text": f.text, "logprobs": []any{}})
+		f.itemEvent("response.output_text.done", map[string]any{"content_index": 0, "text": text, "logprobs": []any{}})
 	case callItem:
-		item["arguments"] = f.text
-		f.itemEvent("response.function_call_arguments.done", map[string]any{"arguments": f.text, "name": item["name"]})
+		item["arguments"] = text
+		f.itemEvent("response.function_call_arguments.done", map[string]any{"arguments": text, "name": item["name"]})
 	}
 	if f.open != callItem {
 		item["content"] = []any{part}
@@ -134,7 +137,7 @@ func (f *responseForm) close(status string) {
 // add adds what the model wrote.
 func (f *responseForm) add(c *choice, out reply.Output) {
 	more := func(event, delta string, fields map[string]any) {
-		f.text += delta
+		f.text.WriteString(delta)
 		fields["delta"] = delta
 		f.itemEvent(event, fields)
 	}

@@ -144,6 +144,27 @@ func TestResponses(t *testing.T) {
 	}
 }
 
+// TestNoKey: without a key every path but the open ones is 401, whether it is built or not.
+func TestNoKey(t *testing.T) {
+	_, h, _ := server(t, openai.Options{Keys: keysOf(t, "ann")}, 1)
+	for _, path := range []string{"/v1/responses", "/v1/models", "/v1/models/tiny-mamba", "/v1/models/x", "/version", "/openapi.json", "/v1/embeddings", "/v1/files/a"} {
+		for _, method := range []string{"GET", "POST"} {
+			r, err := http.NewRequest(method, h.URL+path, strings.NewReader("{}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.Body.Close()
+			if a.StatusCode != 401 {
+				t.Errorf("%s %s: %d", method, path, a.StatusCode)
+			}
+		}
+	}
+}
+
 // TestPaths: the model and the version have paths; those of OpenAI's API that are not built say so.
 func TestPaths(t *testing.T) {
 	_, h, _ := server(t, openai.Options{Name: "org/tiny"}, 1)

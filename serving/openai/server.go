@@ -111,6 +111,7 @@ type route struct {
 	open   bool // requires no key
 	quiet  bool // polled: logged at level debug
 	handle func(*response, *http.Request) error
+	described
 }
 
 // New returns a server for a model with a tokenizer. The caller closes the model after all requests
@@ -146,17 +147,7 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	if s.talk, err = s.newTalk(); err != nil {
 		return nil, fmt.Errorf("ToolParser: %w", err)
 	}
-	s.routes = map[string]route{
-		"/v1/completions":      {method: "POST", handle: s.completions},
-		"/v1/chat/completions": {method: "POST", handle: s.chats},
-		"/v1/responses":        {method: "POST", handle: s.responses},
-		"/v1/models":           {method: "GET", handle: s.models},
-		"/version":             {method: "GET", handle: s.version},
-		"/tokenize":            {method: "POST", handle: s.tokenize},
-		"/detokenize":          {method: "POST", handle: s.detokenize},
-		"/health":              {method: "GET", open: true, quiet: true, handle: s.health},
-		"/ready":               {method: "GET", open: true, quiet: true, handle: s.ready},
-	}
+	s.routes = s.apiRoutes()
 	if o.Board != nil {
 		s.page(o.Board)
 	}

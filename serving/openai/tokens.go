@@ -114,19 +114,22 @@ type tokenizeRequest struct {
 	generate bool
 }
 
-// tokenize answers /tokenize: the token ids of a prompt or a conversation.
-func (s *Server) tokenize(w *response, r *http.Request) error {
-	q := &tokenizeRequest{special: true, generate: true}
+func tokenizeFields() []field[*tokenizeRequest] {
 	type at = *tokenizeRequest
-	err := readBody(w, r, q, []field[at]{
+	return []field[at]{
 		text("model", func(q at) *string { return &q.model }),
 		value("prompt", "a string", func(q at) **string { return &q.text }, nil),
 		truth("add_special_tokens", func(q at) *bool { return &q.special }),
-		{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
-		{"tools", func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
+		{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
+		{name: "tools", read: func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
 		truth("add_generation_prompt", func(q at) *bool { return &q.generate }),
-	})
-	if err != nil {
+	}
+}
+
+// tokenize answers /tokenize: the token ids of a prompt or a conversation.
+func (s *Server) tokenize(w *response, r *http.Request) error {
+	q := &tokenizeRequest{special: true, generate: true}
+	if err := readBody(w, r, q, tokenizeFields()); err != nil {
 		return err
 	}
 	if err := s.checkModel(q.model); err != nil {
@@ -180,16 +183,16 @@ func tokensJSON(ids []int, vocab int) []byte {
 	return append(out, "]}\n"...)
 }
 
-// detokenize answers /detokenize: the text of token ids, special tokens included.
-func (s *Server) detokenize(w *response, r *http.Request) error {
-	type request struct {
-		model string
-		ids   []int
-	}
-	q := &request{}
-	err := readBody(w, r, q, []field[*request]{
-		text("model", func(q *request) *string { return &q.model }),
-		{"tokens", func(q *request, raw json.RawMessage) *Error {
+type detokenizeRequest struct {
+	model string
+	ids   []int
+}
+
+func (s *Server) detokenizeFields() []field[*detokenizeRequest] {
+	type at = *detokenizeRequest
+	return []field[at]{
+		text("model", func(q at) *string { return &q.model }),
+		{name: "tokens", read: func(q at, raw json.RawMessage) *Error {
 			ids, ok := readIDs(raw)
 			if !ok {
 				return bad("tokens", "it must be an array of token ids")
@@ -197,8 +200,13 @@ func (s *Server) detokenize(w *response, r *http.Request) error {
 			q.ids = ids
 			return s.checkIDs("tokens", ids)
 		}},
-	})
-	if err != nil {
+	}
+}
+
+// detokenize answers /detokenize: the text of token ids, special tokens included.
+func (s *Server) detokenize(w *response, r *http.Request) error {
+	q := &detokenizeRequest{}
+	if err := readBody(w, r, q, s.detokenizeFields()); err != nil {
 		return err
 	}
 	if err := s.checkModel(q.model); err != nil {

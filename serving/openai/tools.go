@@ -194,10 +194,12 @@ func (s *Server) newTalk() (t talk, err error) {
 		}
 	}
 	t.specials = map[int]string{}
-	list := chat.Specials(s.tokens)
-	eos := s.m.EOS()
+	special, eos := map[string]bool{}, s.m.EOS()
+	for _, text := range chat.Specials(s.tokens) {
+		special[text] = true
+	}
 	for id := range s.m.Vocab() {
-		if piece, ok := s.tokens.Piece(id); ok && len(list) > 0 && slices.Contains(list, piece) && !slices.Contains(eos, id) {
+		if piece, ok := s.tokens.Piece(id); ok && special[piece] && !slices.Contains(eos, id) {
 			t.specials[id] = piece
 		}
 	}

@@ -275,3 +275,27 @@ func checkError(t *testing.T, h *httptest.Server, body string, want [2]string) {
 		t.Errorf("%s: %d %s, want %q", body, status, text, want)
 	}
 }
+
+// TestToolStream: chunks of a stream are OpenAI's: the role first, then content, the name and id
+// of the call, pieces of its arguments, and the reason at the end.
+func TestToolStream(t *testing.T) {
+	h := play(t, actor{"<think>\nHm.\n</think>\n\nOn it.\n<tool_call>\n{\"name\": \"ping\", \"arguments\": {\"n\": 10}}\n</tool_call>", thinker(false), nil}, openai.Options{})
+	_, text := post(t, h, "/v1/chat/completions", "{"+user+`, "stream": true, "stream_options": {"include_usage": true}, "tools": [{"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false}}}]}`)
+	var got []string
+	for event := range strings.SplitSeq(strings.TrimSuffix(text, "\n\n"), "\n\n") {
+		if _, choice, ok := strings.Cut(event, `"choices":`); ok {
+			event = choice
+		}
+		event = regexp.MustCompile(`"call_[0-9a-f]{24}"`).ReplaceAllString(event, `"ID"`)
+		got = append(got, strings.NewReplacer(`{"index":0,"delta":`, "", `,"logprobs":null,"finish_reason":null}`, "", `,"usage":null}`, "").Replace(event))
+	}
+	want := []string{
+		`[{"role":"assistant","content":null,"reasoning_content":"Hm"}]`, `[{"reasoning_content":"."}]`, `[{"content":"On"}]`, `[{"content":" i"}]`, `[{"content":"t."}]`,
+		`[{"tool_calls":[{"index":0,"id":"ID","type":"function","function":{"name":"ping","arguments":"{"}}]}]`, `[{"tool_calls":[{"index":0,"function":{"arguments":"\"n\""}}]}]`,
+		`[{"tool_calls":[{"index":0,"function":{"arguments":": 1"}}]}]`, `[{"tool_calls":[{"index":0,"function":{"arguments":"0}"}}]}]`, `[{},"logprobs":null,"finish_reason":"tool_calls"}]`,
+		`[],"usage":{"prompt_tokens":205,"completion_tokens":42,"total_tokens":247,"prompt_tokens_details":{"cached_tokens":0}}}`, "data: [DONE]",
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the stream is\n%s", strings.Join(got, "\n"))
+	}
+}

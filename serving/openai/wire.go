@@ -112,6 +112,12 @@ type modelCard struct {
 	Ranks   int    `json:"ranks"`
 }
 
+// tokensAnswer is the answer of /tokenize.
+type tokensAnswer struct {
+	Count  int   `json:"count"`
+	Tokens []int `json:"tokens"`
+}
+
 // textAnswer is the answer of /detokenize.
 type textAnswer struct {
 	Prompt string `json:"prompt"`

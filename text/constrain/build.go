@@ -125,7 +125,7 @@ func (b *Builder) Until(marker string) Part {
 
 // Free is any text without the marker.
 func (b *Builder) Free(marker string) Part {
-	return b.part(func(n *network, r rule) { n.automaton(r.start, r.end, without(marker), n.raw) })
+	return Part(b.c.once("free "+marker, func(r rule) { b.c.net.automaton(r.start, r.end, without(marker), b.c.net.raw) }))
 }
 
 // Unlike is any text that does not begin with the marker.
@@ -177,11 +177,15 @@ func (s Schema) Value() Part {
 // marker. The schema must have no other values.
 func (s Schema) Bare(marker string) Part {
 	s.c.root = s.root
-	free := without(marker)
-	return (&Builder{s.c}).part(func(n *network, r rule) {
+	b, free := &Builder{s.c}, without(marker)
+	return b.part(func(n *network, r rule) {
 		for _, t := range s.c.terms(s.node) {
 			if t.kind != "string" {
 				panic(fmt.Errorf("%s: it has values that are no strings", s.node.place()))
+			}
+			if *t.text == (texts{most: unbounded}) {
+				n.callTo(r.start, r.end, int32(b.Free(marker)))
+				continue
 			}
 			a := both(t.text.regular, free)
 			if t.text.least > 0 || t.text.most < unbounded {

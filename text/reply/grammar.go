@@ -7,30 +7,37 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait/internal/bail"
 	"github.com/krait-ml/krait/text/constrain"
 )
 
 // Grammar makes the grammar of the answer; content is what it says if it calls nothing, nil for any
 // text. A strict tool's schema that texts cannot be held to is a [*SchemaError].
 func (c *Config) Grammar(content *constrain.Grammar) (*constrain.Grammar, error) {
-	if err := c.checkTools(); err != nil {
-		return nil, err
+	g, err := c.build(content)
+	if err == nil || c.Format == nil {
+		return g, err
 	}
+	if wrong := c.loosen(); wrong != nil {
+		return nil, wrong
+	}
+	return c.build(content)
+}
+
+func (c *Config) build(content *constrain.Grammar) (*constrain.Grammar, error) {
 	return constrain.Build(c.words(), func(b *constrain.Builder) constrain.Part {
-		body := c.body(b, content)
-		thought := b.Until(c.marked(thinkClose))
-		switch {
-		case c.Thoughts == None:
-			return body
-		case content == nil && c.Least == 0: // it may also end within the thought
-			body = b.Any(b.Free(c.marked(thinkClose)), b.Seq(thought, body))
-		default:
-			body = b.Seq(thought, body)
+		said, thought := c.body(b, content), b.Until(c.marked(thinkClose))
+		behind := b.Seq(thought, said)
+		if content == nil && c.Least == 0 { // it may also end within the thought
+			behind = b.Any(b.Free(c.marked(thinkClose)), behind)
 		}
-		if c.Thoughts == May {
-			return b.Any(b.Seq(b.Text(c.marked(thinkOpen)), body), c.body(b, content))
+		switch c.Thoughts {
+		case Begun:
+			return behind
+		case May:
+			return b.Any(b.Seq(b.Text(c.marked(thinkOpen)), behind), said)
 		}
-		return body
+		return said
 	})
 }
 
@@ -61,16 +68,26 @@ func (c *Config) Read() error {
 	return nil
 }
 
-// checkTools finds the schemas that are not supported.
-func (c *Config) checkTools() error {
-	for i := range c.Tools {
-		t := &c.Tools[i]
-		_, err := constrain.Build(c.words(), func(b *constrain.Builder) constrain.Part { return c.arguments(b, t) })
-		if err != nil && t.Strict {
-			return &SchemaError{t.Name, err}
+// loosen finds the tools whose schemas are not supported. All share the bounds of one grammar, so
+// that many schemas take no more time than one.
+func (c *Config) loosen() error {
+	_, err := constrain.Build(c.words(), func(b *constrain.Builder) constrain.Part {
+		for i := range c.Tools {
+			t := &c.Tools[i]
+			err := c.try(b, t)
+			if err != nil && t.Strict {
+				panic(&SchemaError{t.Name, err})
+			}
+			t.loose = t.loose || err != nil
 		}
-		t.loose = t.loose || err != nil
-	}
+		return b.Text("")
+	})
+	return err
+}
+
+func (c *Config) try(b *constrain.Builder, t *Tool) (err error) {
+	defer bail.Catch(&err)
+	c.arguments(b, t)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package reply
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -292,6 +293,33 @@ func TestGrammar(t *testing.T) {
 		}
 		if calls < 6 {
 			t.Errorf("%s: only %d calls came", f.Name, calls)
+		}
+	}
+}
+
+// TestManyTools: a hundred tools fit, of which one that cannot be held is an error if it is strict,
+// and loose otherwise; too many combinations are no more work than for one tool.
+func TestManyTools(t *testing.T) {
+	var tools []Tool
+	for i := range 100 {
+		tools = append(tools, Tool{Name: fmt.Sprintf("tool_%d", i), Parameters: json.RawMessage(`{"type": "object", "properties": {"path": {"type": "string"}, "lines": {"type": "array", "items": {"type": "integer"}}, "mode": {"enum": ["a", "b", "c"]},
+			"deep": {"type": "object", "properties": {"x": {"type": "number"}, "y": {"type": ["string", "null"]}}, "required": ["x"]}}, "required": ["path"], "additionalProperties": false}`)})
+	}
+	for _, f := range formats[:4] { // all notations of arguments
+		c := configOf(t, f.Name, Config{Tools: tools})
+		if _, err := c.Grammar(nil); err != nil {
+			t.Errorf("%s: %v", f.Name, err)
+		}
+		some := append([]Tool{}, tools[:3]...)
+		some[1].Parameters = json.RawMessage(`{"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}`)
+		for _, strict := range []bool{false, true} {
+			some[1].Strict = strict
+			c := configOf(t, f.Name, Config{Tools: append([]Tool{}, some...)})
+			_, err := c.Grammar(nil)
+			var wrong *SchemaError
+			if strict != errors.As(err, &wrong) || strict && wrong.Tool != "tool_1" || !strict && (err != nil || !c.Tools[1].loose || c.Tools[0].loose) {
+				t.Errorf("%s: strict %v: %v", f.Name, strict, err)
+			}
 		}
 	}
 }

@@ -104,6 +104,13 @@ function take(part, got, node) {
   if (part.usage) got.usage = part.usage;
   const c = part.choices && part.choices[0];
   if (!c) return;
+  const thought = c.delta && c.delta.reasoning_content;
+  if (typeof thought === "string" && thought) {
+    got.last = performance.now();
+    got.first = got.first || got.last;
+    if (!got.thoughts) node.before(got.thoughts = el("p", { class: "muted" }));
+    got.thoughts.append(thought);
+  }
   const text = c.delta ? c.delta.content : c.text;
   if (typeof text === "string" && text) {
     got.last = performance.now();
