@@ -1,6 +1,7 @@
 package krait
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/session"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/session/schedule"
 	"github.com/krait-ml/krait/text/sampling"
 )
@@ -53,11 +55,19 @@ type Generate struct {
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // continue after the end of text
+	StopIDs   []int    // tokens that end the text as well, also with IgnoreEOS
+
+	// Keep are texts that special tokens have in the text, by id. Without one they have none.
+	Keep map[int]string
 
 	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that
 	// neither time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too;
 	// 4096 bytes at most.
 	Salt string
+
+	// Speculate selects the drafts of this generation, as [Options.Speculate] does, which must not
+	// be off; off: none. Empty: those of the model. It changes no text.
+	Speculate string
 
 	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a
 	// generation of a tenant that has more is paused if another waits, which changes no text.
@@ -113,6 +123,9 @@ type Generation struct {
 
 	PromptTokens int
 	CachedTokens int                    // of these, hits in the prefix cache
+	Drafter      string                 // kind of the drafts; empty: there were none
+	Drafts       int                    // tokens drafted, with speculative decoding
+	Accepted     int                    // of these, tokens of the text
 	Remote       *session.RemotePrefill // of Generate.Prefill; nil: this machine prefilled the prompt
 	Fallback     error                  // why this machine prefilled the prompt and not Generate.Prefill
 	TTFT         time.Duration          // from the call to the first token
@@ -206,6 +219,8 @@ type generator struct {
 	start   time.Time
 	eos     []int
 	yield   func(Token) (more bool) // nil: no stream
+	drafter draft.Drafter           // nil: none
+	eager   bool                    // for tests: drafts that do not pay, too
 	err     error
 
 	complete bool // Accept returned true; read after the last token
@@ -233,12 +248,37 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	stops, err := m.newStopFinder(o.Stop)
+	stops, err := m.newStopFinder(&o)
 	if err != nil {
 		return nil, err
 	}
-	return &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}, nil
+	g := &generator{o: &o, m: m, sampler: sampler, w: w, stops: stops, out: &Generation{PromptTokens: len(prompt)}, start: start, eos: m.EOS()}
+	g.drafter, err = m.newDrafter(&o)
+	return g, err
 }
+
+// newDrafter returns the drafter of a generation; nil: none.
+func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
+	kind := cmp.Or(o.Speculate, m.speculate)
+	if err := m.CheckSpeculate(kind); err != nil || kind == draft.Off {
+		return nil, err
+	}
+	return m.session.Drafter(kind, o.Salt), nil
+}
+
+// CheckSpeculate returns an error unless [Generate.Speculate] may have a value.
+func (m *Model) CheckSpeculate(value string) error {
+	switch err := draft.Check(value); {
+	case err != nil:
+		return fmt.Errorf("Speculate is %w", err)
+	case value != draft.Off && m.speculate == draft.Off:
+		return fmt.Errorf("Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)
+	}
+	return nil
+}
+
+// Speculates reports whether generations may have drafts.
+func (m *Model) Speculates() bool { return m.speculate != draft.Off }
 
 // finish sets the end of the generation.
 func (g *generator) finish(reason Reason, err error) {
@@ -349,6 +389,13 @@ func (g *generator) request(prompt []int) schedule.Request {
 		MaxTokens: g.o.MaxTokens,
 		OnBegin:   g.o.OnBegin,
 		Choose:    g.choose,
+		Draft:     g.drafter,
+		Eager:     g.eager,
+		OnDrafts: func(drafts, accepted int) {
+			g.out.Drafter = g.drafter.Kind()
+			g.out.Drafts += drafts
+			g.out.Accepted += accepted
+		},
 		Accept: func(id int) (last bool) {
 			g.sampler.Accept(id)
 			g.complete = g.o.Accept != nil && g.o.Accept(id)
@@ -364,7 +411,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 	}
 	if g.o.PromptOnly { // a request ends with a token, which is dropped
 		r.MaxTokens = 1
-		r.Choose = func() exec.Choice { return exec.Choice{} }
+		r.Choose = func([]int) exec.Choice { return exec.Choice{} }
 		r.Accept = func(int) bool { return true }
 	}
 	r.OnCached = func(tokens int) { g.out.CachedTokens = tokens }
@@ -399,9 +446,9 @@ func (g *generator) reportScored() {
 	}
 }
 
-// choose returns how the next token is chosen.
-func (g *generator) choose() exec.Choice {
-	c := exec.Choice{Choice: g.sampler.Choice(), Seen: g.sampler.Seen()}
+// choose returns how the token after drafts is chosen.
+func (g *generator) choose(drafts []int) exec.Choice {
+	c := exec.Choice{Choice: g.sampler.Choice(drafts...), Seen: g.sampler.Seen(drafts...)}
 	if g.sampler.OnHost() {
 		c.Pick = g.pick
 	}
@@ -429,7 +476,9 @@ func (g *generator) picked() LogProbs {
 }
 
 // ends reports whether a token ends the text.
-func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
+func (g *generator) ends(id int) bool {
+	return !g.o.IgnoreEOS && slices.Contains(g.eos, id) || slices.Contains(g.o.StopIDs, id)
+}
 
 // add adds a token, and returns why it is the last, if it is.
 func (g *generator) add(token schedule.Token) Reason {

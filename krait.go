@@ -40,6 +40,7 @@ import (
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/session"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/chat"
 )
 
@@ -94,6 +95,11 @@ type Options struct {
 	// the prefix cache gives up pages that they need. Scratch memory is not counted. 0: no budget.
 	// See [Model.MemoryPlan].
 	Memory int64
+	// Speculate selects the drafts of speculative decoding, which changes no text: off, ngram
+	// (tokens that followed the last ones earlier, in the text or in ended ones of the same Salt),
+	// or auto: the best of these that the model has. Empty: off. It needs memory for a state more per
+	// slot. docs/speculation.md says when it pays.
+	Speculate string
 	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
 	// Reference runs the plain float64 kernels: slow, for comparison.
@@ -130,12 +136,23 @@ type Sharding = passes.Sharding
 // cache.
 func (o *Options) session() session.Options {
 	s := session.Options{Slots: o.Slots, MaxTokensPerStep: o.MaxTokensPerStep, PromptShare: o.PromptShare, Context: o.Context,
-		PageTokens: o.PageTokens, Memory: o.Memory, StateCodec: o.StateCodec, OwnProcesses: o.Processes != nil}
+		PageTokens: o.PageTokens, Memory: o.Memory, StateCodec: o.StateCodec, Trials: o.trials(), OwnProcesses: o.Processes != nil}
 	if o.Processes == nil || o.Processes.Rank() == 0 {
 		s.PrefixCache, s.PrefixPolicy, s.PrefixGrain = o.PrefixCache, o.PrefixPolicy, o.PrefixGrain
 		s.PrefixCacheHost, s.PrefixCacheDir = o.PrefixCacheHost, o.PrefixCacheDir
 	}
 	return s
+}
+
+// speculates reports whether generations may have drafts.
+func (o *Options) speculates() bool { return o.Speculate != "" && o.Speculate != draft.Off }
+
+// trials returns the number of sequences that can verify drafts in a step: all.
+func (o *Options) trials() int {
+	if !o.speculates() {
+		return 0
+	}
+	return cmp.Or(o.Slots, 8)
 }
 
 // Model is an opened model. Its methods may be called from several goroutines: generations share
@@ -153,6 +170,7 @@ type Model struct {
 	session    *session.Session
 	generation models.Generation
 	keep       []string // Options.Keep
+	speculate  string   // Options.Speculate; off or empty: not
 	tokens     Tokenizer
 	noTokens   error                          // why tokens is nil
 	chat       func() (*chat.Template, error) // nil: there is none
@@ -177,6 +195,11 @@ func (m *Model) start(o Options) (*Model, error) {
 func (m *Model) prepare(o *Options) error {
 	if err := m.warn(o.Strict); err != nil {
 		return err
+	}
+	if m.speculate = cmp.Or(o.Speculate, draft.Off); m.speculate != draft.Off {
+		if err := draft.Check(m.speculate); err != nil {
+			return fmt.Errorf("Speculate is %w", err)
+		}
 	}
 	if err := o.join(); err != nil {
 		return err
@@ -271,7 +294,7 @@ func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
 // newEngine makes the engine of a compiled graph's schedules. It calls intact after it read weights
 // in place: on the CPU.
 func newEngine(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
-	e := exec.Options{Device: d, Slots: o.Slots, Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
+	e := exec.Options{Device: d, Slots: o.Slots, Trials: o.trials(), Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
 		Record: o.Record, Recording: o.Recording, OnBatch: o.Batches, Verify: session.CheckPayloads(g)}
 	if _, onCPU := d.(*cpu.Device); onCPU {
 		e.CheckFiles = intact

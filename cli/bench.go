@@ -19,6 +19,7 @@ func newBench() *cobra.Command {
 	b := benchRun{modelFlags: &modelFlags{}}
 	var profile profileFlags
 	from := modelArg{kind: "DIR"}
+	var force forceFlags
 	var dp int
 	c := &cobra.Command{
 		Use:   "bench [flags] [DIR]",
@@ -36,14 +37,15 @@ per step. All runs must give the same logits to the last bit; the output says wh
 gets a line per measurement, appended as soon as it is made.`,
 		Example: `  krait bench
   krait bench ~/models/mamba-2.8b-hf --device cuda --batch 1,8 --prompt 1024 -o out.json
-  krait bench ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16`,
+  krait bench ~/models/mamba-2.8b-hf --device cuda --no-graphs --math bf16
+  krait bench ~/models/mamba-130m --speculate ngram --force edited.go --prompt 1024 -n 512`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
 			dir, err := from.take(c, args)
 			if err != nil {
 				return err
 			}
-			if err := cmp.Or(b.check(), setReplicas(dp, b.modelFlags)); err != nil {
+			if err := cmp.Or(b.check(), force.check(&b, dp), setReplicas(dp, b.modelFlags)); err != nil {
 				return err
 			}
 			if profile.file != "" && dp > 1 {
@@ -62,7 +64,11 @@ gets a line per measurement, appended as soon as it is made.`,
 			if err := profile.opened(b.m); err != nil {
 				return err
 			}
-			return cmp.Or(b.run(c), b.out.save(c, &b.file), profile.write(c, b.out.json))
+			run := b.run
+			if force.file != "" {
+				run = func(c *cobra.Command) error { return b.speculate(c, &force) }
+			}
+			return cmp.Or(run(c), b.out.save(c, &b.file), profile.write(c, b.out.json))
 		},
 	}
 	b.add(c)
@@ -70,7 +76,9 @@ gets a line per measurement, appended as soon as it is made.`,
 	c.Flags().BoolVar(&b.o.NoCache, "no-cache", false, "prefill the whole sequence again for each token, without states")
 	c.Flags().IntVar(&dp, "dp", 1, "data-parallel replicas that share the batch and the cores")
 	profile.add(c)
-	expert(c, "no-cache")
+	b.addSpeculate(c)
+	force.add(c)
+	expert(c, "no-cache", "speculate")
 	c.AddCommand(newBenchKernels(), newBenchOps(), newBenchMeter(), newBenchPaired(), newBenchTrace(), newBenchReport())
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -61,7 +60,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 				if err != nil {
 					return err
 				}
-				return many.run(c, dir, &f, o, to)
+				return many.run(c, dir, &f, &sampled, o, to)
 			}
 			if len(args) == 0 {
 				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
@@ -110,9 +109,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 				return err
 			}
 			defaults(c, m, &o)
-			if o.Temperature > 0 && !c.Flags().Changed("seed") {
-				o.Seed = uint64(rand.Uint32()) // short enough to be typed
-			}
+			sampled.seed(c, &o)
 			r := generateRun{modelFlags: &f, m: m, ids: ids, to: to, o: o}
 			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || to.json))
 		},
@@ -125,10 +122,11 @@ default, or as the folder's generation_config.json says; flags override that fil
 	to.add(c)
 	many.add(c)
 	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
-	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
+	c.Flags().BoolVar(&ids, "ids", false, "take PROMPT as token ids, and print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
+	f.addSpeculate(c)
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "stop string: end the output before this text (repeatable)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	expert(c, "chunk", "dp", "ignore-eos", "states")
@@ -204,6 +202,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if r.options.PrefixCache > 0 {
 		fmt.Fprintf(info, "cache   cached %d of %s\n", g.CachedTokens, count(g.PromptTokens, "prompt token"))
 	}
+	if g.Drafts > 0 {
+		fmt.Fprintf(info, "drafts  accepted %d of %s of %s\n", g.Accepted, count(g.Drafts, "token"), g.Drafter)
+	}
 	if x := g.Remote; x != nil {
 		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
 		if x.Local > 0 {
@@ -250,10 +251,6 @@ func (r *generateRun) generate(ctx context.Context, out io.Writer, prompt string
 
 // figures is a generation as JSON.
 func (r *generateRun) figures(g *krait.Generation) any {
-	var seed *uint64
-	if r.o.Temperature > 0 {
-		seed = &r.o.Seed
-	}
 	return struct {
 		Model        modelFigures  `json:"model"`
 		Text         string        `json:"text"`
@@ -265,14 +262,29 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		TTFT         float64       `json:"ttft_seconds"`
 		Total        float64       `json:"total_seconds"`
 		Rate         float64       `json:"tokens_per_second"`
+		Drafts       *draftFigures `json:"drafts,omitempty"`
 		Prefill      *remoteReport `json:"prefill,omitempty"`
 		LogProbs     []tokenProb   `json:"logprobs,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), transferOf(g, r.o.Prefill), r.probs(g)}
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seedOf(&r.o), g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), draftsOf(g), transferOf(g, r.o.Prefill), r.probs(g)}
+}
+
+// draftFigures counts the drafts of speculative decoding.
+type draftFigures struct {
+	Kind     string `json:"kind"`
+	Drafted  int    `json:"drafted"`
+	Accepted int    `json:"accepted"`
+}
+
+func draftsOf(g *krait.Generation) *draftFigures {
+	if g.Drafts == 0 {
+		return nil
+	}
+	return &draftFigures{g.Drafter, g.Drafts, g.Accepted}
 }
 
 // remoteReport describes the prefill of another server.
 type remoteReport struct {
-	Tokens   int     `json:"tokens"` // that were read there
+	Tokens   int     `json:"tokens"` // that were prefilled there
 	Held     int     `json:"held"`   // of these, whose rows were here
 	Bytes    int64   `json:"bytes"`
 	Pieces   int     `json:"pieces"`

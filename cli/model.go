@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/spf13/cobra"
 )
 
@@ -20,7 +22,7 @@ type modelFlags struct {
 func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Strict, "strict", false, "fail on unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
-	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines of CPU kernels, over all ranks (default: all cores)")
 	f.device.add(c)
 	f.comm = &commFlags{}
 	f.comm.add(c)
@@ -30,9 +32,18 @@ func (f *modelFlags) add(c *cobra.Command) {
 	expert(c, "strict", "reference")
 }
 
+// addSpeculate adds the flag of commands that decode.
+func (f *modelFlags) addSpeculate(c *cobra.Command) {
+	c.Flags().StringVar(&f.options.Speculate, "speculate", draft.Off, "drafts of speculative decoding, which changes no text: off, auto or ngram")
+	detail(c, "speculate", "docs/speculation.md says when it pays.")
+}
+
 // open opens dir, or the embedded model if dir is empty, and prints warnings. In a process of
 // another rank than 0 it follows rank 0 until the model is closed there.
 func (f *modelFlags) open(c *cobra.Command, dir string) (*krait.Model, error) {
+	if err := draft.Check(cmp.Or(f.options.Speculate, draft.Off)); err != nil {
+		return nil, fmt.Errorf("--speculate is %w", err)
+	}
 	if err := f.connect(c); err != nil {
 		return nil, err
 	}
@@ -114,7 +125,7 @@ func readIDs(text string) ([]int, error) {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
 		id, err := strconv.Atoi(w)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a token id; --ids takes integers separated by blanks", w)
+			return nil, fmt.Errorf("%q is not a token id; ids are integers between blanks or commas", w)
 		}
 		ids = append(ids, id)
 	}

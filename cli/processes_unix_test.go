@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -199,7 +200,11 @@ func compareMPI(t *testing.T, launcher []string, dir string, n int) {
 		t.Fatal(err)
 	}
 	c := kraitCommand(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
-	mpi := exec.Command(launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // ranks that do not agree wait for each other
+	defer cancel()
+	mpi := exec.CommandContext(ctx, launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)
+	mpi.Cancel = func() error { return mpi.Process.Signal(syscall.SIGTERM) } // it ends its processes
+	mpi.WaitDelay = 10 * time.Second
 	mpi.Env = c.Env
 	var said bytes.Buffer
 	mpi.Stderr = &said

@@ -3,6 +3,7 @@ package exec
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/state"
@@ -98,11 +99,11 @@ type Work struct {
 }
 
 // Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of
-// one token, which are mostly decodes.
+// one token or on trial, which are mostly decodes.
 func (w *Work) Mix() (prefills, tokens, decodes int) {
 	from := 0
-	for _, end := range w.Ends {
-		if n := end - from; n == 1 {
+	for i, end := range w.Ends {
+		if n := end - from; n == 1 || slices.ContainsFunc(w.Trials, func(t Trial) bool { return t.Sequence == i }) {
 			decodes++
 		} else {
 			prefills++

@@ -87,7 +87,7 @@ func (e *Engine) advance(b *Batch, without *ChoiceError) {
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		switch {
-		case without.any(row, q.rows()):
+		case !q.Trial && without.any(row, q.rows()): // a draft before the row may be wrong
 			e.table.Break(q.index)
 		case q.Trial:
 			e.table.Hold(q.index, trials[0].Spare, q.len())

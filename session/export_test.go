@@ -25,6 +25,6 @@ func (s *Session) limits(o Options) schedule.Limits {
 	l := stepLimits(&o, s.engine.Slots(), roundsStates(s.engine.States()), s.model.Vocab)
 	l.Context, l.PromptShare = s.engine.Context(), o.PromptShare
 	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*s.engine.Slots()
-	l.Room, l.Page = s.plan.Room, s.plan.PageTokens
+	l.Room, l.Page, l.Trials = s.plan.Room, s.plan.PageTokens, o.Trials
 	return l
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/session/cache"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/session/schedule"
 )
@@ -61,6 +62,7 @@ type Session struct {
 	plan      MemoryPlan
 	scheduler *schedule.Scheduler
 	cache     *cache.Cache  // nil: no prefix cache
+	texts     *draft.Pool   // of ended sequences
 	codecs    *state.Codecs // nil: states leave the ranks as they are
 	origin    func() (statefile.Origin, error)
 	warnings  []string
@@ -81,7 +83,7 @@ const chunkGrain = 32
 
 // New makes a session of an engine, whose pages it limits to the plan.
 func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) {
-	s := &Session{model: m, engine: e, plan: plan}
+	s := &Session{model: m, engine: e, plan: plan, texts: draft.NewPool(draftedBytes)}
 	s.origin = sync.OnceValues(func() (o statefile.Origin, err error) {
 		err = s.Use(func() error { // Close would unmap the weights
 			o, err = newOrigin(m, e.Schedules())
@@ -107,7 +109,7 @@ func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) 
 	l := stepLimits(&o, e.Slots(), roundsStates(e.States()), m.Vocab)
 	l.Context, l.PromptShare = e.Context(), o.PromptShare
 	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*e.Slots()
-	l.Room, l.Page = plan.Room, plan.PageTokens
+	l.Room, l.Page, l.Trials = plan.Room, plan.PageTokens, o.Trials
 	if s.scheduler, err = schedule.New(stepper{s}, l, prefixes); err != nil {
 		return nil, fmt.Errorf("MaxTokensPerStep: %w", err)
 	}
@@ -122,6 +124,18 @@ func (s *Session) Scheduler() *schedule.Scheduler { return s.scheduler }
 
 // MemoryPlan returns the division of the device's memory.
 func (s *Session) MemoryPlan() MemoryPlan { return s.plan }
+
+// draftedBytes bounds the texts of ended sequences that drafts come from.
+const draftedBytes = 32 << 20
+
+// Drafter returns a drafter of a kind, for a sequence of a salt: it drafts from texts of that salt.
+func (s *Session) Drafter(kind, salt string) draft.Drafter {
+	switch kind {
+	case "auto", "ngram":
+		return draft.NGram(s.texts, salt)
+	}
+	panic("BUG: no drafter " + kind)
+}
 
 // Codecs returns the codecs of states outside of the ranks; nil: none.
 func (s *Session) Codecs() *state.Codecs { return s.codecs }
@@ -374,6 +388,14 @@ type stepper struct{ *Session }
 
 func (s stepper) Alloc() (int, error) { return s.engine.Alloc() }
 func (s stepper) Free(slot int) error { return s.engine.Free(slot) }
+func (s stepper) Settle(ctx context.Context, kept []exec.Kept) error {
+	err := s.Use(func() error { return s.engine.Settle(ctx, kept) })
+	if s.cache != nil && err == nil {
+		s.cache.Settled(kept)
+	}
+	return err
+}
+
 func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	begin := time.Now()
 	err := s.Session.Step(ctx, b, read)

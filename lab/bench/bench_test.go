@@ -212,7 +212,7 @@ func TestReport(t *testing.T) {
 	}, []*MeterResult{
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 1, Prompt: 9, Phases: []MeterPhase{{Modelled: 0.002, Roofline: 0.0015}, {Modelled: 0.01, Roofline: 0.004}}},
 		{Model: "m", Math: "f32", Hardware: "h", Batch: 2, Prompt: 9},
-	}, nil}
+	}, nil, nil}
 	theirs := File{Environment{Libraries: map[string]string{"torch": "2"}}, []Result{
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
@@ -220,7 +220,7 @@ func TestReport(t *testing.T) {
 	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}},
 		{Model: "m", Work: "decode 1", By: "torched", Math: "bf16", Ratio: 2.5, Krait: Side{[]float64{5, 4, 6}, 5, 4, 6, 0, "", 0}, Peer: Side{[]float64{2, 1, 3}, 2, 1, 3, 0, "", 0}},
 		{Model: "m", Work: "decode 2", By: "torched", Math: "f32", Krait: Side{Note: "it fell, too"}, Peer: Side{Note: "as said"}},
-	}, nil, nil, nil}
+	}, nil, nil, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")
 	if err := ours.Save(a); err != nil {
 		t.Fatal(err)

@@ -19,13 +19,14 @@ import (
 
 // File is the results of a measurement and its environment.
 type File struct {
-	Environment Environment    `json:"environment"`
-	Results     []Result       `json:"results,omitempty"`
-	Kernels     []Kernel       `json:"kernels,omitempty"`
-	Pairs       []Pair         `json:"pairs,omitempty"`
-	Traces      []TraceResult  `json:"traces,omitempty"`
-	Metered     []*MeterResult `json:"metered,omitempty"` // counted on the simulated GPU, and modelled
-	Ops         []*OpRun       `json:"operations,omitempty"`
+	Environment  Environment    `json:"environment"`
+	Results      []Result       `json:"results,omitempty"`
+	Kernels      []Kernel       `json:"kernels,omitempty"`
+	Pairs        []Pair         `json:"pairs,omitempty"`
+	Traces       []TraceResult  `json:"traces,omitempty"`
+	Metered      []*MeterResult `json:"metered,omitempty"` // counted on the simulated GPU, and modelled
+	Ops          []*OpRun       `json:"operations,omitempty"`
+	Speculations []Speculation  `json:"speculations,omitempty"`
 }
 
 // Environment describes the machine, the program and the time of a measurement.
@@ -155,6 +156,7 @@ func Read(paths []string) (*File, error) {
 func (f *File) Add(g *File) {
 	f.Results, f.Kernels = append(f.Results, g.Results...), append(f.Kernels, g.Kernels...)
 	f.Pairs, f.Traces = append(f.Pairs, g.Pairs...), append(f.Traces, g.Traces...)
+	f.Speculations = append(f.Speculations, g.Speculations...)
 	f.Metered, f.Ops = append(f.Metered, g.Metered...), append(f.Ops, g.Ops...)
 	libraries := f.Environment.Libraries
 	if f.Environment.GPU == "" && g.Environment.Date != "" {

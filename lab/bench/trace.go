@@ -231,7 +231,7 @@ func (r *replay) request(ctx context.Context, i int, due time.Time) error {
 	q := schedule.Request{
 		Prompt: ids[:x.InputLen], Forced: ids[x.InputLen:],
 		MaxTokens: len(ids) - x.InputLen + 1, // the last one is chosen, but not processed
-		Choose:    func() exec.Choice { return exec.Choice{} },
+		Choose:    func([]int) exec.Choice { return exec.Choice{} },
 		Accept:    func(int) bool { return false },
 		OnCached:  func(tokens int) { r.out.Hits[i] = tokens },
 	}

@@ -390,13 +390,13 @@ func (q *sequence) drop(f func(*state.DeviceState) bool) {
 // leastMeasured is the number of prompt tokens in a step from which on prefill speed is measured.
 const leastMeasured = 32
 
-// Ran records the seconds of a step.
+// Ran records the seconds of a step. Settled counts the tokens of trials.
 func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	flops, longest := 0.0, 0
 	for _, s := range b.Sequences {
-		if q := c.begun[s.Slot]; q != nil {
+		if q := c.begun[s.Slot]; q != nil && !s.Trial {
 			n := len(s.Tokens)
 			flops += c.o.Model.FLOPs(q.fed+n) - c.o.Model.FLOPs(q.fed)
 			longest = max(longest, n)
@@ -405,6 +405,17 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 	}
 	if longest >= leastMeasured {
 		c.compute.add(flops, seconds)
+	}
+}
+
+// Settled records the tokens of trials that sequences keep.
+func (c *Cache) Settled(kept []exec.Kept) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range kept {
+		if q := c.begun[k.Slot]; q != nil {
+			q.fed += k.Tokens
+		}
 	}
 }
 

@@ -359,6 +359,7 @@ func TestStepsAllocateNothing(t *testing.T) {
 	tokens := exec.Results{Tokens: []int32{1, 2, 3, 4}}
 	step := func() {
 		s.prepare()
+		s.fill()
 		if err := s.keep(&tokens); err != nil {
 			t.Fatal(err)
 		}

@@ -26,7 +26,7 @@ func Example() {
 			for _, b := range []byte(prompt) {
 				ids = append(ids, int(b))
 			}
-			greedy := func() exec.Choice { return exec.Choice{} }
+			greedy := func([]int) exec.Choice { return exec.Choice{} }
 			goOn := func(int) (last bool) { return false }
 			for token, err := range m.Session().Scheduler().Stream(context.Background(), schedule.Request{Prompt: ids, MaxTokens: 8, Choose: greedy, Accept: goOn}) {
 				if err != nil {

@@ -31,8 +31,11 @@ type fake struct {
 	mu               sync.Mutex
 	slots            []*fakeSequence // nil: free
 	steps            int
-	largest          int                                       // batch, in sequences
-	saved, mostSaved int                                       // states, now and at most
+	largest          int // batch, in sequences
+	saved, mostSaved int // states, now and at most
+	settles          int
+	tried, kept      int64                                     // drafts
+	unsettled        error                                     // of each fifth Settle
 	before           func(ctx context.Context, step int) error // its error fails the step; may be nil
 }
 
@@ -40,6 +43,7 @@ type fakeSequence struct {
 	fed    int
 	hash   uint64
 	broken bool
+	trial  []fakeSequence // after each token on trial
 }
 
 func newFake(t testing.TB, l Limits) *fake {
@@ -71,7 +75,7 @@ func (f *fake) Free(slot int) error {
 func (f *fake) Save(slot int) (Saved, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.slots[slot] == nil || f.slots[slot].broken {
+	if s := f.slots[slot]; s == nil || s.broken || s.trial != nil {
 		f.t.Errorf("slot %d is saved, and has %+v", slot, f.slots[slot])
 	}
 	if f.full {
@@ -146,6 +150,10 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 		if rows == nil {
 			rows = []int{len(q.Tokens) - 1}
 		}
+		if q.Trial {
+			bad.Rows = append(bad.Rows, f.try(s, &q, b.Choices[len(r.Tokens):], &r)...)
+			continue
+		}
 		from := 0
 		for _, at := range rows {
 			if from == 0 {
@@ -158,7 +166,7 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 			row := len(r.Tokens)
 			r.Tokens = append(r.Tokens, s.choose(b.Choices[row].Uniform))
 			if r.Tokens[row] < 0 {
-				s.broken, bad.Rows, bad.Err = true, append(bad.Rows, row), errors.New("some rows are bad")
+				s.broken, bad.Rows = true, append(bad.Rows, row)
 			} else if pick := b.Choices[row].Pick; pick != nil {
 				r.Tokens[row] = pick([]float32{float32(s.hash % 1000)}, r.Tokens[row])
 			}
@@ -169,9 +177,51 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 	}
 	err := read(&r)
 	if bad.Rows != nil {
+		bad.Err = errors.New("some rows are bad")
 		err = &bad
 	}
 	return err
+}
+
+// try feeds the tokens of a trial one by one, as single steps would. The host picks in any order.
+// It returns the rows without a token.
+func (f *fake) try(s *fakeSequence, q *exec.Sequence, choices []exec.Choice, r *exec.Results) (bad []int) {
+	from, now := len(r.Tokens), *s
+	for i := range q.Tokens {
+		now.feed(q.Tokens[i:i+1], f.l.Grain, f.every)
+		s.trial = append(s.trial, now)
+		if r.Tokens = append(r.Tokens, now.choose(choices[i].Uniform)); r.Tokens[from+i] < 0 {
+			bad = append(bad, from+i)
+		}
+	}
+	var all sync.WaitGroup
+	for i, c := range choices[:len(q.Tokens)] {
+		if c.Pick != nil && r.Tokens[from+i] >= 0 {
+			all.Go(func() { r.Tokens[from+i] = c.Pick([]float32{float32(s.trial[i].hash % 1000)}, r.Tokens[from+i]) })
+		}
+	}
+	all.Wait()
+	f.tried += int64(len(q.Tokens) - 1)
+	return bad
+}
+
+// Settle keeps the first tokens of trials.
+func (f *fake) Settle(ctx context.Context, kept []exec.Kept) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.settles++; f.unsettled != nil && f.settles%5 == 0 {
+		return f.unsettled
+	}
+	for _, k := range kept {
+		s := f.slots[k.Slot]
+		if s == nil || k.Tokens < 1 || k.Tokens > len(s.trial) {
+			f.t.Errorf("%+v of a state %+v", k, s)
+			return errors.New("the trial is wrong")
+		}
+		f.kept += int64(k.Tokens - 1)
+		*s = s.trial[k.Tokens-1]
+	}
+	return nil
 }
 
 func (f *fake) breakAll(b *exec.Batch) {
@@ -184,7 +234,18 @@ func (f *fake) breakAll(b *exec.Batch) {
 
 // check holds a batch against the limits.
 func (f *fake) check(b *exec.Batch) {
-	tokens, rows, more := 0, 0, 0
+	tokens, rows, more, trials, room := 0, 0, 0, 0, 0
+	for i, s := range f.slots {
+		if s != nil {
+			at := slices.IndexFunc(b.Sequences, func(q exec.Sequence) bool { return q.Slot == i })
+			if room += f.l.pages(s.fed); at >= 0 {
+				room += f.l.pages(s.fed+len(b.Sequences[at].Tokens)) - f.l.pages(s.fed)
+			}
+		}
+	}
+	if f.l.Room > 0 && room > f.l.Room {
+		f.t.Errorf("room for %d tokens of %d", room, f.l.Room)
+	}
 	for i, q := range b.Sequences {
 		tokens += len(q.Tokens)
 		if q.Rows == nil {
@@ -192,7 +253,14 @@ func (f *fake) check(b *exec.Batch) {
 		}
 		rows, more = rows+len(q.Rows), more+len(q.Rows)
 		s := f.slots[q.Slot]
-		if s == nil || s.broken || len(q.Tokens) == 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
+		if q.Trial {
+			trials++
+			more -= len(q.Rows) // bounded with the others
+			if len(q.Rows) != len(q.Tokens) || len(q.Tokens) > exec.MaxTrial {
+				f.t.Errorf("sequence %d: the trial %+v with a state of %+v", i, q, s)
+			}
+		}
+		if s == nil || s.broken || s.trial != nil || len(q.Tokens) == 0 || f.l.Context > 0 && s.fed+len(q.Tokens) > f.l.Context {
 			f.t.Errorf("sequence %d: %+v with a state of %+v", i, q, s)
 		}
 		for _, other := range b.Sequences[:i] {
@@ -201,7 +269,7 @@ func (f *fake) check(b *exec.Batch) {
 			}
 		}
 	}
-	if tokens > f.l.Tokens || more > f.l.Rows || rows > f.l.Slots-1+f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choices) || (rows == 0) != (b.Outputs != nil) {
+	if tokens > f.l.Tokens || trials > f.l.Trials || more > f.l.Rows || rows > f.l.Slots-1+f.l.Rows || len(b.Sequences) == 0 || rows != len(b.Choices) || (rows == 0) != (b.Outputs != nil) {
 		f.t.Errorf("a step of %d tokens of %d, %d rows, %d choices, wants %v", tokens, f.l.Tokens, rows, len(b.Choices), b.Outputs)
 	}
 }
@@ -251,16 +319,46 @@ type asked struct {
 	last   int // a token that is the last; -1: none
 	seed   uint64
 	forced []int
+	host   bool // tokens are picked on the host, and depend on those before
+	drafts int  // how an oracle drafts, which knows limits and every
+	limits *Limits
+	every  bool
 	scores []float32 // what Score is to be given of each token of the prompt but the last; nil: it is not wanted
+}
+
+// draws returns the random numbers of a seed by their index.
+func draws(seed uint64) func(i int) float64 {
+	var list []float64
+	rng := rand.New(rand.NewPCG(seed, 0))
+	return func(i int) float64 {
+		for len(list) <= i {
+			list = append(list, rng.Float64())
+		}
+		return list[i]
+	}
 }
 
 // request is asked with a generator of its own.
 func (a asked) request() Request {
-	rng := rand.New(rand.NewPCG(a.seed, 0))
+	var out []int
+	draw := draws(a.seed)
 	q := Request{
 		Prompt: a.prompt, Tenant: a.tenant, MaxTokens: a.most, Forced: a.forced,
-		Choose: func() exec.Choice { return exec.Choice{Choice: kernels.Choice{Uniform: rng.Float64()}} },
-		Accept: func(id int) bool { return id == a.last },
+		Choose: func(drafts []int) exec.Choice {
+			return exec.Choice{Choice: kernels.Choice{Uniform: draw(len(out) + len(drafts))}}
+		},
+		Accept: func(id int) bool { out = append(out, id); return id == a.last },
+	}
+	if a.host {
+		choose := q.Choose
+		q.Choose = func(drafts []int) exec.Choice {
+			c := choose(drafts)
+			c.Pick = func(logits []float32, _ int32) int32 { return picked(logits[0], draw(len(out)), out) }
+			return c
+		}
+	}
+	if a.drafts != noDrafts {
+		q.Draft, q.Eager = newOracle(a), true
 	}
 	if a.scores != nil {
 		q.Score = func(at int) exec.Choice {
@@ -271,6 +369,16 @@ func (a asked) request() Request {
 		}
 	}
 	return q
+}
+
+// picked is what the host picks after the tokens of out: as with penalties, all of them count.
+func picked(logit float32, uniform float64, out []int) int32 {
+	x := uint64(logit) + uint64(uniform*1e9)
+	for _, id := range out {
+		x = (x ^ uint64(id)) * 0x9e3779b97f4a7c15
+		x ^= x >> 29
+	}
+	return int32(x % fakeVocab)
 }
 
 // scored is what Score is given without other requests.
@@ -297,9 +405,13 @@ func (a asked) alone(l Limits, every bool) []int {
 	}
 	var out []int
 	for {
-		id := int(s.choose(rng.Float64()))
+		uniform := rng.Float64()
+		id := int(s.choose(uniform))
 		if id < 0 {
 			return out
+		}
+		if a.host {
+			id = int(picked(float32(s.hash%1000), uniform, out))
 		}
 		if len(out) < len(a.forced) {
 			id = a.forced[len(out)]
@@ -314,7 +426,7 @@ func (a asked) alone(l Limits, every bool) []int {
 
 // drawAsked is a request at random.
 func drawAsked(r *rand.Rand, longest, most int) asked {
-	a := asked{prompt: make([]int, 1+r.IntN(longest)), most: 1 + r.IntN(most), last: -1, seed: r.Uint64()}
+	a := asked{prompt: make([]int, 1+r.IntN(longest)), most: 1 + r.IntN(most), last: -1, seed: r.Uint64(), host: r.IntN(3) == 0}
 	for i := range a.prompt {
 		a.prompt[i] = r.IntN(fakeVocab)
 	}

@@ -50,6 +50,8 @@ type Limits struct {
 	// Snapshots bounds the saved states of requests without slots: of paused requests, and of
 	// prompts that several requests share ([Scheduler.Streams]).
 	Snapshots int
+	// Trials is the number of sequences that may verify drafts in a step; 0: none may.
+	Trials int
 }
 
 func (l *Limits) check() error {
@@ -62,7 +64,7 @@ func (l *Limits) check() error {
 	switch {
 	case l.Page < 1 || l.Room%l.Page != 0:
 		return fmt.Errorf("room for %d tokens in pages of %d: it must be a multiple", l.Room, l.Page)
-	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0 || l.Quantum < 0 || l.Snapshots < 0:
+	case l.Slots < 1 || l.Grain < 0 || l.Context < 0 || l.Room < 0 || l.Patience < 0 || l.Quantum < 0 || l.Snapshots < 0 || l.Trials < 0:
 		return fmt.Errorf("%+v: there must be at least 1 slot, and no limit may be negative", *l)
 	case !(l.PromptShare >= 0 && l.PromptShare < 1):
 		return fmt.Errorf("a prompt share of %v; it must be at least 0 and below 1", l.PromptShare)

@@ -33,7 +33,8 @@ func TestPauseWithoutMemory(t *testing.T) {
 	}
 	var done atomic.Bool // b has ended, and a may
 	endless := ask("a", 1, 1<<20)
-	endless.Accept = func(int) bool { return done.Load() }
+	accept := endless.Accept
+	endless.Accept = func(id int) bool { return accept(id) || done.Load() }
 	var a, b []int
 	for token, err := range s.Stream(t.Context(), endless) {
 		if err != nil {

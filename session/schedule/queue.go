@@ -49,7 +49,7 @@ type part struct {
 func (p *part) rows() int {
 	n := 0
 	if p.row {
-		n = 1 + len(p.forks)
+		n = 1 + len(p.forks) + p.trial.drafts()
 	}
 	if p.scores() {
 		n += p.tokens
@@ -75,6 +75,7 @@ type queue struct {
 	held      int // of Room
 	snapshots int // saved states of requests without slots
 	share     share
+	pace      pace
 
 	order   []*tenant  // scratch of admissible
 	lacking []*request // scratch of regain
@@ -342,6 +343,13 @@ func (q *queue) took(parts []part, time time.Duration) {
 	prefill := slices.ContainsFunc(parts, func(p part) bool { return p.prefills() })
 	decode := slices.ContainsFunc(parts, func(p part) bool { return !p.prefills() })
 	q.share.ran(time, decode, prefill)
+	if !prefill {
+		drafts := 0
+		for _, p := range parts {
+			drafts += p.trial.drafts()
+		}
+		q.pace.ran(len(parts), drafts, time)
+	}
 }
 
 // began records the start of a step for queued requests.
@@ -356,15 +364,19 @@ const promptTokens = 8
 
 // feed records the tokens of a part after its step.
 func (p *part) feed() {
-	if p.prefills() {
+	prefills := p.prefills()
+	if prefills {
 		p.of.served += (p.tokens + promptTokens - 1) / promptTokens
 	} else {
-		p.of.served++
+		p.of.served += p.tokens
 	}
 	p.fed += p.tokens
 	p.ran += p.tokens
-	if p.row {
+	switch {
+	case p.row && prefills:
 		p.chosen++
+	case p.row:
+		p.chosen += p.tokens
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/session/draft"
 )
 
 // Request is a prompt and how to continue it. The goroutine that runs the steps calls Choose,
@@ -24,8 +25,15 @@ type Request struct {
 	Salt string
 	// MaxTokens bounds the tokens generated; at least 1.
 	MaxTokens int
-	// Choose returns how the next token is chosen; it is called once per token.
-	Choose func() exec.Choice
+	// Choose returns how the token after drafts is chosen, as if they were the next tokens of the
+	// text. It is called for each token with no drafts, and again for tokens whose drafts were
+	// wrong. The Pick of a choice is called once the drafts before it are accepted.
+	Choose func(drafts []int) exec.Choice
+	// Draft guesses tokens, which the next step verifies; nil: none does. Neither it nor Eager
+	// changes the tokens. The scheduler closes it.
+	Draft draft.Drafter
+	// Eager verifies all drafts that fit a step, whether they pay or not.
+	Eager bool
 	// Score returns a choice for each prompt token but the last: its Pick gets the logits after the
 	// token, and its result is dropped. The whole prompt is prefilled then, without a prefix hit,
 	// and Fetch must be nil. nil: only the logits after the last token are computed.
@@ -56,6 +64,9 @@ type Request struct {
 	// OnCached gets the number of prompt tokens that hit the prefix cache, in the goroutine that
 	// reads the tokens. It may be nil.
 	OnCached func(tokens int)
+	// OnDrafts gets the number of drafts of a step, and of those that are in the text, before the
+	// tokens of the step, in the goroutine that reads the tokens. It may be nil.
+	OnDrafts func(drafts, accepted int)
 	// OnPrompt gets the number of prompt tokens prefilled, after each chunk, in the goroutine that
 	// reads the tokens. It may be nil.
 	OnPrompt func(tokens int)
@@ -87,11 +98,18 @@ type request struct {
 	unhook func() bool // from ctx
 	slot   int         // while it runs, and the last one while it is paused
 	out    []int       // chosen tokens
+	last   bool        // Accept said so of the last of them
 	full   error       // its error at the end if it gets fewer tokens than MaxTokens
 	saved  *snapshot   // while it is paused
 	forked bool        // saved is the state after the prompt, which another prefilled
 	told   bool        // OnBegin was queued
 	index  int         // in the list of Streams
+
+	trial trial
+	read  int // tokens of the prompt and of out that the drafter was given
+	grade int // of its guess
+	odds  [draft.Grades]odds
+	pays  int // scratch of pace
 
 	fetching, fetched bool      // Fetch runs, or has returned
 	from              Beginning // its result

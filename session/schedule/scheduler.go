@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type Engine interface {
 	// Step runs a batch, and calls read with its results before another step can replace them, also
 	// if the error is an [exec.ChoiceError].
 	Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error
+	// Settle ends trials: it keeps the first tokens of each, and rolls back the others.
+	Settle(ctx context.Context, kept []exec.Kept) error
 }
 
 // Saved is the saved state of a sequence.
@@ -67,11 +70,14 @@ type Scheduler struct {
 	abort   context.CancelFunc
 
 	// Used by the goroutine of the steps only.
-	ctx    context.Context // of a step
-	batch  exec.Batch
-	choose []exec.Choice
-	chosen []int32
-	keep   func(*exec.Results) error
+	ctx       context.Context // of a step
+	batch     exec.Batch
+	choose    []exec.Choice
+	chosen    []int32
+	keep      func(*exec.Results) error
+	drafting  []*request // that have a guess
+	kept      []exec.Kept
+	unsettled error // of Settle
 }
 
 // New makes a scheduler for an engine with the number of slots of the limits, of which other
@@ -94,6 +100,8 @@ type Load struct {
 	Steps, Tokens    int64 // so far
 	Paused           int64 // requests paused for another tenant
 	Restarted        int64 // requests whose state was dropped and recomputed
+	// Drafts counts drafts by their kind.
+	Drafts map[string]Drafts
 }
 
 // Load returns the counts.
@@ -101,6 +109,7 @@ func (s *Scheduler) Load() Load {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.done
+	l.Drafts = maps.Clone(l.Drafts)
 	l.Waiting, l.Running = len(s.queue.waiting), len(s.queue.running)
 	for _, r := range slices.Concat(s.queue.waiting, s.queue.running) {
 		l.Waiting += len(r.forks)
@@ -141,14 +150,21 @@ func (s *Scheduler) wake() {
 // run runs steps until no request can continue.
 func (s *Scheduler) run() {
 	for s.prepare() {
+		s.fill()
 		begun := time.Now()
 		err := s.engine.Step(s.ctx, &s.batch, s.keep)
+		if !lost(err) {
+			s.verify()
+		}
 		s.settle(err, time.Since(begun))
 	}
 }
 
-// prepare ends cancelled requests, starts those that can run, and makes the batch of the next step.
-// It reports whether there is one.
+// lost reports whether an error of a step ends all of its requests.
+func lost(err error) bool { return err != nil && exec.AsChoiceError(err) == nil }
+
+// prepare ends cancelled requests, starts those that can run, and makes the parts of the next step.
+// It reports whether there are any.
 func (s *Scheduler) prepare() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +187,6 @@ func (s *Scheduler) prepare() bool {
 	if s.ctx == nil || s.ctx.Err() != nil {
 		s.ctx, s.abort = context.WithCancel(context.Background())
 	}
-	s.fill()
 	return true
 }
 
@@ -316,18 +331,23 @@ func (s *Scheduler) recall(r *request) {
 	}
 }
 
-// fill makes the batch of a step.
+// fill makes drafts, and the batch of a step.
 func (s *Scheduler) fill() {
+	s.draft()
 	b := &s.batch
 	b.Sequences, s.choose = b.Sequences[:0], s.choose[:0]
 	for _, p := range s.parts {
 		q := exec.Sequence{Slot: p.slot}
-		if p.prefills() {
+		switch {
+		case p.prefills():
 			q.Tokens = p.Prompt[p.fed : p.fed+p.tokens]
-		} else {
+			s.fillRows(&p, &q)
+		case p.trial.drafts() > 0:
+			s.fillTrial(p.request, &q)
+		default:
 			q.Tokens = p.out[p.fed-p.prompt:][:1]
+			s.fillRows(&p, &q)
 		}
-		s.fillRows(&p, &q)
 		b.Sequences = append(b.Sequences, q)
 	}
 	if b.Choices, b.Outputs = s.choose, nil; len(s.choose) == 0 {
@@ -351,13 +371,13 @@ func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
 	if !p.row {
 		return
 	}
-	s.choose = append(s.choose, p.Choose())
+	s.choose = append(s.choose, p.Choose(nil))
 	if q.Rows != nil || len(p.forks) > 0 {
 		q.Rows = append(q.Rows, p.tokens-1)
 	}
 	for _, f := range p.forks {
 		q.Rows = append(q.Rows, p.tokens-1)
-		s.choose = append(s.choose, f.Choose())
+		s.choose = append(s.choose, f.Choose(nil))
 	}
 }
 
@@ -374,7 +394,7 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue.took(s.parts, took)
-	lost := failed != nil && exec.AsChoiceError(failed) == nil
+	lost := lost(failed)
 	now, row := time.Now(), 0
 	for _, p := range s.parts {
 		if lost {
@@ -384,9 +404,13 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 			s.end(p.request, cmp.Or(p.ctx.Err(), failed))
 			continue
 		}
-		s.done.Tokens += int64(p.tokens)
 		n := p.rows() // before it is fed
-		s.advance(p, now, s.chosen[row:][:n])
+		if p.trial.drafts() > 0 {
+			s.conclude(p, now)
+		} else {
+			s.done.Tokens += int64(p.tokens)
+			s.advance(p, now, s.chosen[row:][:n])
+		}
 		row += n
 	}
 	if !lost {
@@ -429,24 +453,44 @@ func (s *Scheduler) advance(p part, now time.Time, chosen []int32) {
 
 // accept gives a request its chosen token, which may be its last.
 func (s *Scheduler) accept(r *request, chosen int32, now time.Time) {
-	id, err := kernels.Token(chosen)
-	if err != nil {
+	if err := r.add(chosen); err != nil {
 		s.end(r, err)
 		return
 	}
-	if r.chosen <= len(r.Forced) { // chosen includes this one
-		id = r.Forced[r.chosen-1]
+	s.tell(r, 1, now)
+}
+
+// add adds a chosen token to a request. An error says that none could be chosen.
+func (r *request) add(chosen int32) error {
+	id, err := kernels.Token(chosen)
+	if err != nil {
+		return err
 	}
-	r.put(event{Token: Token{id, now}})
+	if n := len(r.out); n < len(r.Forced) {
+		id = r.Forced[n]
+	}
 	r.out = append(r.out, id)
-	last := r.Accept(id)
-	s.see(r, last)
+	r.last = r.Accept(id)
+	return nil
+}
+
+// tell gives the reader the last tokens of a request, which may be all.
+func (s *Scheduler) tell(r *request, tokens int, now time.Time) {
+	for _, id := range r.out[len(r.out)-tokens:] {
+		r.put(event{Token: Token{id, now}})
+	}
+	s.see(r, r.last)
 	switch {
-	case last:
+	case r.last:
 		s.end(r, nil)
 	case r.complete():
 		s.end(r, r.full)
 	}
+}
+
+// keeps reports whether see takes a snapshot after the last token.
+func (s *Scheduler) keeps(r *request) bool {
+	return s.cache != nil && r.Final != nil && r.Final() == len(r.out)-1
 }
 
 // see takes a snapshot after the final tokens if the last one may still be removed from the text,
@@ -481,6 +525,9 @@ func (s *Scheduler) end(r *request, err error) {
 	} else if r.saved != nil {
 		s.remember(r, false)
 		s.release(r)
+	}
+	if r.Draft != nil {
+		r.Draft.Close()
 	}
 	r.stream.end(err)
 }

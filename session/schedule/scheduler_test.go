@@ -40,15 +40,16 @@ var errPlanted = errors.New("planted")
 
 // TestRequests lets many requests of three tenants run at once: some are read slowly, some no
 // further than to some token, some cancelled, some end early, some fork one prompt, some have
-// logits from which nothing can be chosen, and now and then a step fails. Each gets what it gets
-// alone, all or the beginning, though it is paused and its state may be lost, and no slot, state or
-// room stays taken.
+// logits from which nothing can be chosen, some have drafts, and now and then a step fails. Each
+// gets what it gets alone, all or the beginning, though it is paused and its state may be lost, and
+// no slot, state or room stays taken.
 func TestRequests(t *testing.T) {
 	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
-	var paused, restarted, forked int64
+	var paused, restarted, forked, drafted, accepted int64
 	for range 120 {
 		l := Limits{Slots: 1 + r.IntN(5), Grain: 1 + r.IntN(6), Patience: r.IntN(10), Quantum: r.IntN(4), Snapshots: r.IntN(4)}
+		l.Trials = r.IntN(l.Slots + 1)
 		l.Tokens = l.Slots - 1 + l.Grain + r.IntN(20)
 		if r.IntN(2) == 0 {
 			l.Page = 1 + r.IntN(4)
@@ -68,12 +69,14 @@ func TestRequests(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := c.run(t, l, rand.New(rand.NewPCG(seed, r.Uint64())))
 				paused, restarted, forked = paused+s.done.Paused, restarted+s.done.Restarted, forked+c.forked
+				d := s.done.Drafts["oracle"]
+				drafted, accepted = drafted+d.Tokens, accepted+d.Accepted
 			})
 		})
 	}
-	t.Logf("%d requests were paused, %d computed again, %d went on from another's prompt", paused, restarted, forked)
-	if paused == 0 || forked == 0 {
-		t.Error("nobody was paused, or went on from another's prompt")
+	t.Logf("%d requests were paused, %d computed again, %d went on from another's prompt, %d drafts of %d were right", paused, restarted, forked, accepted, drafted)
+	if paused == 0 || forked == 0 || accepted == 0 || accepted == drafted {
+		t.Error("no request was paused, or went on from another's prompt, or had drafts of which some were right")
 	}
 }
 
@@ -119,6 +122,7 @@ func (c *company) run(t *testing.T, l Limits, r *rand.Rand) *Scheduler {
 	s, f := newScheduler(t, l)
 	f.every = c.every
 	if c.fails {
+		f.unsettled = errPlanted
 		f.before = func(_ context.Context, step int) error {
 			if step%7 == 6 {
 				return errPlanted
@@ -130,6 +134,7 @@ func (c *company) run(t *testing.T, l Limits, r *rand.Rand) *Scheduler {
 	for range 20 {
 		a, how := drawAsked(r, 30, 15), r.IntN(6)
 		a.tenant = []string{"a", "b", "c"}[r.IntN(3)]
+		a.drafts, a.limits, a.every = r.IntN(waysToDraft), &s.limits, c.every
 		at := r.IntN(a.most + 1)
 		if l.Context > 0 && len(a.prompt) > l.Context {
 			continue

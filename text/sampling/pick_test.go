@@ -234,6 +234,7 @@ func TestMinP(t *testing.T) {
 				t.Fatal(err)
 			}
 			drawn[id] = true
+			s.Accept(id)
 		}
 		var got []int
 		for id := range p {
@@ -252,6 +253,7 @@ func TestMinP(t *testing.T) {
 		if drawn[id] = true; err != nil {
 			t.Fatal(err)
 		}
+		s.Accept(id)
 	}
 	if len(drawn) < 60 {
 		t.Errorf("of 64 equal tokens %d are drawn", len(drawn))

@@ -22,6 +22,9 @@
 //
 // An engine chooses where the logits are: [Sampler.Choice] and [Sampler.Seen] are what
 // the device does, and [Sampler.Pick] what is left for the host, if anything is.
+//
+// Token i of a text is drawn with random number i of its seed, however often it is asked for:
+// that is why speculative decoding changes no text.
 package sampling
 
 import (
@@ -36,7 +39,7 @@ import (
 
 // Sampler says how the tokens of one sequence are chosen, one after the other, for
 // the operation choose. Random numbers come from a PCG generator seeded with
-// Config.Seed, one for each token that is not chosen greedily, so the same seed and
+// Config.Seed, one for each token accepted that is not chosen greedily, so the same seed and
 // the same logits give the same tokens on one device (between devices and processor
 // architectures up to rounding). They are not the tokens that Hugging Face draws.
 //
@@ -44,10 +47,11 @@ import (
 type Sampler struct {
 	cfg       Config
 	rng       *rand.Rand
+	draws     []float64   // of the next tokens, as far as they were asked for
 	seen      []int32     // a bit per token of the vocabulary: those read and accepted
+	ahead     [][]int32   // seen with one draft, two drafts, …; reused
 	counts    map[int]int // how often each token was accepted; nil if no penalty needs it
 	exclusive bool        // a token has a bias that leaves no other
-	next      kernels.Choice
 	logProbs  LogProbs
 }
 
@@ -80,34 +84,60 @@ func (s *Sampler) Accept(id int) {
 	if s.counts != nil {
 		s.counts[id]++
 	}
+	if len(s.draws) > 0 {
+		s.draws = slices.Delete(s.draws, 0, 1)
+	}
 }
 
-// Choice is how the next token is chosen by the operation choose. It takes a random
-// number, unless the choice is greedy. Where [Sampler.Pick] chooses, it is greedy for the device.
-func (s *Sampler) Choice() kernels.Choice {
+// Choice is how the operation choose chooses the next token, or the one after drafts: tokens that
+// may turn out to be the next ones. Where [Sampler.Pick] chooses, it is greedy for the device.
+func (s *Sampler) Choice(drafts ...int) kernels.Choice {
+	if s.cfg.adjusts() {
+		return kernels.Choice{}
+	}
+	return s.choice(len(drafts))
+}
+
+// choice is that of the token after n others.
+func (s *Sampler) choice(n int) kernels.Choice {
 	c := kernels.Choice{Temperature: s.cfg.Temperature, TopK: s.cfg.TopK, TopP: s.cfg.TopP, Penalty: s.cfg.RepetitionPenalty}
 	if c.Temperature > 0 {
-		c.Uniform = s.rng.Float64()
-	}
-	if s.cfg.adjusts() {
-		s.next = c.Rounded()
-		return kernels.Choice{}
+		for len(s.draws) <= n {
+			s.draws = append(s.draws, s.rng.Float64())
+		}
+		c.Uniform = s.draws[n]
 	}
 	return c
 }
 
-// Seen has the bit of every token that was read or accepted, as choose reads it.
-func (s *Sampler) Seen() []int32 { return s.seen }
+// Seen has the bit of every token that was read or accepted, and of drafts, as choose reads it. It
+// is valid until the next Accept, or call with as many drafts.
+func (s *Sampler) Seen(drafts ...int) []int32 {
+	n := len(drafts)
+	if p := s.cfg.RepetitionPenalty; n == 0 || p == 0 || p == 1 { // choose does not read it
+		return s.seen
+	}
+	for len(s.ahead) < n {
+		s.ahead = append(s.ahead, make([]int32, len(s.seen)))
+	}
+	seen := s.ahead[n-1]
+	copy(seen, s.seen)
+	for _, id := range drafts {
+		kernels.SetSeen(seen, id)
+	}
+	return seen
+}
 
 // OnHost reports whether [Sampler.Pick] needs the logits on the host.
 func (s *Sampler) OnHost() bool { return s.cfg.adjusts() || s.cfg.LogProbs }
 
-// Pick is what is left to do on the host after the device has chosen a token by the last
-// [Sampler.Choice], with the row of logits that it was chosen from: it returns the
-// token that counts, which is below 0, one of the numbers that choose gives, where none is left.
+// Pick is what is left to do on the host after the device has chosen a token by
+// [Sampler.Choice], with the row of logits that it was chosen from, once all tokens before it are
+// accepted: it returns the token that counts, which is below 0, one of the numbers that choose
+// gives, where none is left.
 func (s *Sampler) Pick(logits []float32, chosen int32) int32 {
 	if s.cfg.adjusts() {
-		chosen = cpu.ChooseAdjusted(logits, s.next, s.cfg.MinP, s.adjust)
+		chosen = cpu.ChooseAdjusted(logits, s.choice(0).Rounded(), s.cfg.MinP, s.adjust)
 	}
 	if s.cfg.LogProbs && chosen >= 0 {
 		s.logProbs = LogProbsOf(logits, int(chosen), s.cfg.TopLogProbs)
@@ -168,7 +198,7 @@ func (s *Sampler) bias(scores []float32) {
 
 func (s *Sampler) penalise(scores []float32) {
 	if p := s.cfg.RepetitionPenalty; p != 0 && p != 1 {
-		penalty := s.next.Penalty
+		penalty := kernels.Choice{Penalty: p}.Rounded().Penalty
 		for id := range scores {
 			if kernels.Seen(s.seen, id) {
 				scores[id] = kernels.Penalised(scores[id], penalty)

@@ -3,6 +3,7 @@ package sampling
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,16 +20,22 @@ func newSampler(t *testing.T, cfg Config, vocab int) *Sampler {
 	return s
 }
 
-// TestChoice: what the config says, and a random number each of the seed's own, none
-// of which a greedy choice takes.
+// TestChoice: what the config says, and for each token a random number of the seed's own, in any
+// order and however often it is asked for; a greedy choice takes none.
 func TestChoice(t *testing.T) {
 	cfg := Config{Temperature: 0.5, TopK: 3, TopP: 0.25, RepetitionPenalty: 2, Seed: 7}
 	s, rng := newSampler(t, cfg, 8), rand.New(rand.NewPCG(7, 0))
-	for range 5 {
-		want := kernels.Choice{Temperature: 0.5, TopK: 3, TopP: 0.25, Penalty: 2, Uniform: rng.Float64()}
-		if got := s.Choice(); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
+	var want []kernels.Choice
+	for range 9 {
+		want = append(want, kernels.Choice{Temperature: 0.5, TopK: 3, TopP: 0.25, Penalty: 2, Uniform: rng.Float64()})
+	}
+	for i := range 5 {
+		for _, drafts := range [][]int{nil, {1, 2, 3}, {1}, {4, 4, 4, 4}, nil} {
+			if got := s.Choice(drafts...); got != want[i+len(drafts)] {
+				t.Errorf("token %d after drafts %v: got %+v, want %+v", i, drafts, got, want[i+len(drafts)])
+			}
 		}
+		s.Accept(0)
 	}
 	if one, other := newSampler(t, cfg, 8).Choice(), newSampler(t, Config{Temperature: 1, Seed: 8}, 8).Choice(); one.Uniform == other.Uniform {
 		t.Error("two seeds give the same number")
@@ -53,6 +60,14 @@ func TestSeen(t *testing.T) {
 		for id := range vocab {
 			if got := kernels.Seen(seen, id); got != (id == 0 || id == vocab-1) {
 				t.Errorf("vocabulary of %d: token %d is seen: %v", vocab, id, got)
+			}
+		}
+		for n := range 3 { // with drafts, which leave no trace
+			drafts := []int{vocab / 2, 0, vocab / 3}[:n]
+			for id := range vocab {
+				if got := kernels.Seen(s.Seen(drafts...), id); got != (id == 0 || id == vocab-1 || slices.Contains(drafts, id)) {
+					t.Errorf("vocabulary of %d: token %d is seen with drafts %v: %v", vocab, id, drafts, got)
+				}
 			}
 		}
 	}

@@ -54,7 +54,7 @@ func (s source) Prefill(ctx context.Context, salt string, tokens []int, progress
 		Prompt:    tokens,
 		Salt:      salt,
 		MaxTokens: 1,
-		Choose:    func() exec.Choice { return exec.Choice{} },
+		Choose:    func([]int) exec.Choice { return exec.Choice{} },
 		Accept:    func(int) bool { return true },
 		OnEnd:     func(slot int) (err error) { state, err = s.copyState(slot, len(tokens)); return err },
 		OnPrompt:  progress,

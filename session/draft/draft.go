@@ -1,0 +1,48 @@
+// Package draft guesses the next tokens of a sequence, for speculative decoding.
+//
+// A guess changes no text: the model verifies it, and a token counts only if the model chooses it.
+package draft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Drafter guesses the next tokens of one sequence. One goroutine at a time uses it.
+type Drafter interface {
+	// Kind is its name in flags, requests and metrics.
+	Kind() string
+	// Read adds tokens to the sequence: those of the prompt, then those chosen.
+	Read(tokens ...int)
+	// Grade classes the guess that Draft would make: guesses of one grade are right about equally
+	// often. It is below Grades, and negative if there is no guess.
+	Grade() int
+	// Draft appends at most n guesses of the next tokens to dst. They are of the model's vocabulary.
+	Draft(dst []int, n int) []int
+	// Close ends the sequence.
+	Close()
+}
+
+// Grades is the number of grades.
+const Grades = 8
+
+// Kinds lists the kinds of drafters.
+var Kinds = []string{"ngram"}
+
+// Off is the value of flags and requests for no drafts.
+const Off = "off"
+
+// kinds are the values of flags and requests that select a drafter.
+var kinds = []string{"auto", "ngram"}
+
+// Check returns an error unless a value of a flag or a request is known.
+func Check(value string) error {
+	if value == Off || slices.Contains(kinds, value) {
+		return nil
+	}
+	if len(value) > 64 {
+		value = value[:64] + "…"
+	}
+	return fmt.Errorf("%q; it must be %s, %s", value, Off, strings.Join(kinds, " or "))
+}
