@@ -62,7 +62,7 @@ var isolated = map[string]string{
 	"passes/prove":     "graph passes/class kernels/codec internal",             // the proof shares no code with partition
 	"lab/validate":     "graph kernels internal",                                // nor does execution with the proof
 	"session/prefix":   "internal",                                              // a pure data structure
-	"session/schedule": "exec exec/state kernels internal session/admit",        // any engine that can Alloc, Free and Step
+	"session/schedule": "exec exec/state kernels internal session/admit session/draft",        // any engine that can Alloc, Free and Step
 	"serving/route":    "serving/internal serving/route transfer/ping internal", // knows of servers only what the API says
 	"visualize":        "graph lowering exec passes/prove session/prefix visualize internal",
 }

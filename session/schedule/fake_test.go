@@ -183,7 +183,7 @@ func (f *fake) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results)
 	return err
 }
 
-// try feeds the tokens of a trial one by one, as so many steps would. The host picks in any order.
+// try feeds the tokens of a trial one by one, as single steps would. The host picks in any order.
 // It returns the rows without a token.
 func (f *fake) try(s *fakeSequence, q *exec.Sequence, choices []exec.Choice, r *exec.Results) (bad []int) {
 	from, now := len(r.Tokens), *s

@@ -54,8 +54,8 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 }
 
 // limit lowers the limits of the drafts of requests, in a step of more sequences that decode, to
-// those that pay. It maximizes tokens over time by Dinkelbach's method: at a rate of tokens per time
-// a draft pays if it is expected to be right more often than that rate times its time.
+// those that pay. It maximizes tokens over time by Dinkelbach's method: at a rate of tokens per
+// time a draft pays if it is expected to be right more often than that rate times its time.
 func (p *pace) limit(sequences int, drafting []*request) {
 	s := (*p)[sequences]
 	measure := s == nil || s.drafted >= mostDrafted

@@ -40,9 +40,9 @@ var errPlanted = errors.New("planted")
 
 // TestRequests lets many requests of three tenants run at once: some are read slowly, some no
 // further than to some token, some cancelled, some end early, some fork one prompt, some have
-// logits from which nothing can be chosen, some have drafts, and now and then a step fails. Each gets what it gets
-// alone, all or the beginning, though it is paused and its state may be lost, and no slot, state or
-// room stays taken.
+// logits from which nothing can be chosen, some have drafts, and now and then a step fails. Each
+// gets what it gets alone, all or the beginning, though it is paused and its state may be lost, and
+// no slot, state or room stays taken.
 func TestRequests(t *testing.T) {
 	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
