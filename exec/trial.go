@@ -32,7 +32,18 @@ func (e *Engine) Settle(ctx context.Context, kept []Kept) error {
 		return err
 	}
 	defer e.gate.Unlock()
-	return e.table.Settle(ctx, kept, e.machine.Replay)
+	replays, err := e.table.Replays(kept)
+	if err == nil && len(replays) > 0 {
+		if err = e.machine.Replay(ctx, replays); err != nil {
+			for _, k := range kept {
+				e.table.Break(state.SlotIndex(k.Slot))
+			}
+		}
+	}
+	if err == nil {
+		e.table.Keep(kept)
+	}
+	return err
 }
 
 // takeSpares finds a spare for each trial of a batch.

@@ -133,3 +133,20 @@ func TestTrialEnds(t *testing.T) {
 		}
 	}
 }
+
+// TestTrialAllocatesNothing: neither trials nor replays allocate once their sizes have been seen.
+func TestTrialAllocatesNothing(t *testing.T) {
+	e := smallEngine(t, exec.Options{Device: &cpu.Device{Workers: 1}, Slots: 1, Trials: 1})
+	slot := alloc(t, e)
+	b := &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{1, 2, 3}, Trial: true}}}
+	kept := []exec.Kept{{Slot: slot, Tokens: 2}}
+	step := func() {
+		if err := cmp.Or(e.Step(context.Background(), b), e.Settle(context.Background(), kept)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	step()
+	if n := testing.AllocsPerRun(50, step); n > 0 {
+		t.Errorf("%v allocations per trial", n)
+	}
+}

@@ -65,7 +65,8 @@ type Table struct {
 	memory    Memory
 	slots     slots
 	spares    []spare
-	context   int // tokens of a sequence that are cached; 0: no limit
+	replays   []Replay // reused, so that Settle allocates nothing
+	context   int      // tokens of a sequence that are cached; 0: no limit
 	pages     *pool
 	copies    *pool // spare slots of the machine, which hold a DeviceState each
 	states    []modelState

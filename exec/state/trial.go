@@ -1,9 +1,10 @@
 package state
 
 import (
-	"context"
 	"fmt"
 	"slices"
+
+	"github.com/krait-ml/krait/lowering"
 )
 
 // A sequence on trial has its states twice: those before the trial where they were, and those after
@@ -62,6 +63,11 @@ func (t *Table) withdraw(slot int) {
 	}
 }
 
+// hasStates reports whether the model has recurrent states.
+func (t *Table) hasStates() bool {
+	return slices.ContainsFunc(t.schedules, func(s *lowering.Schedule) bool { return s.Bytes[lowering.State] > 0 })
+}
+
 // Kept is how many tokens of a trial to keep.
 type Kept struct {
 	Slot   int // handle from Alloc
@@ -74,20 +80,8 @@ type Replay struct {
 	Tokens        int
 }
 
-// Settle ends trials: see exec.Engine. replay runs what the device has to.
-func (t *Table) Settle(ctx context.Context, kept []Kept, replay func(context.Context, []Replay) error) error {
-	list, err := t.checkKept(kept)
-	if err != nil {
-		return err
-	}
-	if len(list) > 0 && len(t.ranksWithState()) > 0 {
-		if err := replay(ctx, list); err != nil {
-			for _, k := range kept {
-				t.Break(SlotIndex(k.Slot))
-			}
-			return err
-		}
-	}
+// Keep ends trials, once the device has replayed those that [Table.Replays] lists.
+func (t *Table) Keep(kept []Kept) {
 	for _, k := range kept {
 		i := SlotIndex(k.Slot)
 		x := &t.spares[t.spareOf(i)]
@@ -98,11 +92,12 @@ func (t *Table) Settle(ctx context.Context, kept []Kept, replay func(context.Con
 		t.release(i, t.slots.tokens[i])
 		t.slots.status[i], x.slot = allocated, -1
 	}
-	return nil
 }
 
-// checkKept checks what to keep, and lists the trials of which that is not all.
-func (t *Table) checkKept(kept []Kept) (list []Replay, err error) {
+// Replays checks what to keep, and lists the trials of which that is not all, where the model has
+// recurrent states. The list is valid until the next.
+func (t *Table) Replays(kept []Kept) ([]Replay, error) {
+	t.replays = t.replays[:0]
 	for n, k := range kept {
 		i, err := t.slots.find(k.Slot)
 		if err != nil {
@@ -118,8 +113,11 @@ func (t *Table) checkKept(kept []Kept) (list []Replay, err error) {
 		case slices.ContainsFunc(kept[:n], func(x Kept) bool { return x.Slot == k.Slot }):
 			return nil, fmt.Errorf("trial %d: state slot %d is named twice", n, i)
 		case k.Tokens < all:
-			list = append(list, Replay{at, t.slots.memory[i], k.Tokens})
+			t.replays = append(t.replays, Replay{at, t.slots.memory[i], k.Tokens})
 		}
 	}
-	return list, nil
+	if !t.hasStates() {
+		return nil, nil
+	}
+	return t.replays, nil
 }
