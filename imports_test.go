@@ -58,12 +58,12 @@ var isolated = map[string]string{
 	"cuda/driver":      "cuda/driver", // knows no graph and no implementation
 	"cuda/ptx":         "",
 	"cuda/sim":         "cuda/driver cuda/ptx",
-	"models":           "graph internal",                                        // a family knows no pass and no file format
-	"passes/prove":     "graph passes/class kernels/codec internal",             // the proof shares no code with partition
-	"lab/validate":     "graph kernels internal",                                // nor does execution with the proof
-	"session/prefix":   "internal",                                              // a pure data structure
-	"session/schedule": "exec exec/state kernels internal session/admit session/draft",        // any engine that can Alloc, Free and Step
-	"serving/route":    "serving/internal serving/route transfer/ping internal", // knows of servers only what the API says
+	"models":           "graph internal",                                               // a family knows no pass and no file format
+	"passes/prove":     "graph passes/class kernels/codec internal",                    // the proof shares no code with partition
+	"lab/validate":     "graph kernels internal",                                       // nor does execution with the proof
+	"session/prefix":   "internal",                                                     // a pure data structure
+	"session/schedule": "exec exec/state kernels internal session/admit session/draft", // any engine that can Alloc, Free and Step
+	"serving/route":    "serving/internal serving/route transfer/ping internal",        // knows of servers only what the API says
 	"visualize":        "graph lowering exec passes/prove session/prefix visualize internal",
 }
 
