@@ -56,6 +56,10 @@ type Generate struct {
 
 	Stop      []string // ends before any of these texts
 	IgnoreEOS bool     // continue after the end of text
+	StopIDs   []int    // tokens that end the text as well, also with IgnoreEOS
+
+	// Keep are texts that special tokens have in the text, by id. Without one they have none.
+	Keep map[int]string
 
 	// Salt separates the prefix cache: a prompt hits only prefixes of the same salt, so that
 	// neither time nor CachedTokens tells of others. It changes no text. A Prefiller gets it, too;
@@ -245,7 +249,7 @@ func (m *Model) newGenerator(prompt []int, o Generate) (*generator, error) {
 	if err != nil {
 		return nil, err
 	}
-	stops, err := m.newStopFinder(o.Stop)
+	stops, err := m.newStopFinder(&o)
 	if err != nil {
 		return nil, err
 	}
@@ -484,7 +488,9 @@ func (g *generator) picked() LogProbs {
 }
 
 // ends reports whether a token ends the text.
-func (g *generator) ends(id int) bool { return !g.o.IgnoreEOS && slices.Contains(g.eos, id) }
+func (g *generator) ends(id int) bool {
+	return !g.o.IgnoreEOS && slices.Contains(g.eos, id) || slices.Contains(g.o.StopIDs, id)
+}
 
 // add adds a token, and returns why it is the last, if it is.
 func (g *generator) add(token schedule.Token) Reason {

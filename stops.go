@@ -18,12 +18,12 @@ type stopFinder struct {
 }
 
 // newStopFinder returns nil without stop strings or without a tokenizer.
-func (m *Model) newStopFinder(stops []string) (*stopFinder, error) {
-	if len(stops) == 0 || m.tokens == nil {
+func (m *Model) newStopFinder(o *Generate) (*stopFinder, error) {
+	if len(o.Stop) == 0 || m.tokens == nil {
 		return nil, nil
 	}
-	stop, err := sampling.NewStop(stops)
-	return &stopFinder{stream: m.tokens.NewStream(true), stop: stop}, err
+	stop, err := sampling.NewStop(o.Stop)
+	return &stopFinder{stream: m.newStream(o), stop: stop}, err
 }
 
 // push takes a token and reports whether a stop string is complete.

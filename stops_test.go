@@ -42,7 +42,7 @@ func TestStopFinder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := m.newStopFinder(o.Stop)
+		f, err := m.newStopFinder(&o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,8 +31,30 @@ func (m *Model) newWriter(o *Generate) (*writer, error) {
 		}
 		return w, nil
 	}
-	w.stream = m.tokens.NewStream(true)
+	w.stream = m.newStream(o)
 	return w, nil
+}
+
+// newStream decodes a text without special tokens, but for those of o.Keep.
+func (m *Model) newStream(o *Generate) tokenizer.Stream {
+	s := m.tokens.NewStream(true)
+	if len(o.Keep) == 0 {
+		return s
+	}
+	return &keeping{s, o.Keep}
+}
+
+// keeping is a stream with texts in place of some tokens.
+type keeping struct {
+	tokenizer.Stream
+	texts map[int]string
+}
+
+func (k *keeping) Push(id int) string {
+	if text, ok := k.texts[id]; ok {
+		return k.Flush() + text
+	}
+	return k.Stream.Push(id)
 }
 
 // push takes a token and reports whether a stop string is complete.

@@ -56,7 +56,10 @@ func readShape(note string) (shape []int, ok bool) {
 // Matrices lists the tensors of the checkpoint whose blocks kernels can multiply with,
 // and their shapes: those of matrices that are all multiplied with, some of them also
 // looked up in. What chooses between experts is none: a choice jumps.
-func (c *Checkpoint) Matrices() map[string][]int {
+func (c *Checkpoint) Matrices() map[string][]int { return c.matrices(false) }
+
+// matrices is Matrices, with those that are only looked up in where lookups is set.
+func (c *Checkpoint) matrices(lookups bool) map[string][]int {
 	users := make([][]*graph.Node, c.Graph.Len())
 	for _, n := range c.Graph.Nodes {
 		for _, v := range n.Args {
@@ -66,11 +69,11 @@ func (c *Checkpoint) Matrices() map[string][]int {
 	out, not := map[string][]int{}, map[string]bool{}
 	for _, p := range c.Graph.Leaves("param") {
 		v := p.Results[0]
-		ok := p.Storage.Perm == nil && v.Type.DType.Float() && multiplies(v, users)
+		ok := p.Storage.Perm == nil && v.Type.DType.Float() && multiplies(v, users, lookups)
 		for _, piece := range p.Storage.Pieces {
-			a, err := c.Tensor(piece.Tensor)
+			a, there := c.weights.Look(piece.Tensor)
 			dims := v.Type.Dims
-			if last := len(a.Shape) - 1; !ok || err != nil || last < 1 || len(dims) < 2 || a.Shape[last] != dims[len(dims)-1].Len() {
+			if last := len(a.Shape) - 1; !ok || !there || a.DType == graph.NoDType || last < 1 || len(dims) < 2 || a.Shape[last] != dims[len(dims)-1].Len() {
 				not[piece.Tensor] = true
 			}
 			out[piece.Tensor] = a.Shape
@@ -84,15 +87,16 @@ func (c *Checkpoint) Matrices() map[string][]int {
 
 // multiplies reports whether a parameter, or all fields of it, are only multiplied with,
 // or looked up in as well, and decide nothing.
-func multiplies(v *graph.Value, users [][]*graph.Node) bool {
+func multiplies(v *graph.Value, users [][]*graph.Node, lookups bool) bool {
 	ok := false
 	for _, n := range users[v.ID] {
 		switch n.Op.Name {
 		case "embedding":
+			ok = ok || lookups
 		case "matmul", "experts", "ungated_experts", "head_down", "head_up":
 			ok = true
 		case "field":
-			if n.Attrs.Int("axis") == len(v.Type.Dims)-1 || !multiplies(n.Results[0], users) {
+			if n.Attrs.Int("axis") == len(v.Type.Dims)-1 || !multiplies(n.Results[0], users, lookups) {
 				return false
 			}
 			ok = true

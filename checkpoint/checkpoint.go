@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
@@ -54,7 +55,7 @@ func Describe(path string) (*models.Model, *graph.Graph, error) {
 		return m, g, err
 	}
 	defer w.Close()
-	g, err := m.Graph(formats(w))
+	g, err := graphOf(m, w)
 	return m, g, err
 }
 
@@ -95,7 +96,18 @@ func load(path string, without bool) (*models.Model, weights, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return m, &tensorSet{set}, nil
+	w, err := weightsOf(m, set)
+	return m, w, err
+}
+
+// weightsOf are the tensors of a folder as its config says that they are quantized.
+func weightsOf(m *models.Model, set *safetensors.Set) (weights, error) {
+	w := &tensorSet{set}
+	q := m.Config().Quantization()
+	if q == nil {
+		return w, nil
+	}
+	return published(w, q)
 }
 
 func readDir(dir string) (*models.Model, error) {
@@ -134,11 +146,15 @@ func FromMemory(name string, config, weights []byte) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCheckpoint(m, &tensorSet{safetensors.SetOf(f)})
+	w, err := weightsOf(m, safetensors.SetOf(f))
+	if err != nil {
+		return nil, err
+	}
+	return newCheckpoint(m, w)
 }
 
 func newCheckpoint(m *models.Model, w weights) (*Checkpoint, error) {
-	g, err := m.Graph(formats(w))
+	g, err := graphOf(m, w)
 	if err == nil {
 		c := &Checkpoint{Model: m, Graph: g, weights: w}
 		if err = files.Guard(c.verify); err == nil {
@@ -147,6 +163,23 @@ func newCheckpoint(m *models.Model, w weights) (*Checkpoint, error) {
 	}
 	w.Close()
 	return nil, err
+}
+
+// graphOf builds the graph of a model with the formats of its tensors. Matrices of which kernels
+// cannot take blocks are widened, which the graph in f32 tells.
+func graphOf(m *models.Model, w weights) (*graph.Graph, error) {
+	if p, ok := w.(*publishedSet); ok {
+		g, err := m.Graph(func(name string) (graph.DType, bool) {
+			_, ok := w.Look(name)
+			return graph.F32, ok
+		})
+		if err != nil {
+			return nil, err
+		}
+		c := &Checkpoint{Model: m, Graph: g, weights: w}
+		p.keep(c.matrices(true))
+	}
+	return m.Graph(formats(w))
 }
 
 // formats tells a graph which tensors there are, and in which format kernels
@@ -272,6 +305,9 @@ func (w *tensorSet) Tensor(name string) (graph.Array, error) {
 		return blocks(t, shape, from)
 	}
 	d, ok := floats[t.DType]
+	if !ok && strings.HasPrefix(t.DType, "F8") {
+		return graph.Array{}, fmt.Errorf("%s has dtype %s, and the config has no quantization_config that says so", from, t.DType)
+	}
 	if !ok {
 		return graph.Array{}, fmt.Errorf("%s has dtype %s; Krait reads F32, BF16, F16 and F64", from, t.DType)
 	}

@@ -25,9 +25,9 @@ var architectures = map[string]string{
 }
 
 // Folder makes a Hugging Face folder of the checkpoint: names and config are those of
-// transformers. Numbers stay in their formats; blocks become f32, which they are exactly,
-// and A of a GGUF file becomes A_log.
-func (c *Checkpoint) Folder() (*Folder, error) {
+// transformers. Numbers stay in their formats, or all become f32 where wide is set; blocks become
+// f32, which they are exactly, and A of a GGUF file becomes A_log.
+func (c *Checkpoint) Folder(wide bool) (*Folder, error) {
 	f := &Folder{}
 	for _, name := range c.weights.Names() {
 		a, _ := c.weights.Look(name)
@@ -37,6 +37,9 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 		if a.DType == graph.NoDType {
 			f.Notes = append(f.Notes, fmt.Sprintf("tensor %s has no float format, and is left out", name))
 			continue
+		}
+		if wide {
+			a.DType = graph.F32
 		}
 		x := c.written(name, a)
 		if mixer, ok := strings.CutSuffix(name, "in_proj_z.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
@@ -58,8 +61,11 @@ func (c *Checkpoint) Folder() (*Folder, error) {
 	if config.Value("architectures") == nil && architectures[c.Model.Family] != "" {
 		config.Set("architectures", []any{architectures[c.Model.Family]})
 	}
-	if q, ok := config.Value("quantization_config").(map[string]any); ok && q["quant_method"] == models.QuantMethod {
-		config.Delete("quantization_config")
+	config.Delete("quantization_config") // blocks of all methods became f32
+	for _, key := range []string{"dtype", "torch_dtype"} {
+		if wide && config.Value(key) != nil {
+			config.Set(key, "float32")
+		}
 	}
 	if groups, ok := config.Value(models.NormGroupsKey).(float64); ok && groups > 1 {
 		f.Notes = append(f.Notes, fmt.Sprintf("the gated norm is over %g groups of channels, as config.json says with the key %s, which is Krait's; transformers norms over all channels", groups, models.NormGroupsKey))

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
-	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/models"
 )
 
@@ -14,18 +13,13 @@ import (
 // What cannot be mapped is read into memory. Weights in other formats, GGUF and PyTorch's, are
 // opened by path only.
 func OpenFS(fsys fs.FS) (*Checkpoint, error) {
-	const path = "config.json"
-	data, err := files.ReadFS(fsys, path, files.Config)
+	c, err := models.ReadConfigFS(fsys)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := inOther(fsys); err != nil {
 			return nil, err
 		}
 		return nil, errors.New("the file system has no config.json in its root; a model is a Hugging Face folder with config.json and model.safetensors (fs.Sub takes a folder)")
 	}
-	if err != nil {
-		return nil, err
-	}
-	c, err := models.ParseConfig(path, data)
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +34,11 @@ func OpenFS(fsys fs.FS) (*Checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newCheckpoint(m, &tensorSet{set})
+	w, err := weightsOf(m, set)
+	if err != nil {
+		return nil, err
+	}
+	return newCheckpoint(m, w)
 }
 
 // inOther is the error of a root that has weights, and those in a format that only [Open] reads.

@@ -417,7 +417,7 @@ func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string]
 		}
 		out[v.Name] = a.Float32s()
 	}
-	folder, err := c.Folder()
+	folder, err := c.Folder(false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ On the CPU the default is one prompt of 512 tokens.`,
 				unless(c, "prompt", func() { o.Prompt = 512 })
 			}
 			if slices.ContainsFunc(o.Decode, func(n int) bool { return n < 1 }) || o.Batch < 0 || o.Prompt < 1 || o.Repeat < 1 || threads < 0 {
-				return fmt.Errorf("--decode %v, --batch %d, --prompt %d, --repeat %d, --threads %d: all must be at least 1", o.Decode, o.Batch, o.Prompt, o.Repeat, threads)
+				return fmt.Errorf("--decode %v, --prompt %d and --repeat %d must be at least 1, --batch %d and --threads %d not negative", o.Decode, o.Prompt, o.Repeat, o.Batch, threads)
 			}
 			g, err := synth.Graph(f.Options)
 			if err != nil {
@@ -77,8 +77,8 @@ On the CPU the default is one prompt of 512 tokens.`,
 	f.add(c)
 	c.Flags().StringVar(&f.DType, "dtype", "bf16", "weight format: f32, bf16 or f16")
 	c.Flags().StringVar(&device, "device", "cuda", "device: cpu, cuda or cuda-sim")
-	c.Flags().IntVar(&threads, "threads", 0, "on the CPU: goroutines per kernel (default: all cores)")
-	c.Flags().IntVar(&o.Repeat, "repeat", 10, "on the CPU: measured runs, after one warm-up run")
+	c.Flags().IntVar(&threads, "threads", 0, "goroutines of CPU kernels (default: all cores)")
+	c.Flags().IntVar(&o.Repeat, "repeat", 10, "measured runs on the CPU, after one warm-up run")
 	c.Flags().IntSliceVar(&o.Decode, "decode", []int{1, 8}, "batch sizes of decode steps")
 	c.Flags().IntVar(&o.Batch, "batch", 8, "prompts of a prefill step; 0: no prefill")
 	c.Flags().IntVar(&o.Prompt, "prompt", 4096, "tokens of each prompt")

@@ -47,7 +47,7 @@ measures no time (docs/cuda.md). It needs no weights: a folder with config.json 
 	shardingFlags(c, &f.o.Sharding)
 	ofHardware(c, meterHardware)
 	c.Flags().StringVar(&f.device, "device", "cuda-sim", "device: cuda-sim")
-	c.Flags().Lookup("device").Hidden = true
+	hide(c, "device", "tp", "strategy", "place", "payload", "phase", "budget", "calibration", "overlap") // one rank
 	c.Flags().StringVar(&f.math, "math", "f32", "precision of matrix products: f32 or bf16")
 	c.Flags().IntSliceVar(&f.batches, "batch", []int{1, 8}, "sequences per batch, or a list to count in turn")
 	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")

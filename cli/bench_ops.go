@@ -40,6 +40,8 @@ links of that hardware profile.`,
 	}
 	b.add(c)
 	basic(c, "hw")
+	c.Flags().Lookup("hw").Usage = "hardware profile for modelled collectives and --strategy auto: a name or a file"
+	hide(c, commNames...)
 	from.add(c)
 	return c
 }

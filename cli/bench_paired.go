@@ -53,6 +53,8 @@ that they were converted from as hf/NAME-TYPE. In a batch, sequences have an eig
 	c.Flags().IntVar(&f.o.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVarP(&f.o.Tokens, "tokens", "n", 64, "tokens to generate per sequence")
 	f.out.add(c)
+	hide(c, "device")
+	hide(c, commNames...)
 	return c
 }
 

@@ -57,6 +57,8 @@ trace runs with the cache and without it, --rounds times, in turns.`,
 	c.Flags().IntVar(&f.batch, "batch", 8, "maximum concurrent requests")
 	c.Flags().IntVar(&f.rounds, "rounds", 1, "replays with and without the prefix cache")
 	f.out.add(c)
+	hide(c, "prefix-cache-dir")
+	hide(c, commNames...)
 	return c
 }
 

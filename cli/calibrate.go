@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,6 +39,9 @@ with measurements, the first quartile of five runs.`,
 					return fmt.Errorf("--tp is %d; it must be from 1 to %d", n, passes.MaxRanks)
 				}
 			}
+			if !check && (asJSON || o.Parts) {
+				return errors.New("--json and --parts are for --check: add --check, or leave them out")
+			}
 			file := out
 			if file == "" {
 				var err error
@@ -66,12 +70,12 @@ with measurements, the first quartile of five runs.`,
 		},
 	}
 	c.Flags().StringVarP(&out, "output", "o", "", "profile to write, or with --check to read (default: that of --hw local)")
-	c.Flags().IntSliceVar(&o.Ranks, "tp", nil, "rank counts to measure (default 1, and 2 with two processors)")
-	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines per kernel, summed over ranks (default: all cores)")
+	c.Flags().IntSliceVar(&o.Ranks, "tp", nil, "rank counts to measure (default 1, and 2 with two cores or more)")
+	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines of kernels, over all ranks (default: all cores)")
 	c.Flags().BoolVar(&check, "check", false, "compare predictions with measurements")
-	c.Flags().BoolVar(&o.Parts, "parts", false, "with --check: also compare each operation of a prefill")
+	c.Flags().BoolVar(&o.Parts, "parts", false, "also compare each operation of a prefill, with --check")
 	c.Flags().StringVar(&o.Models, "models", "", "folder that keeps the models for later runs (default: a temporary one)")
-	c.Flags().BoolVar(&asJSON, "json", false, "with --check: print the result as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the result of --check as JSON")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no result")
 	c.AddCommand(newCalibratePayload())
 	return c

@@ -55,7 +55,7 @@ window is prefilled, and the rest is scored. Without DIR it uses the embedded mo
 	from.add(c)
 	c.Flags().StringVar(&path, "text", "", "text file to run (required); - is standard input")
 	c.Flags().StringVarP(&file, "output", "o", "", "file to write (required)")
-	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
+	c.Flags().BoolVar(&ids, "ids", false, "take --text as token ids")
 	c.Flags().IntVar(&o.Window, "window", 256, "tokens per window")
 	c.Flags().IntVar(&limit, "limit", 8192, "use only the first tokens of the text; 0: all")
 	return c
@@ -139,8 +139,8 @@ func phases(phase string) string {
 type payloadFlags struct{ budget, calibration string }
 
 func (f *payloadFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.budget, "budget", "", "with --payload auto: allowed increase of bits per token, such as 0.5%")
-	c.Flags().StringVar(&f.calibration, "calibration", "", "with --payload auto: file written by krait calibrate payload")
+	c.Flags().StringVar(&f.budget, "budget", "", "allowed increase of bits per token for --payload auto, such as 0.5%")
+	c.Flags().StringVar(&f.calibration, "calibration", "", "file of krait calibrate payload, by which --payload auto chooses")
 }
 
 // choose replaces auto by the choice of a calibration, and prints why.

@@ -82,6 +82,8 @@ with User: and Assistant:.`,
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	c.Flags().StringVarP(&system, "system", "s", "", "system message")
 	c.Flags().BoolVar(&guard, "guard", false, "encode special tokens in typed text as plain text")
+	c.Flags().Lookup("quiet").Usage = "print the answers only"
+	detail(c, "seed", "a random seed is printed; each further answer takes one more.")
 	expert(c, "comm", "states")
 	return c
 }
@@ -117,6 +119,9 @@ func newTalk(c *cobra.Command, f *modelFlags, m *krait.Model, o krait.Generate) 
 		return nil, err
 	}
 	fmt.Fprintln(t.info, "model  ", describe(m, f.device.name))
+	if o.Temperature > 0 {
+		fmt.Fprintln(t.info, "seed   ", o.Seed)
+	}
 	if file, ok := c.InOrStdin().(*os.File); ok {
 		t.shown = term.IsTerminal(int(file.Fd()))
 	}
@@ -184,7 +189,7 @@ func inputLines(in io.Reader) <-chan inputLine {
 		}
 		err := s.Err()
 		if errors.Is(err, bufio.ErrTooLong) {
-			err = fmt.Errorf("a line of more than %d bytes", longestLineRead)
+			err = fmt.Errorf("a line has more than %d bytes, the limit", longestLineRead)
 		}
 		next <- inputLine{strings.TrimSuffix(text, "\n"), cmp.Or(err, io.EOF)}
 	}()

@@ -20,15 +20,15 @@ import (
 var errQuit = errors.New("quit")
 
 const chatHelp = `/help            this list
-/system TEXT     start over with TEXT as the system's message; without TEXT, with none
-/reset           start over, with the same system's message
+/system TEXT     start over with TEXT as the system message; without TEXT, with none
+/reset           start over with the same system message
 /undo            take back the last turn
 /set NAME=VALUE  temperature, top-k, top-p, min-p, repetition-penalty, presence-penalty,
                  frequency-penalty, seed or max-tokens; without NAME, show them
 /save FILE       write the conversation and the model's state
 /load FILE       continue what /save wrote
 /quit            end, as does the end of the input
-//TEXT           say /TEXT`
+//TEXT           send /TEXT`
 
 // command does a command, without its /.
 func (t *talk) command(text string) error {

@@ -68,7 +68,8 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 		},
 	}
 	c.Flags().StringVar(&o.Expected, "expected", "", "file of reference numbers (default: DIR/expected.safetensors)")
-	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes, if the file states none")
+	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes (default: the file's, or 0.0001)")
+	c.Flags().Lookup("tolerance").DefValue = "0" // the help says the default
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also prefill in chunks of this many tokens")
 	from.add(c)
 	out.add(c)

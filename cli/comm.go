@@ -30,13 +30,13 @@ type commFlags struct {
 }
 
 func (f *commFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.kind, "comm", "local", "local (ranks in this process), or a rank per process: mpi, tcp or nccl (GPUs)")
-	c.Flags().StringVar(&f.id, "comm-id", "", "tcp and nccl: address of rank 0, tcp:HOST:PORT or file:PATH (a shared file)")
-	c.Flags().IntVar(&f.rank, "rank", 0, "tcp and nccl: rank of this process")
-	c.Flags().IntVar(&f.world, "world", 0, "tcp and nccl: number of processes")
-	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "tcp and nccl: file with a secret that all processes share")
-	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "tcp and nccl: let processes join without a secret")
-	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "end all processes when one is silent or stuck in a step for this long")
+	c.Flags().StringVar(&f.kind, "comm", "local", "how ranks communicate: local (one process), or mpi, tcp or nccl (one per rank)")
+	c.Flags().StringVar(&f.id, "comm-id", "", "where rank 0 is found (tcp, nccl): tcp:HOST:PORT, or file:PATH (a shared file)")
+	c.Flags().IntVar(&f.rank, "rank", 0, "rank of this process (tcp, nccl)")
+	c.Flags().IntVar(&f.world, "world", 0, "number of processes (tcp, nccl)")
+	c.Flags().StringVar(&f.tokenFile, "comm-token-file", "", "file with a secret that all processes share (tcp, nccl)")
+	c.Flags().BoolVar(&f.insecure, "comm-insecure", false, "let processes join without a secret (tcp, nccl)")
+	c.Flags().DurationVar(&f.timeout, "comm-timeout", comm.DefaultTimeout, "timeout to join, and of a silent or stuck process, which then ends all")
 	detail(c, "comm", "all processes run the same command; mpirun starts those of mpi. nccl is tcp, with NCCL between GPUs.")
 	expert(c, "comm-id", "rank", "world", "comm-token-file", "comm-insecure", "comm-timeout")
 	run := c.RunE
@@ -87,6 +87,9 @@ func (f *commFlags) check(c *cobra.Command, device string) error {
 
 // ofWires are the flags of processes that no launcher joins.
 var ofWires = []string{"comm-id", "rank", "world", "comm-token-file", "comm-insecure"}
+
+// commNames are all flags of commFlags.
+var commNames = slices.Concat(ofWires, []string{"comm", "comm-timeout"})
 
 // link joins the other processes.
 func (f *commFlags) link(c *cobra.Command) (comm.Link, error) {

@@ -29,7 +29,8 @@ GGUF key get a key of Krait's, so that Krait runs the same model; notes say what
 programs read differently. DST is written completely or not at all, and must not exist.
 docs/checkpoints.md maps names and numbers.
 
---type q8 writes a folder whose matrices, a tied embedding too, are in blocks of 32 8-bit
+--type f32 writes a folder in f32: of one in 8 or 4 bits (FP8, NVFP4, MXFP4, GPTQ, AWQ) the
+numbers that Krait computes with. --type q8 writes a folder whose matrices, a tied embedding too, are in blocks of 32 8-bit
 numbers and an f16 scale (34 bytes, like GGUF's Q8_0). The error of an element is at most half
 of its block's scale, a 254th of the largest magnitude in the block. Norms, convolutions, A, D,
 time steps, biases, routers, embeddings used only for lookup, and matrices that blocks do
@@ -67,7 +68,8 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "q8; GGUF: f32, f16, bf16, q8_0, q4_k_m, … (default: like SRC's embedding)")
+	c.Flags().StringVar(&kind, "type", "", "weight format: q8 or f32, or for GGUF f32, bf16, q4_k_m, … (default: as in SRC)")
+	detail(c, "type", "the default of a GGUF file is the format of SRC's embedding; a folder without --type keeps all formats.")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
@@ -91,10 +93,10 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
 	}
 	if kind != "" && !slices.Contains(convert.Types(), kind) {
-		return conversion{}, fmt.Errorf("--type is %s; it must be q8 for a folder, or for FILE.gguf one of %s", kind, strings.Join(convert.Types(), ", "))
+		return conversion{}, fmt.Errorf("--type is %s; it must be q8 or f32 for a folder, or for FILE.gguf one of %s", kind, strings.Join(convert.Types(), ", "))
 	}
-	if kind != "" && !strings.HasSuffix(dst, ".gguf") {
-		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8 or none", kind, dst)
+	if kind != "" && kind != "f32" && !strings.HasSuffix(dst, ".gguf") {
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8, f32 or none", kind, dst)
 	}
 	m, err := convert.Write(c.Context(), src, dst, kind, report)
 	if err != nil {

@@ -118,7 +118,7 @@ func (f *simulateFlags) fill(l *line, g *graph.Graph, d *virtual.Device, s krait
 
 func (r *deployments) print(w io.Writer) {
 	fmt.Fprintf(w, "%s on %s: %s\n%s of %s, and %s of output each\n\n", r.Model, count(r.Devices, "device"), r.about, count(r.Batch, "sequence"), count(r.Prompt, "token"), count(r.Output, "token"))
-	fmt.Fprintf(w, "%3s %3s  %-12s  %-7s  %10s  %10s  %10s  %11s  %11s  %15s  %9s  %9s\n", "tp", "dp", "strategy", "payload", "TTFT", "TPOT", "tokens/s", "collectives", "not hidden", "bytes a rank", "max batch", "max prompt")
+	fmt.Fprintf(w, "%3s %3s  %-12s  %-7s  %10s  %10s  %10s  %11s  %11s  %15s  %9s  %9s\n", "tp", "dp", "strategy", "payload", "TTFT", "TPOT", "tokens/s", "collectives", "exposed", "bytes per rank", "max batch", "max prompt")
 	for _, x := range r.Lines {
 		fmt.Fprintf(w, "%3d %3d  %-12s  %-7s  ", x.Ranks, x.Replicas, x.Strategy, x.Payload)
 		if x.Error != "" {
@@ -128,5 +128,5 @@ func (r *deployments) print(w io.Writer) {
 		fmt.Fprintf(w, "%10s  %10s  %10.1f  %11s  %11s  %15s  %9s  %9s\n", round(seconds(x.TTFT)), round(seconds(x.TPOT)), x.Throughput,
 			round(seconds(x.Collectives)), round(seconds(x.Exposed)), thousands(x.Bytes), orAny(x.MaxBatch), orAny(x.MaxPrompt))
 	}
-	fmt.Fprintln(w, "collectives: seconds of the generation in which one was active; not hidden: seconds that no kernel overlapped")
+	fmt.Fprintln(w, "collectives: seconds of the generation in which one was active; exposed: seconds that no kernel overlapped")
 }

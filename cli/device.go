@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-const deviceHelp = "cpu, cuda, cuda-sim (simulated; cuda-sim:4 for four GPUs) or gorgonia-cu"
+const deviceHelp = "device: cpu, cuda, cuda-sim (simulated; cuda-sim:4: four GPUs) or gorgonia-cu"
 
 // deviceFlags are the flags of every command that runs a model.
 type deviceFlags struct {
@@ -37,12 +37,12 @@ func (f *deviceFlags) add(c *cobra.Command) {
 		}
 		return pflag.NormalizedName(name)
 	})
-	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "on GPUs: launch kernels one by one, without CUDA graphs")
+	c.Flags().BoolVar(&f.options.NoGraphs, "no-graphs", false, "launch kernels one by one on GPUs, without CUDA graphs")
 	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "disable programmatic dependent launch (GPUs of compute capability 9.0+)")
 	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
 	detail(c, "math", "--precision is an alias.")
 	detail(c, "device", "cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
-	detail(c, "peer-bytes", "all-reduces up to this size, a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
+	detail(c, "peer-bytes", "all-reduces up to this size, rounded up to a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
 	expert(c, "no-graphs", "no-dependent-launch", "peer-bytes")
 }
 

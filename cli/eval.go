@@ -30,7 +30,7 @@ With --payload it also runs the model with exact payloads and prints how well th
   top-1            share of tokens with the same most probable prediction
   top-5 ordered    share with the same five predictions in the same order, the
                    published measure
-  top-5 places     mean share of the five ranks with the same prediction
+  top-5 places     mean share of the five positions with the same prediction
   top-5 same set   share with the same five predictions in any order
   top-5 unordered  mean overlap of the two sets of five predictions
 
@@ -119,7 +119,7 @@ Without DIR it uses the embedded model.`,
 	out.add(c)
 	c.Flags().StringVar(&path, "text", "", "text file to score (required); - is standard input")
 	c.Flags().StringVar(&against, "against", "", "DIR2, a second model to compare with")
-	c.Flags().BoolVar(&ids, "ids", false, "the file holds token ids")
+	c.Flags().BoolVar(&ids, "ids", false, "take --text as token ids")
 	c.Flags().IntVar(&o.Window, "window", 512, "tokens per window; 0: the whole text is one window")
 	c.Flags().IntVar(&limit, "limit", 0, "score only the first tokens of the text; 0: all")
 	return c

@@ -16,7 +16,7 @@ import (
 type format struct{ name, output string }
 
 func (f *format) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "format", "", "text, dot or svg (needs Graphviz) (default: by the suffix of -o, or text)")
+	c.Flags().StringVar(&f.name, "format", "", "format: text, dot, or svg, which needs Graphviz (default: by -o, or text)")
 	c.Flags().StringVarP(&f.output, "output", "o", "", "write to this file; - is standard output")
 }
 

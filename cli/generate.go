@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -61,7 +60,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 				if err != nil {
 					return err
 				}
-				return many.run(c, dir, &f, o, to)
+				return many.run(c, dir, &f, &sampled, o, to)
 			}
 			if len(args) == 0 {
 				return takes(1, 2, "a PROMPT in quotes, after DIR if one is given")(c, args)
@@ -110,9 +109,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 				return err
 			}
 			defaults(c, m, &o)
-			if o.Temperature > 0 && !c.Flags().Changed("seed") {
-				o.Seed = uint64(rand.Uint32()) // short enough to be typed
-			}
+			sampled.seed(c, &o)
 			r := generateRun{modelFlags: &f, m: m, ids: ids, to: to, o: o}
 			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || to.json))
 		},
@@ -125,7 +122,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 	to.add(c)
 	many.add(c)
 	c.Flags().IntVar(&chunk, "chunk", 512, "prompt tokens per prefill step; 0: all")
-	c.Flags().BoolVar(&ids, "ids", false, "PROMPT is token ids; print token ids")
+	c.Flags().BoolVar(&ids, "ids", false, "take PROMPT as token ids, and print token ids")
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
@@ -254,10 +251,6 @@ func (r *generateRun) generate(ctx context.Context, out io.Writer, prompt string
 
 // figures is a generation as JSON.
 func (r *generateRun) figures(g *krait.Generation) any {
-	var seed *uint64
-	if r.o.Temperature > 0 {
-		seed = &r.o.Seed
-	}
 	return struct {
 		Model        modelFigures  `json:"model"`
 		Text         string        `json:"text"`
@@ -272,7 +265,7 @@ func (r *generateRun) figures(g *krait.Generation) any {
 		Drafts       *draftFigures `json:"drafts,omitempty"`
 		Prefill      *remoteReport `json:"prefill,omitempty"`
 		LogProbs     []tokenProb   `json:"logprobs,omitempty"`
-	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seed, g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), draftsOf(g), transferOf(g, r.o.Prefill), r.probs(g)}
+	}{figuresOf(r.m, r.device.name), g.Text, append([]int{}, g.IDs...), g.Reason, seedOf(&r.o), g.PromptTokens, g.CachedTokens, g.TTFT.Seconds(), g.Total.Seconds(), g.TokensPerSecond(), draftsOf(g), transferOf(g, r.o.Prefill), r.probs(g)}
 }
 
 // draftFigures counts the drafts of speculative decoding.
@@ -291,7 +284,7 @@ func draftsOf(g *krait.Generation) *draftFigures {
 
 // remoteReport describes the prefill of another server.
 type remoteReport struct {
-	Tokens   int     `json:"tokens"` // that were read there
+	Tokens   int     `json:"tokens"` // that were prefilled there
 	Held     int     `json:"held"`   // of these, whose rows were here
 	Bytes    int64   `json:"bytes"`
 	Pieces   int     `json:"pieces"`

@@ -17,6 +17,7 @@ type manyFlags struct {
 
 func (f *manyFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.file, "prompts", "", "file with a prompt per line, in place of PROMPT; - is standard input")
+	detail(c, "prompts", "each prompt has a seed of its own: --seed for the first, one more for each further one.")
 	c.Flags().IntVar(&f.dp, "dp", 1, "data-parallel replicas that share --prompts and the cores")
 }
 
@@ -37,7 +38,7 @@ func (f *manyFlags) check(c *cobra.Command) error {
 }
 
 // run continues the lines of the file, and prints them in their order.
-func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Generate, to output) (err error) {
+func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, sampled *samplingFlags, o krait.Generate, to output) (err error) {
 	text, err := readText(c, f.file)
 	if err != nil {
 		return err
@@ -57,17 +58,21 @@ func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, o krait.Gen
 		replicas = append(replicas, one)
 	}
 	defaults(c, replicas[0], &o)
+	sampled.seed(c, &o)
 	if !m.quiet && !to.json {
 		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], m.device.name)+beside(f.dp))
+		if o.Temperature > 0 {
+			fmt.Fprintln(c.ErrOrStderr(), "seed   ", o.Seed)
+		}
 	}
 	list, err := replicas[0].GenerateBatch(c.Context(), prompts, o, replicas[1:]...)
 	if err != nil {
 		return err
 	}
-	return f.print(c, replicas[0], m.device.name, prompts, list, to)
+	return f.print(c, replicas[0], m.device.name, prompts, &o, list, to)
 }
 
-func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, list []*krait.Generation, to output) error {
+func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, prompts []string, o *krait.Generate, list []*krait.Generation, to output) error {
 	type generation struct {
 		Prompt string       `json:"prompt"`
 		Text   string       `json:"text"`
@@ -83,8 +88,9 @@ func (f *manyFlags) print(c *cobra.Command, m *krait.Model, device string, promp
 	report := struct {
 		Model       modelFigures `json:"model"`
 		Replicas    int          `json:"replicas"`
+		Seed        *uint64      `json:"seed,omitempty"` // of the first prompt
 		Generations []generation `json:"generations"`
-	}{figuresOf(m, device), f.dp, out}
+	}{figuresOf(m, device), f.dp, seedOf(o), out}
 	return to.print(c, report, func(w io.Writer) {
 		for i, g := range list {
 			fmt.Fprintf(w, "%s%s\n\n", prompts[i], g.Text)

@@ -87,10 +87,11 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 		},
 	}
 	shardingFlags(c, &s)
-	c.Flags().StringVar(&stage, "stage", "", "model, unpacked, partitioned or fused (default: as read; with --tp partitioned)")
+	c.Flags().StringVar(&stage, "stage", "", "stage to print: model, unpacked, partitioned or fused (default: as read)")
+	detail(c, "stage", "with --tp the default is partitioned.")
 	from.add(c)
 	f.add(c)
-	c.Flags().BoolVar(&asJSON, "json", false, "with --cost: print the costs as JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print the costs of --cost as JSON")
 	c.Flags().IntVar(&layer, "layer", 0, "print or draw only this layer")
 	p.add(c)
 	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node for t tokens, s sequences and o output rows")

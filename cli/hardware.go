@@ -33,7 +33,10 @@ func (f *hardwareFlags) add(c *cobra.Command) {
 // ofHardware makes --hw the hardware of a command, with a default, whatever the strategy.
 func ofHardware(c *cobra.Command, name string) {
 	flag := c.Flags().Lookup("hw")
-	flag.Usage = "hardware profile, or a file (default " + name + ")"
+	flag.Usage, flag.DefValue = "hardware profile: a name or a file", name
+	if err := flag.Value.Set(name); err != nil {
+		panic("BUG: " + err.Error()) // any text is a name
+	}
 	basic(c, "hw")
 }
 

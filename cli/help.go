@@ -24,6 +24,13 @@ func expert(c *cobra.Command, names ...string) {
 	}
 }
 
+// hide leaves flags that a command rejects, or that change nothing, out of all help.
+func hide(c *cobra.Command, names ...string) {
+	for _, name := range names {
+		c.Flags().Lookup(name).Hidden = true
+	}
+}
+
 // flagDetails annotates flags whose help line is not enough: --help-all prints the rest.
 const flagDetails = "details"
 
@@ -45,9 +52,12 @@ func basic(c *cobra.Command, names ...string) {
 func flagLists(c *cobra.Command) (shown, experts *pflag.FlagSet) {
 	shown, experts = pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
 		if _, ok := f.Annotations[expertFlag]; ok {
 			experts.AddFlag(f)
-		} else if !f.Hidden {
+		} else {
 			shown.AddFlag(f)
 		}
 	})

@@ -116,8 +116,10 @@ func TestServeRefused(t *testing.T) {
 		{"serve --listen 127.0.0.1:0 nowhere", "nowhere"},
 		{"serve --listen 127.0.0.1:0 --tls-cert none --tls-key none nowhere", "--tls-cert and --tls-key: open none"},
 		{"serve --listen 127.0.0.1:0 --api-keys none nowhere", "--api-keys: open none"},
-		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-token-file none nowhere", "none: no such file"},
-		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-tls-ca none nowhere", "none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-token-file none nowhere", "--prefill-token-file: open none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-tls-ca none nowhere", "--prefill-tls-ca: open none: no such file"},
+		{"serve decode --listen 127.0.0.1:0 --prefill a:1 --prefill-tls-cert none nowhere", "--prefill-tls-cert and --prefill-tls-key need each other"},
+		{"route --listen 127.0.0.1:0 --decode a:1 --tls-ca none", "--tls-ca: open none"},
 		{"route --listen 0.0.0.0:0 --decode " + keyless.URL, "answers without a key"},
 		{"route --listen 0.0.0.0:0 --api-keys " + keys + " --admin " + taken.Addr().String() + " --decode " + keyless.URL, "--admin: listen"},
 	} {

@@ -22,7 +22,7 @@ type modelFlags struct {
 func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Strict, "strict", false, "fail on unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
-	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines per kernel (default: all cores)")
+	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines of CPU kernels, over all ranks (default: all cores)")
 	f.device.add(c)
 	f.comm = &commFlags{}
 	f.comm.add(c)
@@ -125,7 +125,7 @@ func readIDs(text string) ([]int, error) {
 	for _, w := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(" ,\t\r\n[]", r) }) {
 		id, err := strconv.Atoi(w)
 		if err != nil {
-			return nil, fmt.Errorf("%q is not a token id; --ids takes integers separated by blanks", w)
+			return nil, fmt.Errorf("%q is not a token id; ids are integers between blanks or commas", w)
 		}
 		ids = append(ids, id)
 	}

@@ -103,6 +103,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
 	c.Flags().BoolVar(&account, "table", false, "print bytes sent per sublayer, with replicated and sharded activations")
 	ofHardware(c, defaultHardware)
+	c.Flags().Lookup("hw").Usage = "hardware profile for --compare and --strategy auto: a name or a file"
 	return c
 }
 

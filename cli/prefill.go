@@ -27,7 +27,7 @@ func (f *prefillFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.address, "prefill", "", "prefill server (krait serve prefill): host:port or unix:PATH")
 	flags.StringVar(&f.from.Transport, "prefill-transport", "tcp", "transport of states: tcp, or ucx (RDMA, shared memory)")
 	flags.BoolVar(&f.from.Strict, "prefill-only", false, "fail if the prompt would fall back to prefill in this process")
-	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "timeout of a silent transfer; a quarter of it for a ping")
+	flags.DurationVar(&f.from.Stall, "prefill-stall", prefillStall, "how long a transfer may be silent; pings and handshakes get a quarter")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the token of the prefill server")
 	flags.BoolVar(&f.tls.on, "tls", false, "connect to the prefill server with TLS and the system's CAs")
 	flags.StringVar(&f.tls.ca, "tls-ca", "", "PEM file with the CA of the prefill server; implies --tls")
@@ -38,7 +38,7 @@ func (f *prefillFlags) add(c *cobra.Command) {
 
 // read reads the files that flags name.
 func (f *prefillFlags) read() (err error) {
-	if f.from.Token, err = readToken("--token-file", f.tokenFile); err != nil {
+	if f.from.Token, err = readToken("--"+f.tls.prefix+"token-file", f.tokenFile); err != nil {
 		return err
 	}
 	f.from.TLS, err = f.tls.client()
@@ -65,7 +65,7 @@ func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*pref
 	network, address := splitAddress(f.address)
 	switch f.from.Address = address; {
 	case network == "unix" && f.from.TLS != nil:
-		return nil, errors.New("--prefill unix:PATH needs no TLS; leave out --tls, --tls-ca, --tls-cert and --tls-key")
+		return nil, fmt.Errorf("--prefill %s needs no TLS; leave out --%[2]stls, --%[2]stls-ca, --%[2]stls-cert and --%[2]stls-key", f.address, f.tls.prefix)
 	case network == "unix":
 		f.from.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) }
 	}

@@ -29,8 +29,8 @@ func (f *prefixFlags) add(c *cobra.Command) {
 // addStateCodec adds the codec of states that leave the ranks.
 func addStateCodec(c *cobra.Command, codec *string) {
 	c.Flags().StringVar(codec, "state-codec", "", "codec of states that leave the ranks: int8, e4m3, e5m2, int4 or scaled16")
-	detail(c, "state-codec", `it applies to the host tier, the folder, files and --prefill; with a block size as int8/64, or
-by kind as ssm=int8,cache=e4m3,conv=none (default: no codec).`)
+	detail(c, "state-codec", `it encodes states in the host tier, the folder and files, and on their way from --prefill. With a
+block size as int8/64, it is for all but conv states; or by kind as ssm=int8,cache=e4m3,conv=none (default: no codec).`)
 	expert(c, "state-codec")
 }
 

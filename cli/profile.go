@@ -33,7 +33,7 @@ const profileEvents = 400_000
 
 func (p *profileFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&p.file, "profile", "", "write a timeline of ranks and kernels: FILE.json (Perfetto) or FILE.svg")
-	c.Flags().StringVar(&p.hw, "profile-hw", "", "with --profile: hardware profile to predict a timeline for (CPUs: local)")
+	c.Flags().StringVar(&p.hw, "profile-hw", "", "hardware profile of a predicted timeline in --profile (default on CPUs: local)")
 	detail(c, "profile", "on CUDA it disables CUDA graphs.")
 	detail(c, "profile-hw", "adds the timeline that the virtual device predicts; krait calibrate writes local.")
 	expert(c, "profile", "profile-hw")

@@ -36,7 +36,7 @@ With HF_HUB_OFFLINE=1 no command makes a request. docs/names.md has the rest.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			n, ok := hub.Parse(args[0])
 			if !ok {
-				return fmt.Errorf("%q is no name of a model; it must be ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf", args[0])
+				return fmt.Errorf("%q is not a model name; it must be ORG/NAME, ORG/NAME@REVISION or ORG/NAME/FILE.gguf", args[0])
 			}
 			h, err := hub.New(os.Getenv)
 			if err != nil {
@@ -131,8 +131,9 @@ func newModels() *cobra.Command {
 		Use:   "models [flags]",
 		Short: "List the downloaded models",
 		Long: `Models lists the models in the cache that Hugging Face's programs share (krait pull): their
-names, families and sizes. A family that Krait does not run is "not supported", a model of which
-no weights are there "no weights". Its folder is hub in HF_HOME (default: ~/.cache/huggingface).`,
+names, families and sizes. "not supported" stands for a family that Krait does not run, "no weights"
+for a model whose weights are not in the cache. The cache is the folder HF_HUB_CACHE, or else hub in
+HF_HOME (default: ~/.cache/huggingface).`,
 		Example: `  krait models
   krait models --json`,
 		Args: takes(0, 0, ""),

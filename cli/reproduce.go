@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/krait-ml/krait/lab/reproduce"
@@ -27,6 +28,9 @@ profiles (docs/simulate.md).
   krait reproduce -o docs/reproduction`,
 		Args: takes(0, 0, "no argument"),
 		RunE: func(c *cobra.Command, _ []string) error {
+			if asJSON && dir != "" {
+				return errors.New("--json prints the result and -o DIR writes Markdown: give one of them")
+			}
 			r, err := reproduce.Run(c.Context())
 			switch {
 			case err != nil:

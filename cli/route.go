@@ -35,7 +35,7 @@ func newRoute() *cobra.Command {
 		Long: `Route forwards each request of OpenAI's API to one of --decode, which are servers of one
 model (krait serve), and streams the answer back. It chooses the server with the least work:
 bytes of prompts to prefill, less those that its prefix cache may have from earlier requests,
-and active requests.
+and 16 for each token to decode.
 
 With --prefill it also chooses the prefill server of each prompt, for krait serve decode with
 the same --prefill, by the same rule.
@@ -44,7 +44,8 @@ Every --check the router checks the readiness of each server. A server that is n
 new requests; its active ones continue. If a connection fails before the answer begins, the
 request is retried once at another server; a stream that has begun ends with an error. A server
 that fails --eject-after times in a row is ejected for --eject-for, then for twice as long, and
-so on. An answer with status 500 counts only if another server can answer the same request.
+so on: it gets requests only if no other server is ready. An answer with status 500 counts only
+if another server can answer the same request.
 
 The router forwards keys to the servers. With --api-keys, the same file as the servers', it
 rejects a request without a valid key before it reads the body; SIGHUP reloads the file.
@@ -65,7 +66,7 @@ address that other machines can reach requires keys at the router or at all serv
 	flags.DurationVar(&f.o.Check, "check", time.Second, "interval of readiness checks")
 	flags.DurationVar(&f.o.CheckTimeout, "check-timeout", 5*time.Second, "timeout of a readiness check")
 	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "consecutive failures after which a server is ejected")
-	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "duration of the first ejection; each further one lasts twice as long")
+	flags.DurationVar(&f.o.EjectFor, "eject-for", 10*time.Second, "duration of the first ejection; each further one doubles it, up to 32 times")
 	flags.IntVar(&f.o.Requests, "max-requests", 1024, "maximum active requests, half of them per client (429 above it)")
 	keysFlag(c, &f.keyFile)
 	bytesFlag(c, &f.o.Bodies, "max-bodies", 128<<20, "maximum bytes of request bodies in memory, until answers begin")

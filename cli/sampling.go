@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
@@ -87,6 +88,21 @@ func defaults(c *cobra.Command, m *krait.Model, o *krait.Generate) {
 	if !c.Flags().Changed("repetition-penalty") {
 		o.RepetitionPenalty = d.RepetitionPenalty
 	}
+}
+
+// seed draws a seed for sampling, unless --seed gives one.
+func (f *samplingFlags) seed(c *cobra.Command, o *krait.Generate) {
+	if o.Temperature > 0 && !c.Flags().Changed("seed") {
+		o.Seed = uint64(rand.Uint32()) // short enough to be typed
+	}
+}
+
+// seedOf returns the seed that reports show: none if generation is greedy.
+func seedOf(o *krait.Generate) *uint64 {
+	if o.Temperature == 0 {
+		return nil
+	}
+	return &o.Seed
 }
 
 // tokenProb is a token and its log-probability, as JSON.

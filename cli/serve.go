@@ -83,7 +83,7 @@ UCX transfers are not encrypted. docs/disaggregation.md describes the protocol.`
 		Example: `  krait serve prefill ~/models/zamba2 --tp 2 --listen 127.0.0.1:7070`,
 	})
 	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a finished prompt's state is held for the decode server")
-	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "timeout of a transfer while the decode server is silent")
+	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "how long the decode server may be silent during a transfer")
 	c.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the token that decode servers must send")
 	return c
 }
@@ -125,6 +125,7 @@ func (f *serveFlags) command(c *cobra.Command) *cobra.Command {
 	flags.StringVar(&f.tls.cert, "tls-cert", "", "PEM file with the server's certificate")
 	flags.StringVar(&f.tls.key, "tls-key", "", "PEM file with the key of --tls-cert")
 	flags.StringVar(&f.tls.ca, "tls-client-ca", "", "PEM file with the CA that client certificates must be signed by")
+	flags.Lookup("quiet").Usage = "print the address only"
 	expert(c, "prompt-share", "tls-client-ca", "prefix-cache-host", "prefix-cache-dir", "prefix-policy", "state-codec", "threads", "states", "strategy", "math", "comm")
 	return c
 }

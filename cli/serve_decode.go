@@ -20,7 +20,7 @@ func (f *remoteFlags) add(c *cobra.Command) {
 	flags.StringSliceVar(&f.addresses, "prefill", nil, "prefill servers: host:port or unix:PATH, separated by commas")
 	flags.StringVar(&f.by.from.Transport, "prefill-transport", "tcp", "transport of states: tcp, or ucx (RDMA, shared memory)")
 	flags.BoolVar(&f.by.from.Strict, "prefill-only", false, "fail requests that would fall back to prefill in this process")
-	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "timeout of a silent transfer; a quarter of it for a ping")
+	flags.DurationVar(&f.by.from.Stall, "prefill-stall", prefillStall, "how long a transfer may be silent; pings and handshakes get a quarter")
 	flags.StringVar(&f.by.tokenFile, "prefill-token-file", "", "file with the token of the prefill servers")
 	prefillTLSFlags(c, &f.by.tls)
 	expert(c, "prefill-transport", "prefill-only", "prefill-stall", "answer-tokens", "context", "deadline")
@@ -29,6 +29,7 @@ func (f *remoteFlags) add(c *cobra.Command) {
 // prefillTLSFlags say how a command connects to prefill servers by TLS.
 func prefillTLSFlags(c *cobra.Command, t *tlsFlags) {
 	flags := c.Flags()
+	t.prefix = "prefill-"
 	flags.BoolVar(&t.on, "prefill-tls", false, "connect to prefill servers with TLS and the system's CAs")
 	flags.StringVar(&t.ca, "prefill-tls-ca", "", "PEM file with the CA of the prefill servers; implies --prefill-tls")
 	flags.StringVar(&t.cert, "prefill-tls-cert", "", "PEM file with the client certificate for prefill servers")

@@ -49,10 +49,10 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, tpHelp)
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
-	c.Flags().String("hw", "", "hardware profile for --strategy auto, or a file")
+	c.Flags().String("hw", "", "hardware profile for --strategy auto: a name or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
 	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
-	c.Flags().StringVar(&s.Phase, "phase", "", "which part of a --payload by phase applies: prefill or decode")
+	c.Flags().StringVar(&s.Phase, "phase", "", "phase whose --payload formats apply: prefill or decode")
 	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with intermediates in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches for the fewest launches (default: by device)")
@@ -66,7 +66,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 and sums as int4:int8; by site as x_proj=none,out_proj=fp16:acc32, where out_proj.rs is the
 reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto chooses by
 --calibration and --budget.`)
-	detail(c, "phase", "default: the phase that the process runs.")
+	detail(c, "phase", "serve prefill, serve decode and generate --prefill set it, simulate runs both phases; other commands need it\nif --payload has formats for one phase.")
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")

@@ -161,7 +161,7 @@ type simulation struct {
 	Hardware string `json:"hardware"`
 	Ranks    int    `json:"ranks"`
 	Replicas int    `json:"replicas"`
-	Strategy string `json:"strategy"` // that it runs by: for prompts, and for tokens if that differs
+	Strategy string `json:"strategy"` // of prefill, and of decode if that is the same
 	Decode   string `json:"decode_strategy,omitempty"`
 	Batch    int    `json:"batch"`
 	Prompt   int    `json:"prompt_tokens"`
@@ -303,7 +303,7 @@ func leftOut(c *simulate.Choice) []string {
 func (r *simulation) print(w io.Writer) {
 	by := r.Strategy
 	if r.Decode != "" {
-		by += " for prompts and " + r.Decode + " for tokens"
+		by += " for prefill and " + r.Decode + " for decode"
 	}
 	fmt.Fprintf(w, "%s by %s on %s", r.Model, by, ranks(r.Ranks))
 	if r.Replicas > 1 {
@@ -314,9 +314,9 @@ func (r *simulation) print(w io.Writer) {
 		fmt.Fprintf(w, " in chunks of %d", r.Chunk)
 	}
 	fmt.Fprintf(w, ", and %s of output each\n\n", count(r.Output, "token"))
-	fmt.Fprintf(w, "%-8s %12s %7s %16s %12s %6s\n", "", "time", "steps", "in collectives", "not hidden", "busy")
-	printPhase(w, "prompts", &r.Result.Prefill)
-	printPhase(w, "tokens", &r.Result.Decode)
+	fmt.Fprintf(w, "%-8s %12s %7s %16s %12s %6s\n", "", "time", "steps", "in collectives", "exposed", "busy")
+	printPhase(w, "prefill", &r.Result.Prefill)
+	printPhase(w, "decode", &r.Result.Decode)
 	fmt.Fprintf(w, "\nTTFT %s, TPOT %s, %.1f tokens/s\n\n", round(seconds(r.TTFT)), round(seconds(r.TPOT)), r.Throughput)
 	r.printMemory(w)
 	r.printBest(w)
@@ -345,11 +345,11 @@ func (r *simulation) printBest(w io.Writer) {
 	if r.Best == nil || r.Ranks == 1 {
 		return
 	}
-	fmt.Fprintf(w, "\nbest for prompts: %s\nbest for tokens:  %s\n", bestText(&r.Best.Prefill), bestText(&r.Best.Decode))
+	fmt.Fprintf(w, "\nbest for prefill: %s\nbest for decode:  %s\n", bestText(&r.Best.Prefill), bestText(&r.Best.Decode))
 	if p := r.Best.Plan; r.Best.Refused != "" {
 		fmt.Fprintf(w, "not together: %s\nbest together: %s", r.Best.Refused, p.Prefill)
 		if p.Decode != p.Prefill {
-			fmt.Fprintf(w, " for prompts, %s for tokens", p.Decode)
+			fmt.Fprintf(w, " for prefill, %s for decode", p.Decode)
 		}
 		fmt.Fprintf(w, ", %s for all\n", round(seconds(p.Seconds)))
 	}

@@ -35,7 +35,8 @@ bytes, by eviction policy:
   none      no cache
   blocks32  a state for each full block of 32 tokens, as serving engines do; or of
             another number of tokens
-  lru       a radix tree with at most three states per request; evicts the oldest
+  lru       a radix tree with at most three states per request; evicts the least
+            recently used
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
   tuned     the same, with the α that hits most on the requests after the first eviction;

@@ -59,7 +59,7 @@ ids differ; with --vocab they are drawn below it.`,
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&o.Sessions, "sessions", 100, "sessions; for kinds fewshot and docs, requests")
+	flags.IntVar(&o.Sessions, "sessions", 100, "number of sessions; for kinds fewshot and docs, of requests")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
 	flags.Float64Var(&o.Rate, "rate", 1, "mean new sessions per second (Poisson)")
 	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")

@@ -11,7 +11,8 @@ import (
 // tlsFlags name files with certificates.
 type tlsFlags struct {
 	cert, key, ca string
-	on            bool // of a client: with the system's certificates
+	on            bool   // of a client: with the system's certificates
+	prefix        string // of the flags' names: prefill-, or none
 }
 
 // server returns the configuration of a server; nil: without TLS.
@@ -40,7 +41,7 @@ func (f *tlsFlags) client() (*tls.Config, error) {
 	if err != nil || f.ca == "" {
 		return c, err
 	}
-	c.RootCAs, err = readCAs("--tls-ca", f.ca)
+	c.RootCAs, err = readCAs("--"+f.prefix+"tls-ca", f.ca)
 	return c, err
 }
 
@@ -51,11 +52,11 @@ func (f *tlsFlags) own() (*tls.Config, error) {
 	case f.cert == "" && f.key == "":
 		return c, nil
 	case f.cert == "" || f.key == "":
-		return nil, errors.New("--tls-cert and --tls-key need each other: give both")
+		return nil, fmt.Errorf("--%[1]stls-cert and --%[1]stls-key need each other: give both", f.prefix)
 	}
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
+		return nil, fmt.Errorf("--%[1]stls-cert and --%[1]stls-key: %[2]w", f.prefix, err)
 	}
 	c.Certificates = []tls.Certificate{pair}
 	return c, nil

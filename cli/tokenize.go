@@ -59,7 +59,7 @@ folder or a tokenizer.json.`,
 	c.Flags().BoolVar(&f.decode, "decode", false, "read ids, print text")
 	c.Flags().BoolVar(&f.pieces, "pieces", false, "print each token as the vocabulary spells it, one per line")
 	c.Flags().BoolVar(&f.special, "special", true, "add special tokens, such as BOS, as the tokenizer does")
-	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "with --decode: leave out special tokens")
+	c.Flags().BoolVar(&f.skipSpecial, "skip-special", false, "leave out special tokens, with --decode")
 	c.Flags().BoolVar(&f.jsonl, "jsonl", false, "read and write a JSON object per line")
 	return c
 }

@@ -22,13 +22,20 @@ const (
 	Q4_K
 	Q5_K
 	Q6_K
+	FP8_128
+	FP8_32
+	NVFP4
+	MXFP4
+	INT4_128
+	INT4_32
 )
 
 var dtypes = [...]struct {
 	name  string
 	bytes int
 }{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4},
-	{"q8", 0}, {"q4_0", 0}, {"q4_1", 0}, {"q5_0", 0}, {"q5_1", 0}, {"iq4_nl", 0}, {"iq4_xs", 0}, {"q4_k", 0}, {"q5_k", 0}, {"q6_k", 0}}
+	{"q8", 0}, {"q4_0", 0}, {"q4_1", 0}, {"q5_0", 0}, {"q5_1", 0}, {"iq4_nl", 0}, {"iq4_xs", 0}, {"q4_k", 0}, {"q5_k", 0}, {"q6_k", 0},
+	{"fp8_128", 0}, {"fp8_32", 0}, {"nvfp4", 0}, {"mxfp4", 0}, {"int4_128", 0}, {"int4_32", 0}}
 
 // String gives the name that graph text uses: f32, bf16, i32, …
 func (d DType) String() string {

@@ -47,6 +47,8 @@ func encodeBlock(d DType, b []byte, x []float32) error {
 		encodeEights(b, x, most)
 	case Q4_0, Q5_0, IQ4_NL, IQ4_XS, Q6_K:
 		encodeSigned(d, b, x)
+	case FP8_128, FP8_32, NVFP4, MXFP4, INT4_128, INT4_32:
+		encodeParts(d, b, x, most)
 	default:
 		encodeAffine(d, b, x)
 	}

@@ -7,8 +7,9 @@ import (
 	"github.com/x448/float16"
 )
 
-// Format is a number format of weights: blocks of neighbouring elements that share scales. The
-// formats are those of ggml, to the bit; Q8 is its Q8_0.
+// Format is a number format of weights: blocks of neighbouring elements that share scales. Q8 to
+// Q6_K are those of ggml, to the bit; Q8 is its Q8_0. The others are made of folders that are
+// published in 8 and 4 bits: see [Parts].
 type Format struct {
 	Elems  int   // of a block
 	Bytes  int   // of a block
@@ -30,6 +31,13 @@ var formats = [...]Format{
 	Q4_K - Q8:   {256, 144, []int{0, 2}},
 	Q5_K - Q8:   {256, 176, []int{0, 2}},
 	Q6_K - Q8:   {256, 210, []int{208}},
+
+	FP8_128 - Q8:  {128, 132, nil},
+	FP8_32 - Q8:   {32, 36, nil},
+	NVFP4 - Q8:    {128, 76, nil},
+	MXFP4 - Q8:    {32, 17, nil},
+	INT4_128 - Q8: {128, 69, nil},
+	INT4_32 - Q8:  {32, 21, nil},
 }
 
 // Quantized reports whether d is a format of weights in blocks.
@@ -81,6 +89,10 @@ func decodeBlock(d DType, to []float32, b []byte) {
 		superblock(d, to, b, b[16:48], b[48:])
 	case Q6_K:
 		sixes(to, b)
+	case FP8_128, FP8_32:
+		fp8(to, b)
+	case NVFP4:
+		nvfp4(to, b)
 	default:
 		for k := range len(to) / 32 {
 			codes, high, scale, least := d.coded(b, k)
@@ -99,7 +111,8 @@ func eights(to []float32, b []byte, at int) {
 	}
 }
 
-// coded is part k of a block of Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL or IQ4_XS. An element is
+// coded is part k of a block of a format whose elements have [DType.Levels], but for NVFP4, whose
+// parts have two scales. An element is
 // (level + 16·bit)·scale + least, of the level of its code ([DType.Levels]). The lower halves of 16
 // codes are those of the first elements; bit i of high is that of element i.
 func (d DType) coded(b []byte, k int) (codes []byte, high uint32, scale, least float32) {
@@ -114,8 +127,20 @@ func (d DType) coded(b []byte, k int) (codes []byte, high uint32, scale, least f
 		return b[8:], binary.LittleEndian.Uint32(b[4:]), half(b), half(b[2:])
 	case IQ4_NL:
 		return b[2:], 0, half(b), MinusZero
+	case MXFP4:
+		return b[1:], 0, PowerOfTwo(b[0]), MinusZero
+	case INT4_128, INT4_32:
+		scale = single(b)
+		return b[5+16*k:], 0, scale, -float32(float32(b[4]) * scale)
 	}
 	return b[8+16*k:], 0, half(b) * float32(signedScale(b, k)), MinusZero
+}
+
+// Part is the codes of the first 32 elements of a block, which the others follow, and the scale and
+// the least number of all, of MXFP4 and INT4.
+func (d DType) Part(b []byte) (codes []byte, scale, least float32) {
+	codes, _, scale, least = d.coded(b, 0)
+	return codes, scale, least
 }
 
 // MinusZero changes no number that it is added to, -0 included.
@@ -130,15 +155,17 @@ func decodeCoded(to []float32, levels *[16]float32, codes []byte, high uint32, s
 }
 
 // Levels are the numbers that codes stand for, of the formats whose elements are a level times a
-// scale: not of Q8, Q4_K, Q5_K and Q6_K.
+// scale: not of Q8, Q4_K, Q5_K, Q6_K and FP8.
 func (d DType) Levels() *[16]float32 {
 	switch d {
 	case Q4_0:
 		return &levels[0]
 	case Q5_0:
 		return &levels[1]
-	case Q4_1, Q5_1:
+	case Q4_1, Q5_1, INT4_128, INT4_32:
 		return &levels[2]
+	case NVFP4, MXFP4:
+		return &levels[4]
 	}
 	return &levels[3]
 }
@@ -148,6 +175,7 @@ var levels = [...][16]float32{
 	{-16, -15, -14, -13, -12, -11, -10, -9, -8, -7, -6, -5, -4, -3, -2, -1},
 	{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
 	{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113},
+	{0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6}, // E2M1, whose -0 is 0 here
 }
 
 // signedScale is the scale of part k of a block of IQ4_XS: 6 bits, less 32.
@@ -158,8 +186,15 @@ func signedScale(b []byte, k int) int {
 }
 
 // PartScales reads the scales of a block whose parts have their own: of Q4_K and Q5_K 8 scales and
-// then 8 minima, of Q6_K 16 scales, of IQ4_XS 8.
+// then 8 minima, of Q6_K 16 scales, of IQ4_XS and NVFP4 8.
 func (d DType) PartScales(to *[16]float32, b []byte) {
+	if d == NVFP4 {
+		second := single(b)
+		for k, code := range b[4:12] {
+			to[k] = E4M3Values[code] * second
+		}
+		return
+	}
 	base := half(b[d.Format().Scales[0]:])
 	if d == Q6_K {
 		for k := range to {

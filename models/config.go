@@ -23,9 +23,10 @@ type Config struct {
 	values map[string]any
 	asked  map[string]bool
 	errs   []error
+	quant  *Quantization
 }
 
-// ReadConfig reads dir/config.json.
+// ReadConfig reads dir/config.json, and ModelOpt's file beside it.
 func ReadConfig(dir string) (*Config, error) {
 	path := filepath.Join(dir, "config.json")
 	data, err := files.Read(path, files.Config)
@@ -35,7 +36,11 @@ func ReadConfig(dir string) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ParseConfig(path, data)
+	c, err := ParseConfig(path, data)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.readQuantFile(func() ([]byte, error) { return files.Read(filepath.Join(dir, QuantFile), files.Config) })
 }
 
 // ParseConfig reads the text of a config.json; path is used in errors. Bare

@@ -35,30 +35,61 @@ func TestReadRefuses(t *testing.T) {
 		minimal + `, "hidden_size": 1e30}`:       "hidden_size is 1e+30; it must be an integer",
 		minimal + `, "hidden_size": Infinity}`:   `hidden_size is "Infinity"; it must be an integer`,
 		minimal + `, "layer_norm_epsilon": NaN}`: "layer_norm_epsilon is NaN",
-		minimal + `, "layer_norm_epsilon": {"__float__": "NaN"}}`: "layer_norm_epsilon is NaN",
-		minimal + `, "anything": [1, NaN]}`:                       "anything is NaN",
-		minimal + `, "layer_norm_epsilon": -1e-5}`:                "layer_norm_epsilon is -0.00001; it must be a number above 0",
-		minimal + `, "layer_norm_epsilon": -Infinity}`:            "it must be a number above 0",
-		minimal + `, "use_bias": "no"}`:                           `use_bias is "no"; it must be true or false`,
-		minimal + `, "hidden_act": "mish"}`:                       `hidden_act is "mish"; it must be one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu, swish (Krait has no other)`,
-		minimal + `, "hidden_act": 1}`:                            "hidden_act is 1; it must be one of",
-		minimal + `, "time_step_rank": "full"}`:                   `time_step_rank is "full"; it must be an integer`,
-		minimal + `, "time_step_rank": 0}`:                        "time_step_rank is 0",
-		minimal + `, "conv_kernel": 0}`:                           "conv_kernel is 0",
-		minimal + `, "eos_token_id": [1, "x"]}`:                   `eos_token_id is [1,"x"]; it must be a token id or a list of them`,
-		minimal + `, "tie_word_embeddings": 1}`:                   "tie_word_embeddings is 1; it must be true or false",
-		minimal + `, "quantization_config": {"bits": 4}}`:         `quantization_config is {"bits":4}; it must be absent: Krait does not support it`,
-		minimal + `, "is_encoder_decoder": true}`:                 "is_encoder_decoder is true",
-		minimal + `, "torch_dtype": "int8"}`:                      `torch_dtype is "int8"; it must be one of auto, bfloat16, float16`,
-		minimal2 + `, "expand": 3}`:                               "num_heads is 4; it must be such that num_heads × head_dim is expand × hidden_size",
-		minimal2 + `, "n_groups": 3}`:                             "n_groups is 3; it must be a divisor of num_heads",
-		minimal2 + `, "rms_norm": false}`:                         "rms_norm is false; it must be true",
-		minimal2 + `, "time_step_limit": [1, 0]}`:                 "time_step_limit is [1,0]; it must be two numbers, the lower first",
-		minimal2 + `, "time_step_limit": 3}`:                      "time_step_limit is 3; it must be two numbers",
-		minimal + `, "hidden_size": 0, "state_size": 0}`:          "state_size is 0",
+		minimal + `, "layer_norm_epsilon": {"__float__": "NaN"}}`:                                           "layer_norm_epsilon is NaN",
+		minimal + `, "anything": [1, NaN]}`:                                                                 "anything is NaN",
+		minimal + `, "layer_norm_epsilon": -1e-5}`:                                                          "layer_norm_epsilon is -0.00001; it must be a number above 0",
+		minimal + `, "layer_norm_epsilon": -Infinity}`:                                                      "it must be a number above 0",
+		minimal + `, "use_bias": "no"}`:                                                                     `use_bias is "no"; it must be true or false`,
+		minimal + `, "hidden_act": "mish"}`:                                                                 `hidden_act is "mish"; it must be one of gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu, swish (Krait has no other)`,
+		minimal + `, "hidden_act": 1}`:                                                                      "hidden_act is 1; it must be one of",
+		minimal + `, "time_step_rank": "full"}`:                                                             `time_step_rank is "full"; it must be an integer`,
+		minimal + `, "time_step_rank": 0}`:                                                                  "time_step_rank is 0",
+		minimal + `, "conv_kernel": 0}`:                                                                     "conv_kernel is 0",
+		minimal + `, "eos_token_id": [1, "x"]}`:                                                             `eos_token_id is [1,"x"]; it must be a token id or a list of them`,
+		minimal + `, "tie_word_embeddings": 1}`:                                                             "tie_word_embeddings is 1; it must be true or false",
+		minimal + `, "quantization_config": {"bits": 4}}`:                                                   `quantization_config.quant_method is null; it must be one of awq, compressed-tensors, fp8, gptq, modelopt, mxfp4, or krait_q8: Krait supports no other`,
+		minimal + `, "quantization_config": {"quant_method": "bitsandbytes"}}`:                              `quantization_config.quant_method is "bitsandbytes"; it must be one of awq`,
+		minimal + `, "quantization_config": {"quant_method": "fp8", "fmt": "e5m2"}}`:                        `quantization_config.fmt is "e5m2"; it must be one of e4m3`,
+		minimal + `, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}`:           `quantization_config.weight_block_size is [128]; it must be two sizes`,
+		minimal + `, "quantization_config": {"quant_method": "fp8", "weight_block_size": [0, 1e300]}}`:      `it must be two sizes of at least 1`,
+		minimal + `, "quantization_config": {"quant_method": "fp8", "modules_to_not_convert": "lm_head"}}`:  `it must be a list of names of modules`,
+		minimal + `, "quantization_config": {"quant_method": "compressed-tensors", "ignore": ["re:("]}}`:    `quantization_config.ignore is ["re:("]; it must be a list of names of modules`,
+		minimal + `, "quantization_config": {"quant_method": "compressed-tensors", "format": "marlin-24"}}`: `quantization_config.format is "marlin-24"; it must be one of float-quantized`,
+		minimal + `, "quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 8, "type": "int"}}}}}`: `it must be FP8, or floats or integers of 4 bits`,
+		minimal + `, "quantization_config": {"quant_method": "gptq", "bits": 3}}`:                                                                         `quantization_config.bits is 3; it must be one of 4: Krait supports no other`,
+		minimal + `, "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 7}}`:                                                        `quantization_config.group_size is 7; it must be -1 or a multiple of 32`,
+		minimal + `, "quantization_config": {"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}}`:                                          `quantization_config.checkpoint_format is "marlin"; it must be one of gptq, gptq_v2`,
+		minimal + `, "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemv"}}`:                                     `quantization_config.version is "gemv"; it must be one of gemm`,
+		minimal + `, "quantization_config": {"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}}`:                                                      `quantization_config.quant_algo is "W4A8_AWQ"; it must be one of FP8,`,
+		minimal + `, "is_encoder_decoder": true}`:                                                                                                         "is_encoder_decoder is true",
+		minimal + `, "torch_dtype": "int8"}`:                                                                                                              `torch_dtype is "int8"; it must be one of auto, bfloat16, float16`,
+		minimal2 + `, "expand": 3}`:                                                                                                                       "num_heads is 4; it must be such that num_heads × head_dim is expand × hidden_size",
+		minimal2 + `, "n_groups": 3}`:                                                                                                                     "n_groups is 3; it must be a divisor of num_heads",
+		minimal2 + `, "rms_norm": false}`:                                                                                                                 "rms_norm is false; it must be true",
+		minimal2 + `, "time_step_limit": [1, 0]}`:                                                                                                         "time_step_limit is [1,0]; it must be two numbers, the lower first",
+		minimal2 + `, "time_step_limit": 3}`:                                                                                                              "time_step_limit is 3; it must be two numbers",
+		minimal + `, "hidden_size": 0, "state_size": 0}`:                                                                                                  "state_size is 0",
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\ngot  %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// TestExcludes: the patterns of each method name modules, and no others.
+func TestExcludes(t *testing.T) {
+	for pattern, modules := range map[string][2]string{
+		"lm_head":                       {"lm_head", "model.lm_heads"},
+		"model.layers.0.mlp.gate":       {"model.layers.0.mlp.gate", "model.layers.0.mlp.gate_proj"},
+		"model.layers.1":                {"model.layers.1.mixer.in_proj", "model.layers.10.mixer.in_proj"},
+		"mixer.conv1d":                  {"model.layers.3.mixer.conv1d", "model.layers.3.mixer.in_proj"},
+		"model.layers.*.self_attn*":     {"model.layers.7.self_attn.q_proj", "model.layers.7.mlp.up_proj"},
+		"re:.*router":                   {"model.layers.2.router.layer", "model.layers.2.mlp"},
+		"re:model\\.layers\\.[01]\\..*": {"model.layers.1.mlp", "model.layers.2.mlp"},
+	} {
+		q := &Quantization{Excluded: []string{pattern}}
+		if !q.Excludes(modules[0]) || q.Excludes(modules[1]) {
+			t.Errorf("%s: %v %v of %v", pattern, q.Excludes(modules[0]), q.Excludes(modules[1]), modules)
 		}
 	}
 }

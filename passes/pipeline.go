@@ -194,7 +194,7 @@ func (o *Options) lookup(g *graph.Graph, names []string) ([]*Pass, error) {
 	case o.Strategy != nil && !partitions:
 		return nil, unused("strategy "+o.Strategy.Name, "partition")
 	case o.Quantize.text != "" && !slices.Contains(names, "quantize"):
-		return nil, unused("quantize "+o.Quantize.text, "quantize")
+		return nil, unused("payload "+o.Quantize.text, "quantize")
 	case o.States.text != "" && !slices.Contains(names, "statetype"):
 		return nil, unused("states "+o.States.text, "statetype")
 	}
@@ -210,7 +210,7 @@ func (o *Options) undecided(g *graph.Graph) error {
 	case o.Strategy != nil:
 		what = "strategy " + o.Strategy.Name
 	case o.Quantize.text != "":
-		what = "quantize " + o.Quantize.text
+		what = "payload " + o.Quantize.text
 	case o.States.text != "":
 		what = "states " + o.States.text
 	case o.Fuse != Exactly && g.Stage == graph.FusedStage:

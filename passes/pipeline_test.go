@@ -144,14 +144,14 @@ func TestCompileRefuses(t *testing.T) {
 		{compile(g, Options{Ranks: 17}), "17 ranks; the number must be from 1 to 16"},
 		{compile(split, Options{Ranks: 3}), "the graph has stage=partitioned ranks=2 and cannot be sharded over 3 ranks"},
 		{compile(split, Options{Strategy: Strategies[0]}), "strategy channel has no effect on a graph that is partitioned already"},
-		{compile(split, Options{Quantize: fp16}), "quantize fp16 has no effect on a graph that is partitioned already"},
+		{compile(split, Options{Quantize: fp16}), "payload fp16 has no effect on a graph that is partitioned already"},
 		{compile(split, Options{States: conv}), "states conv=bf16 has no effect on a graph that is partitioned already"},
 		{compile(g, Options{States: conv, Strategy: kept}), "states conv=bf16: no effect without the pass statetype"},
 		{compile(g, Options{States: cache}), "pass statetype: states cache=f16: the graph has no state of kind cache; it has conv"},
 		{compile(noState, Options{States: cache}), "pass statetype: states cache=f16: the graph has no states"},
 		{compile(split, Options{Stop: graph.UnpackedStage}), "the graph is at stage partitioned already, and cannot go back to unpacked"},
 		{compile(g, Options{Quantize: fp16}), "payload fp16: one rank has no all_reduces"},
-		{compile(g, Options{Ranks: 2, Quantize: fp16, Strategy: plain}), "quantize fp16: no effect without the pass quantize"},
+		{compile(g, Options{Ranks: 2, Quantize: fp16, Strategy: plain}), "payload fp16: no effect without the pass quantize"},
 		{compile(g, Options{Ranks: 2, Strategy: unmatched}), `pass partition: file: line 2: no value of the graph fits the pattern "*.gone"
 file: line 3: no value of the graph fits the pattern "op:matmul/3"
 file: line 5: no value of the graph fits the pattern "op:silu/0"
@@ -161,7 +161,7 @@ a placement file says optional before a pattern that some models have no value f
 		{compile(noOutput, Options{}), "pass dce: the graph has no output"},
 		{run(g, Options{Ranks: 2}, "unpack"), "2 ranks: no effect without the pass partition; the passes are unpack"},
 		{run(g, Options{Strategy: plain}, "unpack"), "strategy file: no effect without the pass partition"},
-		{run(split, Options{Quantize: fp16}, "merge"), "quantize fp16: no effect without the pass quantize"},
+		{run(split, Options{Quantize: fp16}, "merge"), "payload fp16: no effect without the pass quantize"},
 		{run(split, Options{Quantize: fp16, Ranks: 2}, "quantize"), ""},
 		{run(split, Options{}, "partition"), "pass partition: the graph is at stage partitioned; the pass takes [model unpacked]"},
 	} {

@@ -89,7 +89,7 @@ func TestSharding(t *testing.T) {
 		{Ranks: 1}:                      "the graph has stage=fused ranks=4 and cannot be sharded over 1 ranks",
 		{Strategy: "naive"}:             "strategy naive has no effect on a graph that is fused already; leave it out, or give the graph from before it was partitioned",
 		{Ranks: 4, Strategy: "channel"}: "strategy channel has no effect",
-		{Payload: "fp16"}:               "quantize fp16 has no effect on a graph that is fused already",
+		{Payload: "fp16"}:               "payload fp16 has no effect on a graph that is fused already",
 	} {
 		if _, err := compileFor(four, *s); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", s, err, want)

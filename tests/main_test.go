@@ -112,7 +112,7 @@ func surprise(logits []float32, id int) float64 {
 }
 
 // weights opens the tensors of a checkpoint.
-func weights(t *testing.T, dir string) krait.Weights {
+func weights(t testing.TB, dir string) krait.Weights {
 	t.Helper()
 	c, err := checkpoint.Open(dir)
 	if err != nil {

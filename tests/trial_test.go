@@ -1,9 +1,11 @@
 package tests
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -460,6 +462,60 @@ func TestTrialPages(t *testing.T) {
 	}
 	if n, err := e.Len(slot); err != nil || n%4 != 0 {
 		t.Errorf("%d tokens, %v", n, err)
+	}
+}
+
+// BenchmarkTrial takes tokens on trial, in turns with a single token, and keeps all but the last:
+// medians of a trial and of Settle, and of how many single tokens a trial takes the time.
+// KRAIT_BENCH_MODEL is the folder of a model.
+func BenchmarkTrial(b *testing.B) {
+	dir := cmp.Or(os.Getenv("KRAIT_BENCH_MODEL"), "../testdata/golden/mamba2-g1")
+	m, err := krait.Open(dir, krait.Options{Slots: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	e, err := exec.New(m.Engine().Schedules(), weights(b, dir), exec.Options{Device: &cpu.Device{}, Slots: 1, Trials: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	slot, err := e.Alloc()
+	if err != nil {
+		b.Fatal(err)
+	}
+	timed := func(f func() error) float64 {
+		start := time.Now()
+		if err := f(); err != nil {
+			b.Fatal(err)
+		}
+		return time.Since(start).Seconds() * 1e3
+	}
+	step := func(tokens int, trial bool) float64 {
+		q := exec.Sequence{Slot: slot, Tokens: make([]int, tokens), Rows: []int{}, Trial: trial}
+		for i := range tokens {
+			q.Tokens[i], q.Rows = i*7%m.Vocab(), append(q.Rows, i)
+		}
+		return timed(func() error {
+			_, err := e.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{q}, Outputs: []string{"logits"}})
+			return err
+		})
+	}
+	median := func(list []float64) float64 { slices.Sort(list); return list[len(list)/2] }
+	for _, tokens := range []int{2, 4, 8, exec.MaxTrial} {
+		b.Run(fmt.Sprint(tokens), func(b *testing.B) {
+			var one, trial, settle []float64
+			for b.Loop() {
+				one, trial = append(one, step(1, false)), append(trial, step(tokens, true))
+				settle = append(settle, timed(func() error {
+					return e.Settle(context.Background(), []exec.Kept{{Slot: slot, Tokens: tokens - 1}})
+				}))
+			}
+			b.ReportMetric(median(trial), "ms/trial")
+			b.ReportMetric(median(settle), "ms/settle")
+			b.ReportMetric(median(trial)/median(one), "tokens'time")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }
 

@@ -341,7 +341,7 @@ func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	return (&session{Server: s, channel: c, id: id, end: x.From, packing: packing, running: map[uint64]context.CancelFunc{}}).serve()
 }
 
-var errToken = errors.New("the token is not the server's: give the same --token-file to both sides")
+var errToken = errors.New("the token is not the server's: give both sides the same token file")
 
 // tokenSum is the hash of a token that a client sends: it has a fixed length, so that messages
 // before authentication are short.

@@ -35,7 +35,8 @@ func Types() []string { return slices.Sorted(maps.Keys(checkpoint.Mixtures)) }
 
 // Write converts the checkpoint at from into the new path to: a GGUF file if the path ends in
 // .gguf, otherwise a Hugging Face folder. Kind is the format of a GGUF file's matrices, a key of
-// checkpoint.Mixtures; by default that of the checkpoint's embedding. The output is complete
+// checkpoint.Mixtures; by default that of the checkpoint's embedding. A folder keeps the formats of
+// numbers, or has all in f32 if kind is that. The output is complete
 // or absent. Write
 // calls progress, if it is not nil, with the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
@@ -246,10 +247,10 @@ const shardBytes = 5 << 30
 
 // folder writes a Hugging Face folder.
 func (w *writer) folder(c *checkpoint.Checkpoint, kind string) (*Made, error) {
-	if kind != "" {
-		return nil, fmt.Errorf("--type is the format of a GGUF file; %s does not end in .gguf, and becomes a folder, in which numbers keep their formats", w.to)
+	if kind != "" && kind != "f32" {
+		return nil, fmt.Errorf("--type %s is a format of a GGUF file; %s does not end in .gguf, and becomes a folder, in which numbers keep their formats or become f32", kind, w.to)
 	}
-	f, err := c.Folder()
+	f, err := c.Folder(kind == "f32")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}

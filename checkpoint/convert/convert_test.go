@@ -204,7 +204,7 @@ func TestErrors(t *testing.T) {
 		"there.gguf is there already; name another file": {golden("mamba-a"), there, ""},
 		"is not empty; name another folder":              {golden("mamba-a"), dir, ""},
 		"--type is q9; it must be one of bf16, f16, f32, iq4_nl, iq4_xs, q4_0, q4_k_m, q5_0, q5_k_m, q6_k, q8_0": {golden("mamba-a"), filepath.Join(dir, "x.gguf"), "q9"},
-		"--type is the format of a GGUF file":                            {golden("mamba-a"), filepath.Join(dir, "x"), "f32"},
+		"--type q8_0 is a format of a GGUF file":                         {golden("mamba-a"), filepath.Join(dir, "x"), "q8_0"},
 		"GGUF has no architecture for the family zamba2; it has one for": {golden("zamba2"), filepath.Join(dir, "x.gguf"), ""},
 		"there is no such folder":                                        {filepath.Join(dir, "nothing"), filepath.Join(dir, "x.gguf"), ""},
 	} {

@@ -17,6 +17,9 @@ var not = []string{"config.json", "model.safetensors.index.json", "pytorch_model
 // mostAlongside bounds such a file.
 const mostAlongside = 1 << 28
 
+// quantFile is where ModelOpt says how weights are quantized, which those of a copy are not.
+const quantFile = "hf_quant_config.json"
+
 // Companions copies the files that are not config and weights.
 func Companions(from, to string) error {
 	entries, err := os.ReadDir(from)
@@ -24,7 +27,7 @@ func Companions(from, to string) error {
 		return err
 	}
 	for _, e := range entries {
-		if !IsCompanion(e.Name()) || e.IsDir() {
+		if !IsCompanion(e.Name()) || e.IsDir() || e.Name() == quantFile {
 			continue
 		}
 		data, err := files.Read(filepath.Join(from, e.Name()), mostAlongside)

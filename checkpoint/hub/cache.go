@@ -28,6 +28,9 @@ var ErrMissing = errors.New("not in the cache")
 
 const configName = "config.json"
 
+// quantName is where ModelOpt says how weights are quantized.
+const quantName = "hf_quant_config.json"
+
 // folder is the folder of a repository: blobs has files by their hashes, snapshots/COMMIT links to
 // them by their names, and refs/REVISION has the commit of a branch or tag.
 func (h *Hub) folder(repo string) string {

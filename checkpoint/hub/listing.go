@@ -122,7 +122,7 @@ func (l *listing) weights() (f file, index, ok bool) {
 // companions returns the files of a folder that are not weights, as far as the part needs them.
 func (l *listing) companions(part Part) (out []file) {
 	for _, f := range l.Files {
-		if f.Path == configName || part != Config && !strings.Contains(f.Path, "/") && folder.IsCompanion(f.Path) && f.Size <= files.Tokenizer {
+		if f.Path == configName || f.Path == quantName || part != Config && !strings.Contains(f.Path, "/") && folder.IsCompanion(f.Path) && f.Size <= files.Tokenizer {
 			out = append(out, f)
 		}
 	}

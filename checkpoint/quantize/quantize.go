@@ -32,6 +32,9 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 		return nil, err
 	}
 	defer c.Close()
+	if q := c.Model.Config().Quantization(); q != nil {
+		return nil, fmt.Errorf("%s: its weights are quantized already (%s); krait convert --type f32 makes a folder of it in f32", from, q.Method)
+	}
 	if info, err := os.Stat(from); err == nil && !info.IsDir() || !safetensors.InDir(from) {
 		return nil, fmt.Errorf("%s: its weights are not in safetensors; krait convert makes a folder of it in which they are", from)
 	}

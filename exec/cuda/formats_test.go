@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
@@ -55,7 +56,7 @@ func (r *rank) mostFormats(key programKey) []bool {
 // and none without cuBLAS.
 func TestFormats(t *testing.T) {
 	some := false
-	for i, dir := range goldens.Folders(t, "../..") {
+	for i, dir := range covering.Drawn(t, goldens.Folders(t, "../..")) {
 		d := &Device{Driver: sim.New(sim.Options{Capability: [2]int{8 + i%2, 0}}), Math: kernels.BF16}
 		for _, ranks := range []int{1, 2 + i%2} {
 			m := openFormats(t, dir, d, ranks)

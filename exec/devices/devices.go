@@ -47,13 +47,13 @@ func Open(name string, o Options) (exec.Device, error) {
 	}
 	if name == "" || name == "cpu" {
 		if o.NoGraphs {
-			return nil, errors.New("graphs are of CUDA, and the cpu has none to go without")
+			return nil, errors.New("CUDA graphs are for GPUs: leave out --no-graphs on the cpu")
 		}
 		if o.NoDependent {
-			return nil, errors.New("dependent launches are of CUDA, and the cpu has none to go without")
+			return nil, errors.New("dependent launch is for GPUs: leave out --no-dependent-launch on the cpu")
 		}
 		if o.PeerBytes != 0 {
-			return nil, errors.New("bytes between GPUs, over their memory, are of CUDA; ranks on the cpu have one memory")
+			return nil, errors.New("peer memory is for GPUs: leave out --peer-bytes on the cpu")
 		}
 		return &cpu.Device{Rounding: math == kernels.BF16}, nil
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestTrialSeconds: what trials take is worked out by hand: a scan of 8 channels with 2 states each.
+// TestTrialSeconds: what trials take is worked out by hand, of a scan of 8 channels with 2 states
+// each.
 func TestTrialSeconds(t *testing.T) {
 	g, err := graph.Parse(`graph "g" stage=model ranks=1
 input %x : f32[t 8]

@@ -146,6 +146,8 @@ func of(v any, depth int) any {
 			return n
 		}
 		return bail.Of(v.Float64())
+	case json.RawMessage: // keys in their order
+		return bail.Of(FromJSON(v))
 	case nil, bool, int, float64, string, *Dict:
 		return v
 	}

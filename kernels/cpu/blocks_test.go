@@ -20,7 +20,7 @@ func blockTypes() (list []graph.DType) {
 	return list
 }
 
-// drawBlocks draws rows of blocks: any scales that are finite, any number.
+// drawBlocks draws rows of blocks: any scales and codes that are finite, any number.
 func drawBlocks(rng *rand.Rand, d graph.DType, n, k int) []byte {
 	f := d.Format()
 	data := make([]byte, n*f.Count(k)*f.Bytes)
@@ -28,6 +28,9 @@ func drawBlocks(rng *rand.Rand, d graph.DType, n, k int) []byte {
 		data[i] = byte(rng.Uint32())
 	}
 	for at := 0; at < len(data); at += f.Bytes {
+		if d >= graph.FP8_128 {
+			drawParts(rng, d, data[at:][:f.Bytes])
+		}
 		for _, place := range f.Scales {
 			scale := float16.Fromfloat32(float32(rng.NormFloat64() / 100))
 			if rng.IntN(8) == 0 {
@@ -37,6 +40,23 @@ func drawBlocks(rng *rand.Rand, d graph.DType, n, k int) []byte {
 		}
 	}
 	return data
+}
+
+// drawParts draws a block of codes and scales that are no NaN.
+func drawParts(rng *rand.Rand, d graph.DType, b []byte) {
+	p := graph.Parts{Scale: float32(rng.NormFloat64() / 100), Scales: make([]byte, 8), Zero: byte(rng.IntN(16)), Codes: make([]byte, d.Format().Elems)}
+	for i := range p.Scales {
+		p.Scales[i] = byte(rng.IntN(127) | rng.IntN(2)<<7)
+	}
+	if d == graph.MXFP4 {
+		p.Scales = []byte{byte(118 + rng.IntN(4))}
+	}
+	for i := range p.Codes {
+		if p.Codes[i] = byte(rng.IntN(127) | rng.IntN(2)<<7); d > graph.FP8_32 {
+			p.Codes[i] &= 15
+		}
+	}
+	d.Pack(b, &p)
 }
 
 // wide is what blocks are as numbers, each row of k.

@@ -1,7 +1,9 @@
 package cpu
 
 import (
+	"encoding/binary"
 	"maps"
+	"math"
 	"sync"
 	"unsafe"
 
@@ -25,6 +27,8 @@ var (
 		graph.Q4_0: byCode(graph.Q4_0, 0, widenFoursAVX2), graph.Q4_1: byCode(graph.Q4_1, 0, widenFoursOffAVX2),
 		graph.Q5_0: byCode(graph.Q5_0, 0, widenFivesAVX2), graph.Q5_1: byCode(graph.Q5_1, 0, widenFivesOffAVX2),
 		graph.IQ4_NL: byCode(graph.IQ4_NL, graph.MinusZero, widenFoursAVX2), graph.IQ4_XS: {widen: widenIQ4XS},
+		graph.FP8_128: byE4M3(graph.FP8_128), graph.FP8_32: byE4M3(graph.FP8_32), graph.NVFP4: {widen: widenNVFP4},
+		graph.MXFP4: byPart(graph.MXFP4), graph.INT4_128: byPart(graph.INT4_128), graph.INT4_32: byPart(graph.INT4_32),
 	}
 	q8AVX512 = blockWeights{[]tile[byte]{gemmQ8x4x1AVX512, gemmQ8x4x2AVX512, gemmQ8x4x3AVX512, gemmQ8x4x4AVX512, gemmQ8x4x5AVX512, gemmQ8x4x6AVX512}, widenBlocksAVX512, spreadBlocksAVX512}
 )
@@ -84,6 +88,48 @@ func widenIQ4XS(to *float32, from *byte, n int) {
 		graph.IQ4_XS.PartScales(&c.scales, in)
 		widenScaledAVX2(&out[0], &in[8], 8, &c.levels[0])
 	}
+}
+
+// widenNVFP4 widens n blocks of 4 parts with two scales each.
+func widenNVFP4(to *float32, from *byte, n int) {
+	f := graph.NVFP4.Format()
+	in, out := unsafe.Slice(from, n*f.Bytes), unsafe.Slice(to, n*f.Elems)
+	c := codes{levels: *graph.NVFP4.Levels(), least: graph.MinusZero}
+	for ; len(in) > 0; in, out = in[f.Bytes:], out[f.Elems:] {
+		graph.NVFP4.PartScales(&c.scales, in)
+		widenHalvesAVX2(&out[0], &in[12], 4, &c.levels[0])
+	}
+}
+
+// byPart is for a format of few bytes before its codes, with a scale and a least number of all
+// parts.
+func byPart(d graph.DType) blockWeights {
+	f := d.Format()
+	parts := f.Elems / 32
+	return blockWeights{widen: func(to *float32, from *byte, n int) {
+		in, out := unsafe.Slice(from, n*f.Bytes), unsafe.Slice(to, n*f.Elems)
+		c := codes{levels: *d.Levels()}
+		for ; len(in) > 0; in, out = in[f.Bytes:], out[f.Elems:] {
+			var numbers []byte
+			numbers, c.scales[0], c.least = d.Part(in)
+			for k := 1; k < parts; k++ {
+				c.scales[k] = c.scales[0]
+			}
+			widenScaledAVX2(&out[0], &numbers[0], parts, &c.levels[0])
+		}
+	}}
+}
+
+// byE4M3 is for an f32 scale and a code a byte.
+func byE4M3(d graph.DType) blockWeights {
+	f := d.Format()
+	return blockWeights{widen: func(to *float32, from *byte, n int) {
+		in, out := unsafe.Slice(from, n*f.Bytes), unsafe.Slice(to, n*f.Elems)
+		for ; len(in) > 0; in, out = in[f.Bytes:], out[f.Elems:] {
+			scale := math.Float32frombits(binary.LittleEndian.Uint32(in))
+			fromE4M3AVX2(&out[0], &in[4], &scale, f.Elems)
+		}
+	}}
 }
 
 // read widens n blocks.

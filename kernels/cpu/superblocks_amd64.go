@@ -41,3 +41,8 @@ func widenFivesOffAVX2(to *float32, block *byte, n int, scales *float32)
 //
 //go:noescape
 func widenScaledAVX2(to *float32, block *byte, n int, scales *float32)
+
+// widenHalvesAVX2 widens n times 32 codes by a struct codes.
+//
+//go:noescape
+func widenHalvesAVX2(to *float32, block *byte, n int, scales *float32)

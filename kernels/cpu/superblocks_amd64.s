@@ -1324,3 +1324,65 @@ block:
 	JNZ          block
 	VZEROUPPER
 	RET
+
+// func widenHalvesAVX2(to *float32, block *byte, n int, scales *float32)
+// Requires: AVX, AVX2
+TEXT ·widenHalvesAVX2(SB), NOSPLIT, $0-32
+	MOVQ         to+0(FP), AX
+	MOVQ         block+8(FP), CX
+	MOVQ         scales+24(FP), DX
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         n+16(FP), BX
+	VPSRLD       $0x1c, Y0, Y1
+	VPSRLD       $0x1f, Y0, Y0
+	VMOVUPS      (DX), Y0
+	VMOVUPS      32(DX), Y2
+	VBROADCASTSS 96(DX), Y4
+	VMOVDQU      64(DX), Y3
+
+block:
+	VBROADCASTSS 104(DX), Y3
+	VBROADCASTSS 100(DX), Y5
+	ADDQ         $0x08, DX
+	VPMOVZXBD    (CX), Y6
+	VPAND        Y1, Y6, Y7
+	VPERMPS      Y0, Y7, Y8
+	VPERMPS      Y2, Y7, Y9
+	VPSLLD       $0x1c, Y7, Y7
+	VBLENDVPS    Y7, Y9, Y8, Y9
+	VMULPS       Y5, Y9, Y9
+	VADDPS       Y4, Y9, Y9
+	VMOVUPS      Y9, (AX)
+	VPSRLD       $0x04, Y6, Y6
+	VPAND        Y1, Y6, Y6
+	VPERMPS      Y0, Y6, Y7
+	VPERMPS      Y2, Y6, Y8
+	VPSLLD       $0x1c, Y6, Y6
+	VBLENDVPS    Y6, Y8, Y7, Y8
+	VMULPS       Y3, Y8, Y8
+	VADDPS       Y4, Y8, Y8
+	VMOVUPS      Y8, 64(AX)
+	VPMOVZXBD    8(CX), Y6
+	VPAND        Y1, Y6, Y7
+	VPERMPS      Y0, Y7, Y8
+	VPERMPS      Y2, Y7, Y9
+	VPSLLD       $0x1c, Y7, Y7
+	VBLENDVPS    Y7, Y9, Y8, Y9
+	VMULPS       Y5, Y9, Y9
+	VADDPS       Y4, Y9, Y9
+	VMOVUPS      Y9, 32(AX)
+	VPSRLD       $0x04, Y6, Y5
+	VPAND        Y1, Y5, Y5
+	VPERMPS      Y0, Y5, Y6
+	VPERMPS      Y2, Y5, Y7
+	VPSLLD       $0x1c, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y6, Y7
+	VMULPS       Y3, Y7, Y7
+	VADDPS       Y4, Y7, Y7
+	VMOVUPS      Y7, 96(AX)
+	ADDQ         $0x00000080, AX
+	ADDQ         $0x10, CX
+	DECQ         BX
+	JNZ          block
+	VZEROUPPER
+	RET

@@ -173,9 +173,9 @@ func (c *Choice) refuse(w Workload) {
 	}
 	a, b := c.Candidate(c.Prefill.Strategy).Model, c.Candidate(c.Decode.Strategy).Model
 	if err := Shared(a, b); err != nil {
-		c.Refused = fmt.Sprintf("%s for prompts and %s for tokens: %v", c.Prefill.Strategy, c.Decode.Strategy, err)
+		c.Refused = fmt.Sprintf("%s for prefill and %s for decode: %v", c.Prefill.Strategy, c.Decode.Strategy, err)
 	} else if !pairFits(a, b, w) {
-		c.Refused = fmt.Sprintf("%s for prompts and %s for tokens do not fit together", c.Prefill.Strategy, c.Decode.Strategy)
+		c.Refused = fmt.Sprintf("%s for prefill and %s for decode do not fit together", c.Prefill.Strategy, c.Decode.Strategy)
 	}
 }
 

@@ -53,7 +53,7 @@ func New() *Metrics {
 	m.prompt = m.counter("krait_prompt_tokens_total", "Prompt tokens of ended sequences.")
 	m.cached = m.counter("krait_cached_tokens_total", "Prompt tokens that hit the prefix cache.")
 	m.chosen = m.counter("krait_completion_tokens_total", "Output tokens of ended sequences.")
-	m.queue = m.seconds("krait_queue_seconds", "Time that a request spends in the queue before it gets a slot.", 0.001, 18)
+	m.queue = m.seconds("krait_queue_seconds", "Time that a sequence spends in the queue before it gets a slot.", 0.001, 18)
 	m.first = m.seconds("krait_time_to_first_token_seconds", "Time to first token, including the time in the queue.", 0.001, 18)
 	m.next = m.seconds("krait_time_per_output_token_seconds", "Time per output token (TPOT): decode time of a sequence divided by its tokens after the first.", 0.0001, 18)
 	m.fetched = m.counter("krait_fetched_tokens_total", "Prompt tokens whose state was fetched from a prefill server.")

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/text/chat"
+	"github.com/krait-ml/krait/text/reply"
 )
 
 type chatRequest struct {
@@ -16,26 +18,33 @@ type chatRequest struct {
 	messages  []chat.Message
 	variables map[string]any
 	top       int
+	tools     toolChoice
+	parallel  bool
+	effort    string
+	prompts   bool // the prompt ends with what an answer begins after
+	continues bool // the answer continues the last message
 }
 
 func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
-	const tools = "tools are not supported"
-	return append(append(common(func(q at) *params { return &q.params }), unsupported[at]()...),
+	const functions = "use tools, which replaced it"
+	return append(append(common(func(q at) *params { return &q.params }), inert[at]()...),
 		field[at]{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
 		truth("logprobs", func(q at) *bool { return &q.generate.LogProbs }),
 		whole("top_logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.top }),
 		field[at]{"chat_template_kwargs", func(q at, raw json.RawMessage) *Error { return readVariables(&q.variables, raw) }},
-		refused[at]("tools", tools, "[]"),
-		refused[at]("tool_choice", tools, `"none"`, `"auto"`),
-		refused[at]("parallel_tool_calls", tools, "true", "false"),
-		refused[at]("functions", tools, "[]"),
-		refused[at]("function_call", tools, `"none"`, `"auto"`),
+		field[at]{"tools", func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
+		field[at]{"tool_choice", func(q at, raw json.RawMessage) *Error { return readToolChoice(&q.tools, raw) }},
+		truth("parallel_tool_calls", func(q at) *bool { return &q.parallel }),
+		text("reasoning_effort", func(q at) *string { return &q.effort }),
+		truth("add_generation_prompt", func(q at) *bool { return &q.prompts }),
+		truth("continue_final_message", func(q at) *bool { return &q.continues }),
+		refused[at]("functions", functions, "[]"),
+		refused[at]("function_call", functions, `"none"`, `"auto"`),
 		refused[at]("modalities", "models read and write text", `["text"]`),
 		refused[at]("audio", "models read and write text"),
 		refused[at]("prediction", "predicted outputs are not supported"),
-		refused[at]("reasoning_effort", "use chat_template_kwargs if the model's chat template has such a switch"),
 		refused[at]("verbosity", "ask for a length in a message"),
 		refused[at]("web_search_options", "this server does not search the web"),
 	)
@@ -74,36 +83,49 @@ func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
 }
 
 func readMessage(at string, item map[string]json.RawMessage) (m chat.Message, err *Error) {
+	m.Fields = map[string]any{}
 	for key, raw := range item {
-		wrong := false
+		if string(raw) == "null" {
+			continue
+		}
 		switch key {
 		case "role":
-			wrong = json.Unmarshal(raw, &m.Role) != nil
+			if json.Unmarshal(raw, &m.Role) != nil {
+				return m, bad(at+".role", "it must be a string, and is %s", short(string(raw)))
+			}
 		case "content":
-			if m.Content, err = readContent(at+".content", raw); err != nil {
-				return m, err
+			m.Content, err = readContent(at+".content", raw)
+		case "tool_calls":
+			m.Fields[key], err = readCalls(at+".tool_calls", raw)
+		case "name", "tool_call_id", "reasoning_content":
+			var text string
+			if json.Unmarshal(raw, &text) != nil {
+				return m, bad(at+"."+key, "it must be a string, and is %s", short(string(raw)))
 			}
-		case "name":
-			var name string
-			wrong = json.Unmarshal(raw, &name) != nil
-			m.Fields = map[string]any{"name": name}
+			m.Fields[key] = text
+		case "refusal", "annotations": // of answers that are sent back
+			if string(raw) != "[]" {
+				err = bad(at+"."+key, "it is not supported")
+			}
 		default:
-			if string(raw) != "null" {
-				return m, unknown(at+"."+short(key), "it is not supported: a message has role, content and name")
-			}
+			err = unknown(at+"."+short(key), "it is not supported: a message has role, content, name, tool_calls, tool_call_id and reasoning_content")
 		}
-		if wrong {
-			return m, bad(at+"."+key, "it must be a string, and is %s", short(string(raw)))
+		if err != nil {
+			return m, err
 		}
 	}
-	if _, ok := item["content"]; !ok {
-		return m, bad(at+".content", "it is missing")
-	}
+	content, calls := item["content"], m.Fields["tool_calls"]
 	switch m.Role {
 	case "":
-		return m, bad(at+".role", "it is missing; use system, user or assistant")
+		return m, bad(at+".role", "it is missing; use system, user, assistant or tool")
 	case "developer": // a newer name
 		m.Role = "system"
+	}
+	switch {
+	case calls != nil && m.Role != "assistant":
+		return m, bad(at+".tool_calls", "only messages of the assistant have calls")
+	case calls == nil && (content == nil || string(content) == "null"):
+		return m, bad(at+".content", "it is missing")
 	}
 	return m, nil
 }
@@ -123,7 +145,7 @@ func readContent(at string, raw json.RawMessage) (string, *Error) {
 	}
 	var all strings.Builder
 	for i, p := range parts {
-		if p.Type != "text" || p.Text == nil {
+		if !slices.Contains([]string{"text", "input_text", "output_text"}, p.Type) || p.Text == nil { // the others of responses
 			return "", bad(at, "part %d is not supported: models read text, {\"type\": \"text\", \"text\": …}", i)
 		}
 		all.WriteString(*p.Text)
@@ -139,57 +161,99 @@ func textSize(messages []chat.Message) (n int) {
 	return n
 }
 
-// render applies the chat template to a conversation, and encodes it.
-func (s *Server) render(messages []chat.Message, o chat.Options) ([]int, *Error) {
+// render applies the chat template to a conversation, and encodes it. It reports whether the prompt
+// ends within a thought.
+func (s *Server) render(messages []chat.Message, o chat.Options) (ids []int, thinks bool, _ *Error) {
 	if s.chat == nil {
-		return nil, badBody("the model's chat template cannot be used; use /v1/completions: %v", s.noChat)
+		return nil, false, badBody("the model's chat template cannot be used; use /v1/completions: %v", s.noChat)
 	}
-	o.Guard = s.guard
+	if o.Guard = s.guard; o.Tools != nil {
+		o.Template = s.talk.tools
+	}
 	prompt, err := s.chat.Render(messages, o)
-	var ids []int
 	if err == nil {
 		ids, err = chat.Encode(s.tokens, prompt)
 	}
 	switch refused, is := errors.AsType[*chat.Refused](err); {
 	case is:
-		return nil, bad("messages", "the model's chat template rejects them: %s", refused.Message)
+		return nil, false, bad("messages", "the model's chat template rejects them: %s", refused.Message)
 	case err != nil:
-		return nil, bad("messages", "the chat template failed: %v", err)
+		return nil, false, bad("messages", "the chat template failed: %v", err)
 	case len(ids) == 0:
-		return nil, bad("messages", "the chat template makes an empty prompt of them")
+		return nil, false, bad("messages", "the chat template makes an empty prompt of them")
 	}
-	return ids, s.checkIDs("messages", ids)
+	return ids, strings.HasSuffix(strings.TrimRight(prompt, spaces), "<think>"), s.checkIDs("messages", ids)
 }
 
 // chats answers /v1/chat/completions.
 func (s *Server) chats(w *response, r *http.Request) error {
-	q := &chatRequest{params: s.newParams()}
+	q := &chatRequest{params: s.newParams(), parallel: true, prompts: true}
 	if err := readBody(w, r, q, chatFields()); err != nil {
 		return err
 	}
-	if err := q.check(s); err != nil {
-		return err
-	}
-	switch {
-	case q.messages == nil:
-		return bad("messages", "it is missing")
-	case q.top > 0 && !q.generate.LogProbs:
-		return bad("top_logprobs", "set logprobs to true")
-	}
-	q.generate.TopLogProbs = q.top
-	if q.most == 0 {
-		q.most, q.clip = s.o.AnswerTokens, true
-	}
-	if err := s.queue.Check(w.tenant, s.leastTokens(textSize(q.messages))); err != nil {
-		return err
-	}
-	ids, err := s.render(q.messages, chat.Options{Generate: true, Variables: q.variables})
+	ids, err := s.prompted(w, q)
 	if err != nil {
 		return err
 	}
-	q.messages = nil
+	return s.serve(w, r, &q.params, [][]int{ids}, listForm{&chatForm{s, s.head("chatcmpl-", "chat.completion")}, q.usage})
+}
+
+// prompted checks a chat, and makes its prompt. The request then has no more lease.
+func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
+	q.generate.TopLogProbs = q.top
+	if err := q.check(s); err != nil {
+		return nil, err
+	}
+	if err := q.tools.check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case q.messages == nil:
+		return nil, bad("messages", "it is missing")
+	case q.top > 0 && !q.generate.LogProbs:
+		return nil, bad("top_logprobs", "set logprobs to true")
+	case q.continues && q.prompts:
+		return nil, bad("continue_final_message", "it requires add_generation_prompt to be false: nothing may come between the message and its continuation")
+	}
+	if q.most == 0 {
+		q.most, q.clip = s.o.AnswerTokens, true
+	}
+	q.tools.single = q.tools.single || !q.parallel
+	o := chat.Options{Generate: q.prompts, Continue: q.continues, Variables: q.variables, Tools: q.tools.json()}
+	if q.effort != "" {
+		if o.Variables == nil {
+			o.Variables = map[string]any{}
+		}
+		if err := s.thinking(q.effort, o.Variables); err != nil {
+			return nil, err
+		}
+	}
+	may, err := s.answers(&q.tools)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.queue.Check(w.tenant, s.leastTokens(textSize(q.messages)+len(o.Tools))); err != nil {
+		return nil, err
+	}
+	ids, thinks, err := s.render(q.messages, o)
+	if err != nil {
+		return nil, err
+	}
+	if thinks && may != nil && may.Thoughts == reply.May {
+		may.Thoughts = reply.Begun
+	}
+	if may != nil {
+		if err := s.hold(&q.params, may); err != nil {
+			return nil, err
+		}
+	}
+	q.messages, q.tools = nil, toolChoice{}
+	ids = q.shorten(ids)
+	if err := q.checkEchoed([][]int{ids}); err != nil {
+		return nil, err
+	}
 	w.lease.end()
-	return s.serve(w, r, &q.params, [][]int{ids}, &chatForm{s, s.head("chatcmpl-", "chat.completion")})
+	return ids, nil
 }
 
 // chatForm formats texts as messages of the assistant.
@@ -199,18 +263,37 @@ type chatForm struct {
 }
 
 func (f *chatForm) part(c *choice, p part) any {
-	d := &chatDelta{}
+	d := &chatDelta{Reasoning: p.said.Reasoning}
+	if c.parser != nil {
+		d.ToolCalls = calls(c.parser.Format(), p.said.Calls, true)
+	}
 	if p.first {
 		d.Role = "assistant"
 	}
-	if p.first || p.text != "" {
-		d.Content = &p.text
+	if p.first || p.said.Content != "" {
+		d.Content = content(p.said)
 	}
-	return chatChoice{Index: c.index, Delta: d, LogProbs: f.logProbs(c, p), Finish: p.finish}
+	return chatChoice{Index: c.index, Delta: d, LogProbs: f.logProbs(c, p), Finish: p.finish, added: f.s.added(c, p)}
 }
 
 func (f *chatForm) whole(c *choice, p part) any {
-	return chatChoice{Index: c.index, Message: &chatMessage{Role: "assistant", Content: p.text}, LogProbs: f.logProbs(c, p), Finish: p.finish}
+	m := &chatMessage{Role: "assistant", Content: content(p.said), Reasoning: p.said.Reasoning}
+	if c.parser != nil {
+		m.ToolCalls = calls(c.parser.Format(), p.said.Calls, false)
+	}
+	return chatChoice{Index: c.index, Message: m, LogProbs: f.logProbs(c, p), Finish: p.finish, added: f.s.added(c, p)}
+}
+
+// content is what a message or delta says: null if it has something else, but no content.
+func content(said reply.Output) json.RawMessage {
+	if said.Content == "" && (len(said.Calls) > 0 || said.Reasoning != "") {
+		return json.RawMessage("null")
+	}
+	data, err := json.Marshal(said.Content)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return data
 }
 
 func (f *chatForm) heads() (part, whole head) {
@@ -220,7 +303,7 @@ func (f *chatForm) heads() (part, whole head) {
 }
 
 func (f *chatForm) logProbs(c *choice, p part) *chatLogProbs {
-	if !c.o.LogProbs {
+	if !c.o.LogProbs || c.extra.hidden {
 		return nil
 	}
 	out := &chatLogProbs{Content: []chatToken{}}

@@ -24,7 +24,7 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 			err := most.read(q, raw)
 			q.none = err == nil && q.most == 0
 			return err
-		}}}, append(common(func(q at) *params { return &q.params }), unsupported[at]()...)...),
+		}}}, append(common(func(q at) *params { return &q.params }), inert[at]()...)...),
 		field[at]{"prompt", func(q at, raw json.RawMessage) *Error { return readPrompts(&q.prompts, raw, mostPrompts) }},
 		truth("echo", func(q at) *bool { return &q.echo }),
 		field[at]{"logprobs", func(q at, raw json.RawMessage) *Error {
@@ -65,7 +65,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		prompts = append(prompts, ids)
+		prompts = append(prompts, q.shorten(ids))
 		if q.echo {
 			if echoes[i] = p.text; p.ids != nil {
 				echoes[i] = s.tokens.Decode(p.ids, true)
@@ -77,7 +77,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	q.prompts = nil
 	w.lease.end()
-	return s.serve(w, r, &q.params, prompts, &completionForm{s, s.head("cmpl-", "text_completion"), echoes, q.choices})
+	return s.serve(w, r, &q.params, prompts, listForm{&completionForm{s, s.head("cmpl-", "text_completion"), q.echo, echoes, q.choices}, q.usage})
 }
 
 // settle checks parameters that depend on each other, and sets what follows from them.
@@ -89,8 +89,9 @@ func (q *completionRequest) settle(prefill []krait.Prefiller) error {
 		return bad("max_tokens", "it is 0, which is allowed with echo only")
 	}
 	q.generate.PromptOnly = q.none
-	q.generate.PromptLogProbs = q.echo && q.generate.LogProbs
-	if q.generate.PromptLogProbs && slices.ContainsFunc(prefill, krait.Prefiller.Strict) {
+	echoes := q.echo && q.generate.LogProbs && !q.hidden
+	q.generate.PromptLogProbs = q.generate.PromptLogProbs || echoes
+	if echoes && slices.ContainsFunc(prefill, krait.Prefiller.Strict) {
 		return bad("echo", "with logprobs this server must prefill the prompt, and it uses prefill servers only (--prefill-only)")
 	}
 	if q.most == 0 && !q.none {
@@ -104,16 +105,16 @@ func (q *completionRequest) settle(prefill []krait.Prefiller) error {
 const maxEchoed = 1 << 20
 
 // checkEchoed bounds the log-probabilities of prompt tokens.
-func (q *completionRequest) checkEchoed(prompts [][]int) *Error {
-	if !q.generate.PromptLogProbs {
+func (p *params) checkEchoed(prompts [][]int) *Error {
+	if !p.generate.PromptLogProbs {
 		return nil
 	}
 	sum := 0
 	for _, ids := range prompts {
-		sum += len(ids) * q.choices * (1 + q.generate.TopLogProbs)
+		sum += len(ids) * p.choices * (1 + p.generate.TopLogProbs)
 	}
 	if sum > maxEchoed {
-		return bad("logprobs", "with echo the answer would have %d log-probabilities of prompt tokens; the limit is %d: send fewer or shorter prompts", sum, maxEchoed)
+		return bad("logprobs", "with echo or prompt_logprobs the answer would have %d log-probabilities of prompt tokens; the limit is %d: send fewer or shorter prompts", sum, maxEchoed)
 	}
 	return nil
 }
@@ -122,6 +123,7 @@ func (q *completionRequest) checkEchoed(prompts [][]int) *Error {
 type completionForm struct {
 	s *Server
 	head
+	echo    bool
 	echoes  []string
 	choices int // for each prompt
 }
@@ -130,11 +132,11 @@ func (f *completionForm) part(c *choice, p part) any {
 	if p.first {
 		p.text = f.echoes[c.index/f.choices] + p.text
 	}
-	out := completionChoice{Index: c.index, Text: p.text, Finish: p.finish}
-	if c.o.LogProbs {
+	out := completionChoice{Index: c.index, Text: p.text, Finish: p.finish, added: f.s.added(c, p)}
+	if c.o.LogProbs && !c.extra.hidden {
 		out.LogProbs = &completionLogProbs{Tokens: []string{}, Probs: []*float64{}, Top: []map[string]float64{}, Offsets: []int{}}
 		before := 0 // characters
-		if c.o.PromptLogProbs {
+		if c.o.PromptLogProbs && f.echo {
 			before = utf8.RuneCountInString(f.echoes[c.index/f.choices])
 			if p.first {
 				f.echoed(out.LogProbs, c, before)

@@ -7,6 +7,6 @@
 //	h := &http.Server{Addr: "127.0.0.1:8080", Handler: s, ReadHeaderTimeout: 10 * time.Second}
 //	err = h.ListenAndServe()
 //
-// An answer does not depend on other requests. An unknown or unsupported parameter is an error that
-// names it; none is ignored.
+// An answer does not depend on other requests. A parameter that would change the text and is not
+// supported is an error that names it; the header Krait-Warning names unknown ones.
 package openai

@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/text/constrain"
+	"github.com/krait-ml/krait/text/reply"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
@@ -98,6 +99,7 @@ func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
 		return bad(at, "the request has another format already; a text has one")
 	}
 	var err error
+	p.notation = notation + "\x00" + string(raw)
 	if p.grammar, err = p.grammars.Get(notation, raw, notations[notation]); err != nil {
 		return bad(at, "%v", err)
 	}
@@ -158,7 +160,7 @@ func (s *Server) constrain(g *constrain.Grammar, o *krait.Generate) *Error {
 }
 
 // newVocabulary returns the bytes of the model's tokens as they follow other tokens. Special tokens
-// have none.
+// have bytes that no UTF-8 has.
 func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 	if _, ok := s.tokens.(tokenizer.Bytes); ok {
 		return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
@@ -176,6 +178,9 @@ func (s *Server) newVocabulary() (*constrain.Vocabulary, error) {
 	return constrain.NewVocabulary(s.m.Vocab(), func(id int) []byte {
 		if slices.Contains(eos, id) {
 			return nil
+		}
+		if text, ok := s.talk.specials[id]; ok {
+			return []byte(reply.Special + text)
 		}
 		return follow(id)
 	})

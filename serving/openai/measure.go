@@ -19,7 +19,7 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_slots", "Slots: the most sequences that can run at the same time.", func() float64 { return float64(s.m.Engine().Slots()) })
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
 	m.Gauge("krait_running", "Running sequences: those with a slot.", func() float64 { return float64(s.Load().Running) })
-	m.Gauge("krait_waiting", "Queued sequences: those that wait for a slot.", func() float64 { return float64(s.Load().Waiting) })
+	m.Gauge("krait_waiting", "Queued sequences: those without a slot, such as preempted ones.", func() float64 { return float64(s.Load().Waiting) })
 	m.Counter("krait_preemptions_total", "Preemptions: a sequence lost its slot to a tenant with fewer slots and resumes later.", func() float64 { return float64(s.m.Session().Scheduler().Load().Paused) })
 	m.Counter("krait_recomputed_texts_total", "Sequences whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Session().Scheduler().Load().Restarted) })
 	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued sequences.", func() float64 { return float64(s.Load().Tokens) })
@@ -28,12 +28,12 @@ func (s *Server) measure(m *metrics.Metrics) {
 	if s.m.Session().PrefixCacheBytes() == 0 {
 		return
 	}
-	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCacheBytes()) })
-	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Bytes) })
-	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
+	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCacheBytes()) })
+	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCache().Bytes) })
+	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
 	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
 	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that hit a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
-	m.Counter("krait_prefix_cache_evictions_total", "Snapshots evicted from the prefix cache.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
+	m.Counter("krait_prefix_cache_evictions_total", "Nodes evicted from the prefix cache, or their snapshots; the host tier may take them.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
 }
 
 // measureDrafts adds the counters of speculative decoding, with vLLM's names after krait_, by kind.
@@ -58,10 +58,7 @@ func (s *Server) count(r *http.Request, status int) {
 	if s.o.Metrics == nil {
 		return
 	}
-	path := "other"
-	if _, ok := s.routes[r.URL.Path]; ok {
-		path = r.URL.Path
-	}
+	path, _, _ := s.find(r.URL.Path)
 	s.o.Metrics.Request(path, cmp.Or(status, http.StatusOK))
 }
 

@@ -27,7 +27,8 @@ func TestOpenAIPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, h, m := server(t, openai.Options{Keys: keys}, 2)
-	node := exec.Command("node", "calls.mjs", h.URL+"/v1", "sesame", genesis)
+	caller := play(t, actor{"<think>\nLet me see.\n</think>\n\nOne moment.\n" + scripts["hermes"], thinker(false), nil}, openai.Options{})
+	node := exec.Command("node", "calls.mjs", h.URL+"/v1", "sesame", genesis, caller.URL+"/v1")
 	node.Dir = "testdata/npm"
 	var said strings.Builder
 	node.Stderr = &said
@@ -52,7 +53,7 @@ func TestOpenAIPackage(t *testing.T) {
 	if out.Text != want.Text || out.Usage.Completion != len(want.IDs) {
 		t.Errorf("the package got %q of %d tokens, and Generate gives %q of %d", out.Text, out.Usage.Completion, want.Text, len(want.IDs))
 	}
-	if len(out.Calls) != 15 {
+	if len(out.Calls) != 20 {
 		t.Errorf("calls: %q", out.Calls)
 	}
 	until(t, "the server is idle", func() bool { return s.Load() == openai.Load{} })

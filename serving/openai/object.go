@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 )
 
 // field reads the value of a key of a request's object into a T.
@@ -15,9 +16,9 @@ type field[T any] struct {
 	read func(into T, raw json.RawMessage) *Error
 }
 
-// readBody reads the JSON object of a request. A key without a field is an error, and so is a
-// duplicate; null is the same as absent. The request then has its turn, until its lease rests or
-// ends.
+// readBody reads the JSON object of a request. A key without a field is a warning, or an error if
+// the server is strict. A key that comes twice is an error; null is the same as absent. The request
+// then has its turn, until its lease rests or ends.
 func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) error {
 	data, err := readAll(w, r)
 	if err != nil {
@@ -37,26 +38,33 @@ func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) er
 			return bad(name, "it appears twice")
 		}
 		seen = append(seen, name)
-		if err := readField(into, name, raw, fields); err != nil {
-			return err
+		i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
+		switch {
+		case i < 0 && w.strict:
+			return unknown(short(name), "unknown parameter")
+		case i < 0:
+			w.warn("unknown parameter " + strconv.QuoteToASCII(short(name)))
+		case string(raw) != "null":
+			if err := fields[i].read(into, raw); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func readField[T any](into T, name string, raw json.RawMessage, fields []field[T]) error {
-	i := slices.IndexFunc(fields, func(f field[T]) bool { return f.name == name })
-	switch {
-	case i < 0:
-		return unknown(short(name), "unknown parameter")
-	case string(raw) == "null":
-		return nil
+// maxWarnings bounds the headers that warn of a request's parameters.
+const maxWarnings = 8
+
+// warn adds a header to the answer.
+func (w *response) warn(text string) {
+	if len(w.Header().Values(warningHeader)) < maxWarnings {
+		w.Header().Add(warningHeader, text)
 	}
-	if err := fields[i].read(into, raw); err != nil {
-		return err
-	}
-	return nil
 }
+
+// warningHeader tells of parameters without effect.
+const warningHeader = "Krait-Warning"
 
 // unknown returns the error of an unknown parameter. Logs have its code in place of the name, which
 // a client may have made up.

@@ -297,7 +297,7 @@ func TestCompletionLogProbs(t *testing.T) {
 
 // TestRefused: what is wrong, unknown or not supported is an error with its name.
 func TestRefused(t *testing.T) {
-	_, h, _ := server(t, openai.Options{Body: 4096}, 2)
+	_, h, _ := server(t, openai.Options{Body: 4096, StrictAPI: true}, 2)
 	const completion, talk = `"prompt": "a", `, `"messages": [{"role": "user", "content": "a"}], `
 	for _, c := range []struct {
 		path, body string
@@ -312,7 +312,7 @@ func TestRefused(t *testing.T) {
 		{"", `"logit_bias": {"x": 1}`, 400, "logit_bias"}, {"", `"logit_bias": {"256": 1}`, 400, "logit_bias"}, {"", `"logit_bias": {"1": 101}`, 400, "logit_bias"}, {"", `"logit_bias": {"1": null}`, 400, "logit_bias"},
 		{"", `"stream": 1`, 400, "stream"}, {"", `"stream_options": {"include_usage": true}`, 400, "stream_options"}, {"", `"stream": true, "stream_options": {"x": true}`, 400, "stream_options.x"}, {"", `"stream": true, "stream_options": {"include_usage": "yes"}`, 400, "stream_options.include_usage"}, {"", `"stream": true, "stream_options": 7`, 400, "stream_options"},
 		{"", `"model": "gpt-4o"`, 404, "model"}, {"", `"frobnicate": 1`, 400, "frobnicate"}, {"", `"frobnicate": null`, 400, "frobnicate"}, {"", `"n": 1, "n": 1`, 400, "n"},
-		{"", `"response_format": {"type": "grammar"}`, 400, "response_format.type"}, {"", `"store": true`, 400, "store"}, {"", `"metadata": {"a": "b"}`, 400, "metadata"}, {"", `"service_tier": "flex"`, 400, "service_tier"},
+		{"", `"response_format": {"type": "grammar"}`, 400, "response_format.type"},
 		{"c", `"best_of": 2`, 400, "best_of"}, {"c", `"suffix": "b"`, 400, "suffix"}, {"c", `"logprobs": 21`, 400, "logprobs"}, {"c", `"logprobs": true`, 400, "logprobs"}, {"p", `"echo": true, "prompt": [` + strings.Repeat("1,", 499) + `1], "logprobs": 20, "n": 101`, 400, "logprobs"}, {"c", `"messages": []`, 400, "messages"},
 		{"t", `"tools": [{}]`, 400, "tools"}, {"t", `"tool_choice": "required"`, 400, "tool_choice"}, {"t", `"functions": [{}]`, 400, "functions"}, {"t", `"top_logprobs": 2`, 400, "top_logprobs"}, {"t", `"logprobs": 2`, 400, "logprobs"},
 		{"t", `"max_tokens": 3, "max_completion_tokens": 4`, 400, "max_completion_tokens"}, {"t", `"modalities": ["audio"]`, 400, "modalities"}, {"t", `"reasoning_effort": "low"`, 400, "reasoning_effort"}, {"t", `"prompt": "a"`, 400, "prompt"},
@@ -356,7 +356,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%.80s: %d %s", fine, status, text)
 		}
 	}
-	for _, harmless := range []string{`"tools": null`, `"tools": []`, `"tool_choice": "auto"`, `"response_format": {"type": "text"}`, `"store": false`, `"user": "me"`, `"model": "tiny-mamba"`} {
+	for _, harmless := range []string{`"tools": null`, `"tools": []`, `"tool_choice": "auto"`, `"response_format": {"type": "text"}`, `"store": true`, `"metadata": {"a": "b"}`, `"service_tier": "flex"`, `"safety_identifier": "a"`, `"prompt_cache_key": "a"`, `"priority": 3`, `"user": "me"`, `"model": "tiny-mamba"`} {
 		ask(t, h, "/v1/chat/completions", "{"+talk+`"max_tokens": 1, `+harmless+"}")
 	}
 	r, err := http.Post(h.URL+"/v1/completions", "text/plain", strings.NewReader("{}"))

@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/constrain"
+	"github.com/krait-ml/krait/text/reply"
 )
 
 // params are the parameters of completions and chats.
@@ -26,7 +27,10 @@ type params struct {
 	newMost  int                // max_completion_tokens
 	grammar  *constrain.Grammar // of response_format and the like; nil: any text
 	grammars *constrain.Cache
-	clip     bool // most is the server's default, which may be lowered to fit
+	notation string        // and source of the grammar
+	answer   *reply.Config // of a chat; nil: text only
+	clip     bool          // most is the server's default, which may be lowered to fit
+	extra
 }
 
 // Bounds of a request.
@@ -74,6 +78,15 @@ func common[T any](of func(T) *params) []field[T] {
 		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),
 		truth("stream", func(t T) *bool { return &of(t).stream }),
 		{"stream_options", func(t T, raw json.RawMessage) *Error { return readStreamOptions(of(t), raw) }},
+		whole("min_tokens", 0, maxTokens, func(t T) *int { return &of(t).least }),
+		{"stop_token_ids", func(t T, raw json.RawMessage) *Error { return readStopIDs(&of(t).generate, raw) }},
+		whole("truncate_prompt_tokens", 1, maxTokens, func(t T) *int { return &of(t).cut }),
+		{"prompt_logprobs", func(t T, raw json.RawMessage) *Error {
+			of(t).scores = true
+			return whole("prompt_logprobs", 0, maxTopLogProbs, func(t T) *int { return &of(t).promptTop }).read(t, raw)
+		}},
+		truth("return_token_ids", func(t T) *bool { return &of(t).ids }),
+		truth("timings", func(t T) *bool { return &of(t).timed }),
 		truth("ignore_eos", func(t T) *bool { return &of(t).generate.IgnoreEOS }),
 		text("speculate", func(t T) *string { return &of(t).generate.Speculate }),
 	}
@@ -180,14 +193,13 @@ func (p *params) check(s *Server) *Error {
 		return bad("logit_bias", "all %d tokens have bias -100, which bans them: leave one", vocab)
 	}
 	p.most = max(p.most, p.newMost)
-	return nil
+	return p.extra.check(s, p)
 }
 
-// unsupported returns fields for parameters of the API that this server lacks.
-func unsupported[T any]() []field[T] {
-	return []field[T]{
-		refused[T]("store", "answers are not stored", "false"),
-		refused[T]("metadata", "answers are not stored", "{}"),
-		refused[T]("service_tier", "this server has one tier", `"auto"`, `"default"`),
+// inert returns fields for parameters of the API that change no text.
+func inert[T any]() (list []field[T]) {
+	for _, name := range []string{"metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier", "store", "priority"} {
+		list = append(list, field[T]{name, func(T, json.RawMessage) *Error { return nil }})
 	}
+	return list
 }

@@ -16,20 +16,24 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/session/admit"
+	"github.com/krait-ml/krait/text/reply"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
 
 // form formats generated texts as the API's objects.
 type form interface {
-	part(c *choice, p part) any  // a part of a choice, in a stream
-	whole(c *choice, p part) any // all of a choice
-	heads() (part, whole head)
+	send(e *events, c *choice, p part) error          // a part of a choice, in a stream
+	end(e *events, u *usage) error                    // of a stream
+	fail(e *events, err *Error)                       // in a stream
+	whole(list []*choice, parts []part, u *usage) any // the answer, if it is not streamed
 }
 
 // part is a piece of a choice's text.
 type part struct {
 	text   string
+	said   reply.Output // the text of a chat, taken apart
 	probs  []probToken
+	ids    []int
 	first  bool
 	finish *string
 }
@@ -45,13 +49,18 @@ type probToken struct {
 type choice struct {
 	index  int
 	prompt []int
+	extra  *extra
 	shares bool // it shares the prefill of the choice before it
 	o      krait.Generate
 	out    *krait.Generation
 
+	parser *reply.Parser // nil: the text is what it says
+
 	ticket *admit.Ticket
 	queued time.Duration
 	first  time.Duration    // until the first token came
+	took   time.Duration    // until it ended
+	ids    []int            // tokens that no part has yet, where parts have them
 	stream tokenizer.Stream // counts characters
 	chars  int
 	id     int // of the token before its log-probabilities come
@@ -79,36 +88,33 @@ func (s *Server) serve(w *response, r *http.Request, p *params, prompts [][]int,
 	if err != nil {
 		return err
 	}
-	var events *events
+	var stream *events
 	if p.stream {
-		events = newEvents(w, p.usage)
+		stream = &events{w: w}
 	}
 	if s.m.Speculates() {
 		w.used.Drafts = &draftDetails{}
 	}
-	runErr := s.run(r.Context(), w.tenant, list, p.choices, events, f)
+	runErr := s.run(r.Context(), w.tenant, list, p.choices, stream, f)
 	for _, c := range list {
 		w.queued = max(w.queued, c.queued)
 		w.used.add(c)
 	}
-	partHead, wholeHead := f.heads()
 	switch {
-	case runErr != nil && events != nil && w.status != 0:
-		events.send(errorOf(runErr).Body())
+	case runErr != nil && stream != nil && w.status != 0:
+		f.fail(stream, errorOf(runErr))
 		return runErr
 	case runErr != nil:
 		return runErr
-	case events != nil:
-		if p.usage {
-			events.send(partWithUsage{partHead, []any{}, &w.used})
-		}
-		return events.end()
+	case stream != nil:
+		return f.end(stream, &w.used)
 	}
-	all := answer{head: wholeHead, Usage: &w.used}
-	for _, c := range list {
-		all.Choices = append(all.Choices, f.whole(c, part{text: c.out.Text, probs: c.probs, first: true, finish: finish(c.out)}))
+	parts := make([]part, len(list))
+	for i, c := range list {
+		parts[i] = part{text: c.out.Text, probs: c.probs, ids: c.ids, first: true, finish: finish(c.out)}
+		parts[i].said, parts[i].finish = c.hear(parts[i].text, parts[i].finish)
 	}
-	api.WriteJSON(w, http.StatusOK, all)
+	api.WriteJSON(w, http.StatusOK, f.whole(list, parts, &w.used))
 	return nil
 }
 
@@ -138,7 +144,12 @@ func (s *Server) choices(p *params, prompts [][]int) ([]*choice, error) {
 					return nil, err
 				}
 			}
-			list = append(list, &choice{index: len(list), prompt: ids, o: o, stream: s.tokens.NewStream(true)})
+			s.delay(p.least, &o)
+			c := &choice{index: len(list), prompt: ids, extra: &p.extra, o: o, stream: s.tokens.NewStream(true)}
+			if p.answer != nil {
+				c.parser = p.answer.Parser()
+			}
+			list = append(list, c)
 		}
 	}
 	return list, nil
@@ -195,10 +206,11 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 	}
 	err := s.m.GenerateChoices(ctx, list[0].prompt, options, func(i int, out *krait.Generation, err error) {
 		c := list[i]
+		c.took = time.Since(begun)
 		if c.out, c.done = out, err == nil; c.done {
 			send(c, "", finish(out))
 		}
-		s.ended(c, time.Since(begun))
+		s.ended(c, c.took)
 	})
 	for _, c := range list {
 		if c.out == nil { // it never had a slot
@@ -234,6 +246,9 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		if c.id = id; c.first == 0 {
 			c.first = time.Since(begun)
 		}
+		if c.extra.ids {
+			c.ids = append(c.ids, id)
+		}
 	}
 	c.o.OnLogProbs = func(p krait.LogProbs) {
 		c.probs = append(c.probs, probToken{p, c.id, c.chars})
@@ -254,10 +269,13 @@ func (s *Server) send(c *choice, text string, end *string, e *events, f form) er
 	if e == nil {
 		return nil
 	}
-	p := part{text: text, probs: c.probs, first: !c.begun, finish: end}
-	c.probs, c.begun = nil, true
-	head, _ := f.heads()
-	return e.part(head, f.part(c, p))
+	said, end := c.hear(text, end)
+	if said.Empty() && end == nil { // the parser waits for more
+		return nil
+	}
+	p := part{text: text, said: said, probs: c.probs, ids: c.ids, first: !c.begun, finish: end}
+	c.probs, c.ids, c.begun = nil, nil, true
+	return f.send(e, c, p)
 }
 
 // finish returns the finish_reason of a text.
@@ -322,33 +340,28 @@ func finite(p float64) float64 {
 // events writes server-sent events. The header goes out with the first event, so that an earlier
 // failure still has its own status.
 type events struct {
-	mu    sync.Mutex
-	w     *response
-	usage bool
-	err   error
+	mu  sync.Mutex
+	w   *response
+	err error
 }
 
-func newEvents(w *response, usage bool) *events { return &events{w: w, usage: usage} }
-
-// part sends a choice's part.
-func (e *events) part(h head, choice any) error {
-	if e.usage {
-		return e.send(partWithUsage{h, []any{choice}, nil})
-	}
-	return e.send(answer{head: h, Choices: []any{choice}})
-}
-
-func (e *events) send(v any) error {
+// send sends an event of JSON. The name is empty in most streams.
+func (e *events) send(name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}
-	return e.write(string(data))
+	return e.write(name, string(data))
 }
 
-func (e *events) end() error { return e.write("[DONE]") }
+// failed returns the error of an event that could not be sent.
+func (e *events) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
 
-func (e *events) write(data string) error {
+func (e *events) write(name, data string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err != nil {
@@ -359,9 +372,50 @@ func (e *events) write(data string) error {
 		e.w.Header().Set("Cache-Control", "no-store")
 		e.w.Header().Set("X-Accel-Buffering", "no")
 	}
-	if _, e.err = fmt.Fprintf(e.w, "data: %s\n\n", data); e.err == nil {
+	if name != "" {
+		name = "event: " + name + "\n"
+	}
+	if _, e.err = fmt.Fprintf(e.w, "%sdata: %s\n\n", name, data); e.err == nil {
 		e.err = e.w.control.Flush()
 	}
 	e.w.control.SetWriteDeadline(time.Time{}) // HTTP/2 would apply it between two events, too
 	return e.err
+}
+
+// listForm is the form of completions and chats: a list of choices, each formatted by itself.
+type listForm struct {
+	choices choiceForm
+	usage   bool // sent at the end of a stream
+}
+
+type choiceForm interface {
+	part(c *choice, p part) any  // a part of a choice, in a stream
+	whole(c *choice, p part) any // all of a choice
+	heads() (part, whole head)
+}
+
+func (f listForm) send(e *events, c *choice, p part) error {
+	head, _ := f.choices.heads()
+	if f.usage {
+		return e.send("", partWithUsage{head, []any{f.choices.part(c, p)}, nil})
+	}
+	return e.send("", answer{head: head, Choices: []any{f.choices.part(c, p)}})
+}
+
+func (f listForm) end(e *events, u *usage) error {
+	if head, _ := f.choices.heads(); f.usage {
+		e.send("", partWithUsage{head, []any{}, u})
+	}
+	return e.write("", "[DONE]")
+}
+
+func (f listForm) fail(e *events, err *Error) { e.send("", err.Body()) }
+
+func (f listForm) whole(list []*choice, parts []part, u *usage) any {
+	_, head := f.choices.heads()
+	all := answer{head: head, Usage: u}
+	for i, c := range list {
+		all.Choices = append(all.Choices, f.choices.whole(c, parts[i]))
+	}
+	return all
 }

@@ -52,6 +52,15 @@ type Options struct {
 	// Unguarded encodes special tokens that appear in chat messages as such, as transformers does. A
 	// message can then end itself and continue in another role.
 	Unguarded bool
+	// ToolParser is the format of calls of tools, one of [reply.Names]; empty: the one that the chat
+	// template asks for.
+	ToolParser string
+	// StrictAPI rejects unknown parameters. Otherwise they have no effect, and the header Krait-Warning
+	// names them.
+	StrictAPI bool
+	// Origins are the web sites whose pages may call the server from a browser, such as
+	// https://example.com, or * for all (CORS); nil: none.
+	Origins []string
 	// ShareCache shares the prefix cache among all tenants. Otherwise tenants are separate, so that
 	// its timing reveals nothing about other tenants' prompts.
 	ShareCache bool
@@ -81,6 +90,7 @@ type Server struct {
 	o       Options
 	tokens  krait.Tokenizer
 	chat    *chat.Template
+	talk    talk
 	noChat  error // why the template cannot be used
 	guard   []string
 	queue   *admit.Queue
@@ -133,10 +143,15 @@ func New(m *krait.Model, o Options) (*Server, error) {
 	if !o.Unguarded {
 		s.guard = chat.Specials(s.tokens)
 	}
+	if s.talk, err = s.newTalk(); err != nil {
+		return nil, fmt.Errorf("ToolParser: %w", err)
+	}
 	s.routes = map[string]route{
 		"/v1/completions":      {method: "POST", handle: s.completions},
 		"/v1/chat/completions": {method: "POST", handle: s.chats},
+		"/v1/responses":        {method: "POST", handle: s.responses},
 		"/v1/models":           {method: "GET", handle: s.models},
+		"/version":             {method: "GET", handle: s.version},
 		"/tokenize":            {method: "POST", handle: s.tokenize},
 		"/detokenize":          {method: "POST", handle: s.detokenize},
 		"/health":              {method: "GET", open: true, quiet: true, handle: s.health},
@@ -197,7 +212,7 @@ func (s *Server) Load() Load {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, id: api.NewID("req-")}
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, strict: s.o.StrictAPI, id: api.NewID("req-")}
 	out.Header().Set("X-Request-Id", out.id)
 	err := s.answer(out, r)
 	code := ""
@@ -230,10 +245,13 @@ func (s *Server) answer(w *response, r *http.Request) error {
 	if s.o.Local && !api.Local(r.Host, s.o.Hosts...) {
 		return coded(http.StatusMisdirectedRequest, "invalid_request_error", "wrong_host", "host %s is not allowed; this server answers to IP addresses, localhost and the names in --hosts, or to all if it has keys", short(r.Host))
 	}
+	if s.share(w, r) {
+		return nil
+	}
 	if r.ContentLength != 0 { // also bounds a rejected body, which net/http reads to its end
 		w.control.SetReadDeadline(time.Now().Add(w.stall / 3))
 	}
-	to, ok := s.routes[r.URL.Path]
+	_, to, ok := s.find(r.URL.Path)
 	if !ok {
 		return coded(http.StatusNotFound, "invalid_request_error", "unknown_url", "unknown URL: %s %s", r.Method, short(r.URL.Path))
 	}
@@ -244,7 +262,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		}
 		w.tenant = tenant
 	}
-	if r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
+	if to.method != "" && r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
 		w.Header().Set("Allow", to.method)
 		return coded(http.StatusMethodNotAllowed, "invalid_request_error", "method_not_allowed", "%s requires method %s", r.URL.Path, to.method)
 	}
@@ -269,6 +287,7 @@ type response struct {
 	control *http.ResponseController
 	stall   time.Duration
 
+	strict     bool // unknown parameters are errors
 	id, tenant string
 	status     int // 0: nothing was written
 	queued     time.Duration
@@ -290,12 +309,6 @@ func (w *response) Write(data []byte) (int, error) {
 }
 
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-func (s *Server) models(w *response, _ *http.Request) error {
-	card := modelCard{ID: s.o.Name, Object: "model", Created: s.started.Unix(), Owner: "krait", Context: s.m.Engine().Context(), Ranks: s.m.Ranks()}
-	api.WriteJSON(w, http.StatusOK, modelList{Object: "list", Data: []modelCard{card}})
-	return nil
-}
 
 func (s *Server) health(w *response, _ *http.Request) error {
 	api.WriteJSON(w, http.StatusOK, status{"ok"})

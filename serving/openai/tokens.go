@@ -110,6 +110,7 @@ type tokenizeRequest struct {
 	text     *string
 	special  bool
 	messages []chat.Message
+	tools    toolChoice
 	generate bool
 }
 
@@ -122,6 +123,7 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 		value("prompt", "a string", func(q at) **string { return &q.text }, nil),
 		truth("add_special_tokens", func(q at) *bool { return &q.special }),
 		{"messages", func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
+		{"tools", func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
 		truth("add_generation_prompt", func(q at) *bool { return &q.generate }),
 	})
 	if err != nil {
@@ -153,7 +155,9 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 // tokenIDs encodes the prompt or the messages of a request.
 func (s *Server) tokenIDs(q *tokenizeRequest) ([]int, *Error) {
 	if q.text == nil {
-		return s.render(q.messages, chat.Options{Generate: q.generate})
+		o := chat.Options{Generate: q.generate, Tools: q.tools.json()}
+		ids, _, err := s.render(q.messages, o)
+		return ids, err
 	}
 	ids, err := s.tokens.Encode(*q.text, q.special)
 	if err != nil {

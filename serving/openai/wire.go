@@ -1,5 +1,7 @@
 package openai
 
+import "encoding/json"
+
 // The answers of OpenAI's API. Parameters of requests are in params.go.
 
 type usage struct {
@@ -46,6 +48,7 @@ type completionChoice struct {
 	Text     string              `json:"text"`
 	LogProbs *completionLogProbs `json:"logprobs"`
 	Finish   *string             `json:"finish_reason"`
+	added
 }
 
 type completionLogProbs struct {
@@ -61,17 +64,22 @@ type chatChoice struct {
 	Delta    *chatDelta    `json:"delta,omitempty"`
 	LogProbs *chatLogProbs `json:"logprobs"`
 	Finish   *string       `json:"finish_reason"`
+	added
 }
 
 type chatMessage struct {
-	Role    string  `json:"role"`
-	Content string  `json:"content"`
-	Refusal *string `json:"refusal"`
+	Role      string          `json:"role"`
+	Content   json.RawMessage `json:"content"`
+	Reasoning string          `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall      `json:"tool_calls,omitempty"`
+	Refusal   *string         `json:"refusal"`
 }
 
 type chatDelta struct {
-	Role    string  `json:"role,omitempty"`
-	Content *string `json:"content,omitempty"`
+	Role      string          `json:"role,omitempty"`
+	Content   json.RawMessage `json:"content,omitempty"`
+	Reasoning string          `json:"reasoning_content,omitempty"`
+	ToolCalls []toolCall      `json:"tool_calls,omitempty"`
 }
 
 type chatLogProbs struct {
@@ -107,6 +115,10 @@ type modelCard struct {
 // textAnswer is the answer of /detokenize.
 type textAnswer struct {
 	Prompt string `json:"prompt"`
+}
+
+type version struct {
+	Version string `json:"version"`
 }
 
 type status struct {

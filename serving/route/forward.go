@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/krait-ml/krait/serving/internal/api"
@@ -23,7 +24,7 @@ const mostAnswer = 64 << 20
 // about a client than it needs.
 var (
 	requestHeaders  = []string{"Authorization", "Content-Type", "Accept"}
-	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "X-Request-Id", "Retry-After", "Www-Authenticate", "Allow"}
+	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "X-Request-Id", "Retry-After", "Www-Authenticate", "Allow", "Krait-Warning"}
 )
 
 // answer is a machine's answer.
@@ -42,9 +43,13 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		api.WriteJSON(w, http.StatusOK, status{"ok"})
 	case "/ready":
 		r.answerReady(w)
-	case "/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize":
+	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models", "/version", "/openapi.json", "/tokenize", "/detokenize":
 		r.route(w, q)
 	default:
+		if strings.HasPrefix(q.URL.Path, "/v1/models/") {
+			r.route(w, q)
+			return
+		}
 		coded(http.StatusNotFound, "unknown_url", "unknown URL: %.20s %.100s", q.Method, q.URL.Path).Write(w)
 	}
 }

@@ -30,7 +30,7 @@ func newMetrics(r *Router) *metrics {
 	f.ejections = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "krait_route_ejections_total",
 		Help: "Ejections of a server after repeated failures (outlier ejection)."}, []string{"machine"})
 	f.first = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "krait_route_first_part_seconds",
-		Help: "Time from a request's arrival to the first bytes of its answer.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
+		Help: "Time from the end of a request's body to the first bytes of its answer, retries included.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
 	f.registry.MustRegister(f.requests, f.retries, f.lost, f.ejections, f.first, machines{r},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return f

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/serving/internal/api"
@@ -32,7 +33,7 @@ func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Reques
 	if err != nil {
 		return nil, err
 	}
-	out := &request{Request: q, ctx: ctx, who: who, writes: q.URL.Path == "/v1/completions" || q.URL.Path == "/v1/chat/completions"}
+	out := &request{Request: q, ctx: ctx, who: who, writes: slices.Contains([]string{"/v1/completions", "/v1/chat/completions", "/v1/responses"}, q.URL.Path)}
 	if q.Method == http.MethodPost {
 		if out.body, err = r.upload(w, q, who); err != nil {
 			return nil, err
@@ -59,17 +60,21 @@ func (r *Router) guess(tenant string, data []byte) need {
 	var fields struct {
 		Prompt   json.RawMessage `json:"prompt"`
 		Messages json.RawMessage `json:"messages"`
+		Input    json.RawMessage `json:"input"` // of /v1/responses
 		Most     json.RawMessage `json:"max_tokens"`
 		MostNew  json.RawMessage `json:"max_completion_tokens"`
+		MostOut  json.RawMessage `json:"max_output_tokens"`
 		N        json.RawMessage `json:"n"`
 	}
 	_ = json.Unmarshal(data, &fields)
 	prompt := fields.Prompt // raw JSON: prompts with a common prefix have one there, too
-	if fields.Messages != nil {
-		prompt = fields.Messages
+	for _, f := range []json.RawMessage{fields.Messages, fields.Input} {
+		if f != nil {
+			prompt = f
+		}
 	}
 	tokens := usualTokens
-	for _, f := range []json.RawMessage{fields.MostNew, fields.Most} {
+	for _, f := range []json.RawMessage{fields.MostOut, fields.MostNew, fields.Most} {
 		if n := 0; json.Unmarshal(f, &n) == nil && n > 0 {
 			tokens = min(n, mostTokens)
 		}

@@ -43,7 +43,7 @@ func (b *bucket) until(most, n int) time.Duration {
 // when to retry.
 func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 	if r.Tokens > 0 && tokens > r.Tokens {
-		return tooLarge("prompt and max_tokens are %d tokens; the limit per key is %d per minute: ask for fewer", tokens, r.Tokens)
+		return tooLarge("prompt and max_tokens are %d tokens; the rate limit is %d per minute: ask for fewer", tokens, r.Tokens)
 	}
 	for _, b := range []struct {
 		*bucket
@@ -55,7 +55,7 @@ func (t *tenant) takes(r Rate, tokens int, now time.Time) error {
 		}
 		b.fill(b.most, now)
 		if wait := b.until(b.most, b.n); wait > 0 {
-			return &Error{Kind: RateExceeded, Message: fmt.Sprintf("the limit per key is %d %s per minute; retry later", b.most, b.what), Retry: wait}
+			return &Error{Kind: RateExceeded, Message: fmt.Sprintf("the rate limit is %d %s per minute; retry later", b.most, b.what), Retry: wait}
 		}
 	}
 	t.requests.left--

@@ -13,6 +13,7 @@
 package chat
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ type Message struct {
 	Role    string // system, user, assistant, or what else the template knows
 	Content string
 	// Fields are further ones that the template may read, such as tool_calls or name, as
-	// encoding/json decodes them; content replaces Content.
+	// encoding/json decodes them or as json.RawMessage, keys in their order; content replaces Content.
 	Fields map[string]any
 }
 
@@ -41,13 +42,16 @@ type Message struct {
 type Options struct {
 	// Generate adds what the model's answer begins after.
 	Generate bool
+	// Continue ends the prompt within the last message, which the model's answer continues. It must be
+	// the assistant's, and Generate false.
+	Continue bool
 	// Template is the name of one of several, such as tool_use; empty is the one for chats.
 	Template string
 	// Tools are given to the template as JSON, keys in their order; nil: none.
 	Tools json.RawMessage
 	// Variables are given to the template, too, such as enable_thinking.
 	Variables map[string]any
-	// Guard keeps what messages say, and their roles, but for the assistant's, from becoming
+	// Guard keeps tools, and what messages say, and their roles, but for the assistant's, from becoming
 	// special tokens: places in them where one of these texts is spelled are marked, and
 	// [Encode] takes them apart there. A prompt that has marks must be encoded by it.
 	// [Specials] lists those of a tokenizer.
@@ -59,7 +63,8 @@ type Options struct {
 // Template makes prompts. It may be used by several goroutines at once.
 type Template struct {
 	templates map[string]*jinja.Template
-	specials  map[string]any // bos_token and the like, by name
+	texts     map[string]string // of the templates
+	specials  map[string]any    // bos_token and the like, by name
 }
 
 // ErrNone is the error of a checkpoint without a chat template.
@@ -113,7 +118,7 @@ func Parse(config []byte) (*Template, error) {
 }
 
 func empty() *Template {
-	return &Template{templates: map[string]*jinja.Template{}, specials: map[string]any{}}
+	return &Template{templates: map[string]*jinja.Template{}, texts: map[string]string{}, specials: map[string]any{}}
 }
 
 // New makes a template of a text. Specials are variables that it may read, such as bos_token
@@ -143,6 +148,7 @@ func Plain() *Template {
 }
 
 func (t *Template) add(name, source string) (err error) {
+	t.texts[name] = source
 	t.templates[name], err = jinja.Parse(source)
 	return err
 }
@@ -203,6 +209,12 @@ func (t *Template) templatesOf(raw json.RawMessage) error {
 // Names are those of the templates, which [Options.Template] picks from.
 func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.templates)) }
 
+// Text is the source of a template; an empty name is the one for chats. It is empty if there is
+// none.
+func (t *Template) Text(name string) string {
+	return t.texts[cmp.Or(name, usual)]
+}
+
 // Special is a special token's text by its role, such as eos_token; empty: there is none.
 func (t *Template) Special(role string) string {
 	text, _ := t.specials[role].(string)
@@ -212,10 +224,7 @@ func (t *Template) Special(role string) string {
 // Render makes a prompt of a conversation. Where the template refuses the messages the error
 // is a [*Refused]; others say what is wrong with the template, and in which line.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
-	name := o.Template
-	if name == "" {
-		name = usual
-	}
+	name := cmp.Or(o.Template, usual)
 	source := t.templates[name]
 	if source == nil {
 		return "", fmt.Errorf("unknown chat template %q; it must be one of %s", name, strings.Join(t.Names(), ", "))
@@ -236,7 +245,30 @@ func (t *Template) Render(messages []Message, o Options) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("chat template: %w", err)
 	}
+	if o.Continue {
+		return continued(text, messages)
+	}
 	return text, nil
+}
+
+// continued cuts a prompt behind what the last message says.
+func continued(prompt string, messages []Message) (string, error) {
+	last := Message{}
+	if n := len(messages); n > 0 {
+		last = messages[n-1]
+	}
+	said := strings.TrimSpace(last.Content)
+	at := strings.LastIndex(prompt, said)
+	switch {
+	case last.Role != "assistant" || said == "":
+		return "", &Refused{"the last message must be the assistant's, and say something, to be continued"}
+	case at < 0:
+		return "", &Refused{"the template changes the last message, which therefore cannot be continued"}
+	}
+	if whole := strings.TrimLeft(last.Content, " \t\r\n"); strings.HasPrefix(prompt[at:], whole) {
+		said = whole
+	}
+	return prompt[:at+len(said)], nil
 }
 
 // Refused is the error of messages that the template does not take, in its own words.
@@ -271,7 +303,7 @@ func (t *Template) variables(messages []Message, o *Options) (map[string]any, in
 		if err != nil {
 			return nil, 0, fmt.Errorf("tools: %w", err)
 		}
-		vars["tools"] = tools
+		vars["tools"] = jinja.EachText(tools, texts.mark)
 	}
 	for name, v := range o.Variables {
 		x, err := jinja.Of(v)

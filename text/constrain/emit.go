@@ -10,13 +10,13 @@ func (c *compiler) term(r rule, t term) {
 	n := c.net
 	switch {
 	case t.exact != nil:
-		n.empty(n.shared(r.start, t.exact.String()), r.end)
+		n.empty(n.shared(r.start, t.exact.spelled(c.words)), r.end)
 	case t.kind == "null":
-		n.empty(n.shared(r.start, "null"), r.end)
+		n.empty(n.shared(r.start, c.words[wordNull]), r.end)
 	case t.kind == "boolean":
-		for i, word := range []string{"false", "true"} {
-			if t.truth[i] {
-				n.empty(n.shared(r.start, word), r.end)
+		for i, is := range t.truth {
+			if is {
+				n.empty(n.shared(r.start, c.words[i]), r.end)
 			}
 		}
 	case t.kind == "number":

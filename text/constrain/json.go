@@ -8,10 +8,10 @@ type common struct {
 }
 
 // newCommon adds the rules of values of any kind. Rule 0 must be there.
-func newCommon(n *network) common {
+func newCommon(n *network, words Words) common {
 	c := common{char: n.newRule(), str: n.newRule(), number: n.newRule(), integer: n.newRule(), any: n.newRule(), object: n.newRule()}
 	n.chars(n.rules[c.char])
-	n.char = n.rules[c.char].start
+	n.states[n.rules[c.char].start].char = true
 	n.string(n.rules[c.str], c.char, 0, unbounded)
 	n.integers(n.rules[c.integer])
 	n.numbers(n.rules[c.number], c.integer)
@@ -22,7 +22,7 @@ func newCommon(n *network) common {
 	for _, r := range []int32{c.str, c.number, c.object, array} {
 		n.callTo(any.start, any.end, r)
 	}
-	for _, word := range []string{"true", "false", "null"} {
+	for _, word := range words {
 		n.empty(n.text(any.start, word), any.end)
 	}
 	return c

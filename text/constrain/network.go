@@ -18,7 +18,6 @@ const (
 type Grammar struct {
 	states []state
 	rules  []rule
-	char   int32   // the state where any character of a string begins; 0: none
 	places []place // the first is none
 
 	mu   sync.Mutex
@@ -38,6 +37,7 @@ type rule struct{ start, end int32 }
 type state struct {
 	edges []edge
 	end   bool  // of a rule
+	char  bool  // any character of a string begins here
 	need  int32 // calls within each other until the rule's end can be reached
 	place int32 // in a string, of any character; 0: none
 }

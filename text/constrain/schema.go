@@ -33,7 +33,7 @@ const (
 var Object = sync.OnceValue(func() *Grammar {
 	n := newNetwork()
 	whole := n.rules[n.newRule()]
-	c := newCommon(n)
+	c := newCommon(n, JSON)
 	n.callTo(whole.start, whole.end, c.object)
 	n.finish()
 	return &n.Grammar
@@ -42,6 +42,7 @@ var Object = sync.OnceValue(func() *Grammar {
 // compiler makes rules of schemas. Its methods panic with their errors.
 type compiler struct {
 	net               *network
+	words             Words
 	common            common
 	root              *value
 	anything, nothing *node
@@ -67,22 +68,29 @@ func Compile(schema []byte) (_ *Grammar, err error) {
 		return nil, err
 	}
 	root.scope(false)
-	c := &compiler{net: newNetwork(), root: root, leaves: map[*value]*node{}, conjunctions: map[string]*node{}, exceptions: map[*node]*node{},
+	c := newCompiler(JSON)
+	c.root = root
+	n, whole := c.leaf(root), c.net.rules[0]
+	c.net.callTo(whole.start, whole.end, c.rule(n))
+	if !c.net.finish() {
+		return nil, c.impossible(n)
+	}
+	return &c.net.Grammar, nil
+}
+
+// newCompiler returns a compiler whose rule 0 is the whole text, without edges yet.
+func newCompiler(words Words) *compiler {
+	c := &compiler{net: newNetwork(), words: words, leaves: map[*value]*node{}, conjunctions: map[string]*node{}, exceptions: map[*node]*node{},
 		patterns: map[string]*named{}, ruleOf: map[*node]int32{}, made: map[any]int32{}}
-	whole := c.net.newRule()
-	c.common = newCommon(c.net)
+	c.net.newRule()
+	c.common = newCommon(c.net, words)
 	c.anything, c.nothing = c.node(node{}), c.node(node{})
 	for i := range c.anything.of {
 		c.anything.of[i].terms = c.any()
 		c.anything.of[i].done, c.nothing.of[i].done = true, true
 	}
 	c.ruleOf[c.anything] = c.common.any
-	n := c.leaf(root)
-	c.net.callTo(c.net.rules[whole].start, c.net.rules[whole].end, c.rule(n))
-	if !c.net.finish() {
-		return nil, c.impossible(n)
-	}
-	return &c.net.Grammar, nil
+	return c
 }
 
 // impossible is the error of a schema that no text fulfils: it names the part that must be there

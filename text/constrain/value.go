@@ -96,18 +96,25 @@ func (v *value) find(pointer string) *value {
 }
 
 // String is the value as compact JSON in ASCII.
-func (v *value) String() string {
+func (v *value) String() string { return v.spelled(JSON) }
+
+// spelled is the value as String has it, with other words for false, true and null.
+func (v *value) spelled(words Words) string {
 	var b strings.Builder
-	v.write(&b)
+	v.write(&b, words)
 	return b.String()
 }
 
-func (v *value) write(b *strings.Builder) {
+func (v *value) write(b *strings.Builder, words Words) {
 	switch v.kind {
 	case 'n':
-		b.WriteString("null")
+		b.WriteString(words[wordNull])
 	case 't':
-		b.WriteString(strconv.FormatBool(v.truth))
+		word := words[0]
+		if v.truth {
+			word = words[1]
+		}
+		b.WriteString(word)
 	case '0':
 		b.WriteString(v.text)
 	case '"':
@@ -115,14 +122,14 @@ func (v *value) write(b *strings.Builder) {
 	case '[':
 		for i, item := range v.items {
 			b.WriteByte("[,"[min(i, 1)])
-			item.write(b)
+			item.write(b, words)
 		}
 		b.WriteString("[]"[min(len(v.items), 1):])
 	case '{':
 		for i, m := range v.members {
 			b.WriteByte("{,"[min(i, 1)])
 			b.WriteString(asciiString(m.name) + ":")
-			m.value.write(b)
+			m.value.write(b, words)
 		}
 		b.WriteString("{}"[min(len(v.members), 1):])
 	}

@@ -45,7 +45,7 @@ func (m *machine) inString(at visit) bool {
 
 // place is where in a string of any characters a config is: what follows its next character.
 func (m *machine) place(c config) place {
-	if c.state != m.g.char {
+	if !m.g.states[c.state].char {
 		return place{}
 	}
 	return m.g.places[m.g.states[m.frames[c.stack].back].place]

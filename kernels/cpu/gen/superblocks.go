@@ -18,7 +18,8 @@ func superblocks(c *build.Context) {
 	g.codes("widenFoursOff", layout{least: 2, high: -1, codes: 4, size: 20})
 	g.codes("widenFives", layout{least: -1, high: 2, codes: 6, size: 22})
 	g.codes("widenFivesOff", layout{least: 2, high: 4, codes: 8, size: 24})
-	g.codes("widenScaled", layout{scaled: true, least: -1, high: -1, size: 16})
+	g.codes("widenScaled", layout{scaled: 1, least: -1, high: -1, size: 16})
+	g.codes("widenHalves", layout{scaled: 2, least: -1, high: -1, size: 16})
 }
 
 // superGenerator is of one function at a time.
@@ -127,7 +128,7 @@ func (g *superGenerator) sixes() {
 // layout says at which bytes of a block things are, of size bytes; -1: nowhere, and the least
 // number is that of struct codes.
 type layout struct {
-	scaled                   bool // scales are those of struct codes, one after another
+	scaled                   int // scales of a part, where they are those of struct codes, one after another
 	least, high, codes, size int
 }
 
@@ -137,7 +138,7 @@ func (g *superGenerator) codes(name string, l layout) {
 	g.begin()
 	n := g.param("n")
 	f16 := blockGenerator{vec: g.vec}
-	if !l.scaled {
+	if l.scaled == 0 {
 		f16.scales()
 	}
 	four, one := g.low(4), g.low(1)
@@ -149,13 +150,20 @@ func (g *superGenerator) codes(name string, l layout) {
 	lanes, high, least := g.YMM(), g.YMM(), g.scale(24)
 	g.VMOVDQU(Mem{Base: g.scales, Disp: 64}, lanes)
 	g.Label("block")
-	var scale vector
-	if l.scaled {
-		scale = g.scale(25)
-		g.ADDQ(U8(4), g.scales)
-	} else {
-		scale = g.YMM()
-		g.VBROADCASTSS(f16.scale(Mem{Base: g.block}), scale)
+	var scales [2]vector // of the lower and of the upper halves of bytes
+	switch l.scaled {
+	case 0:
+		scales[0] = g.YMM()
+		g.VBROADCASTSS(f16.scale(Mem{Base: g.block}), scales[0])
+	case 2:
+		scales[1] = g.scale(26)
+		fallthrough
+	case 1:
+		scales[0] = g.scale(25)
+		g.ADDQ(U8(uint8(4*l.scaled)), g.scales)
+	}
+	if scales[1] == nil {
+		scales[1] = scales[0]
 	}
 	if l.least >= 0 {
 		g.VBROADCASTSS(f16.scale(Mem{Base: g.block, Disp: l.least}), least)
@@ -178,7 +186,7 @@ func (g *superGenerator) codes(name string, l layout) {
 				g.VCVTDQ2PS(upper, upper)
 				g.VADDPS(upper, v, v)
 			}
-			g.VMULPS(scale, v, v)
+			g.VMULPS(scales[half], v, v)
 			g.VADDPS(least, v, v)
 			g.VMOVUPS(v, Mem{Base: g.to, Disp: 4 * (16*half + i)})
 		}

@@ -1,8 +1,8 @@
 // Runs the calls of OpenAI's own client that a server of Krait's answers, and says as one
 // object of JSON what came back, for the test in Go to look at.
-import OpenAI, { AuthenticationError, BadRequestError, NotFoundError } from "openai";
+import OpenAI, { AuthenticationError, BadRequestError, InternalServerError, NotFoundError } from "openai";
 
-const [baseURL, apiKey, prompt] = process.argv.slice(2);
+const [baseURL, apiKey, prompt, callerURL] = process.argv.slice(2);
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
 const out = { calls: [] };
 const call = (name) => out.calls.push(name);
@@ -92,8 +92,47 @@ for await (const _ of await client.completions.create({ ...base, max_tokens: 100
 await refuses("a parameter that is wrong", BadRequestError, { status: 400, param: "temperature" }, () => client.completions.create({ ...base, temperature: -1 }));
 await refuses("one that is not supported", BadRequestError, { status: 400, param: "tools" }, () =>
   client.chat.completions.create({ ...talk, tools: [{ type: "function", function: { name: "f" } }] }));
-await refuses("one that nobody knows", BadRequestError, { status: 400, param: "temprature", code: "unknown_parameter" }, () => client.completions.create({ ...base, temprature: 1 }));
-await refuses("an address that is not there", NotFoundError, { status: 404, code: "unknown_url" }, () => client.embeddings.create({ model, input: "a" }));
+await refuses("a model that is not there", NotFoundError, { status: 404, param: "model", code: "model_not_found" }, () => client.models.retrieve("gpt-4o"));
+await refuses("an address that is not built", InternalServerError, { status: 501, code: "not_implemented" }, () => client.embeddings.create({ model, input: "a" }));
 await refuses("a wrong key", AuthenticationError, { status: 401, code: "invalid_api_key" }, () => new OpenAI({ baseURL, apiKey: "wrong", maxRetries: 0 }).models.list());
+
+// A model that thinks, says something and calls two functions.
+const caller = new OpenAI({ baseURL: callerURL, apiKey: "none", maxRetries: 0 });
+const city = { type: "object", properties: { city: { type: "string", maxLength: 9 }, days: { type: "integer" } }, required: ["city"] };
+const note = { type: "object", properties: { text: { type: "string" }, done: { type: "boolean" } }, required: ["text", "done"], additionalProperties: false };
+const tools = [
+  { type: "function", function: { name: "get_weather", parameters: city } },
+  { type: "function", function: { name: "note", strict: true, parameters: note } },
+];
+const asked = { model: (await caller.models.list()).data[0].id, messages: [{ role: "user", content: "Rome?" }], temperature: 0, tools };
+const wanted = [["get_weather", { city: "Rome", days: 2 }], ["note", { text: "a é", done: true }]];
+
+call("chat.completions.create tools");
+const calling = (await caller.chat.completions.create(asked)).choices[0];
+same("calls", calling.message.tool_calls.map((c) => [c.function.name, JSON.parse(c.function.arguments)]), wanted);
+same("the message", [calling.message.content, calling.message.reasoning_content, calling.finish_reason], ["One moment.", "Let me see.", "tool_calls"]);
+
+call("chat.completions.stream tools");
+const streamed = await caller.chat.completions.stream(asked).finalChatCompletion();
+same("streamed calls", streamed.choices[0].message.tool_calls.map((c) => [c.function.name, JSON.parse(c.function.arguments)]), wanted);
+
+call("chat.completions.runTools");
+const done = [];
+const runs = caller.chat.completions.runTools({ ...asked, tools: tools.map((t) => ({ type: "function", function: { ...t.function, parse: JSON.parse, function: (args) => { done.push([t.function.name, args]); return "fine"; } } })) }, { maxChatCompletions: 2 });
+await runs.done().catch(() => {}); // the model calls them again and again
+same("what was run", done.slice(0, 2), wanted);
+
+const flat = tools.map((t) => ({ type: "function", strict: false, ...t.function }));
+call("responses.create");
+const response = await caller.responses.create({ model: asked.model, input: "Rome?", temperature: 0, tools: flat });
+same("items", response.output.map((o) => o.type), ["reasoning", "message", "function_call", "function_call"]);
+same("the response", [response.output_text, response.status, JSON.parse(response.output[2].arguments)], ["One moment.", "completed", wanted[0][1]]);
+
+call("responses.stream");
+const events = caller.responses.stream({ model: asked.model, input: "Rome?", temperature: 0, tools: flat });
+let spoken = "";
+events.on("response.output_text.delta", (e) => (spoken += e.delta));
+const final = await events.finalResponse();
+same("the streamed response", [spoken, final.output[1].content[0].text, JSON.parse(final.output[3].arguments)], ["One moment.", "One moment.", wanted[1][1]]);
 
 console.log(JSON.stringify(out));
