@@ -8,6 +8,7 @@ import (
 	"iter"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -65,8 +66,8 @@ type Generate struct {
 	// 4096 bytes at most.
 	Salt string
 
-	// Speculate selects the drafts of this generation, as [Options.Speculate] does, which must not
-	// be off; off: none. Empty: those of the model. It changes no text.
+	// Speculate selects the drafts of this generation: ngram, auto or off. [Options.Speculate] must
+	// not be off for the others. Empty: as there. It changes no text.
 	Speculate string
 
 	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a
@@ -263,7 +264,16 @@ func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
 	if err := m.CheckSpeculate(kind); err != nil || kind == draft.Off {
 		return nil, err
 	}
-	return m.session.Drafter(kind, o.Salt), nil
+	return m.Drafter(kind, o.Salt), nil
+}
+
+// Drafter returns a drafter for requests of the session's scheduler, of a kind that CheckSpeculate
+// allows and a salt. A model that drafts goes before n-grams.
+func (m *Model) Drafter(kind, salt string) draft.Drafter {
+	if m.drafts != nil && kind != "ngram" {
+		return &modelDrafter{m: m.drafts}
+	}
+	return m.session.NGrams(salt)
 }
 
 // CheckSpeculate returns an error unless [Generate.Speculate] may have a value.
@@ -271,6 +281,8 @@ func (m *Model) CheckSpeculate(value string) error {
 	switch err := draft.Check(value); {
 	case err != nil:
 		return fmt.Errorf("Speculate is %w", err)
+	case strings.HasPrefix(value, draft.ModelPrefix) && value != m.speculate:
+		return fmt.Errorf("Speculate is %s, but the model was opened with %s: models that draft are set in Options.Speculate", value, m.speculate)
 	case value != draft.Off && m.speculate == draft.Off:
 		return fmt.Errorf("Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)
 	}

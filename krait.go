@@ -97,8 +97,9 @@ type Options struct {
 	Memory int64
 	// Speculate selects the drafts of speculative decoding, which changes no text: off, ngram
 	// (tokens that followed the last ones earlier, in the text or in ended ones of the same Salt),
-	// or auto: the best of these that the model has. Empty: off. It needs memory for a state more per
-	// slot. docs/speculation.md says when it pays.
+	// draft:DIR (those of a small model with the same tokenizer, which is opened, too), or auto: the
+	// best of these that the model has. Empty: off. It needs memory for a state more per slot.
+	// docs/speculation.md says when it pays.
 	Speculate string
 	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
@@ -170,7 +171,8 @@ type Model struct {
 	session    *session.Session
 	generation models.Generation
 	keep       []string // Options.Keep
-	speculate  string   // Options.Speculate; off or empty: not
+	speculate  string   // Options.Speculate, or off
+	drafts     *Model   // that makes drafts; nil: none
 	tokens     Tokenizer
 	noTokens   error                          // why tokens is nil
 	chat       func() (*chat.Template, error) // nil: there is none
@@ -280,6 +282,13 @@ func (m *Model) load(o Options) (err error) {
 		return err
 	}
 	m.Warnings = append(m.Warnings, m.session.Warnings()...)
+	if err := m.openDrafts(&o); err != nil {
+		m.session.Close()
+		if m.drafts != nil {
+			m.drafts.Close()
+		}
+		return err
+	}
 	return nil
 }
 
@@ -349,6 +358,9 @@ func (m *Model) Close() (err error) {
 	m.closing.Do(func() {
 		err = m.session.Close()
 		err = cmp.Or(err, m.source.close())
+		if m.drafts != nil {
+			err = cmp.Or(err, m.drafts.Close())
+		}
 	})
 	return err
 }

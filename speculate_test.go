@@ -158,7 +158,7 @@ func (s *speculation) generate(d drawn, prompt []int, salt string, texts [][]int
 		if texts != nil {
 			g.eager = true
 			if g.drafter = draft.Drafter(&oracle{text: slices.Concat(prompt, texts[i]), way: d.way, rng: rand.New(rand.NewPCG(d.seed, 1))}); d.way == ngramDrafts {
-				g.drafter = s.m.session.Drafter("ngram", salt)
+				g.drafter = s.m.session.NGrams(salt)
 			}
 		}
 		all = append(all, g)
@@ -310,5 +310,50 @@ func TestSpeculation(t *testing.T) {
 	t.Logf("%d drafts, %d accepted", drafts, accepted)
 	if accepted < 1000 || drafts < accepted+1000 {
 		t.Errorf("%d drafts, %d accepted; there must be more, and both right ones and wrong ones", drafts, accepted)
+	}
+}
+
+// TestDraftModel: a model drafts for itself, which at temperature 0 is always right, and changes no
+// text at others; one of another vocabulary is refused.
+func TestDraftModel(t *testing.T) {
+	const dir = "internal/embedded/tiny-mamba"
+	m, err := Open(dir, Options{Slots: 2, Speculate: "draft:" + dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for _, temperature := range []float64{0, 0.7} {
+		o := Generate{MaxTokens: 60, Temperature: temperature, Speculate: draft.Off}
+		want, err := m.Generate(t.Context(), "In the beginning", o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := m.newGenerator([]int{'x'}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prompt, err := m.encode("In the beginning")
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.drafter, g.eager = m.Drafter("auto", ""), true
+		g.finish(g.run(t.Context(), prompt))
+		if g.err != nil || g.out.Text != want.Text || g.out.Drafter != "draft" || temperature == 0 && g.out.Accepted != g.out.Drafts {
+			t.Errorf("temperature %v: %q (%v), want %q; accepted %d of %d of %q", temperature, g.out.Text, g.err, want.Text, g.out.Accepted, g.out.Drafts, g.out.Drafter)
+		}
+	}
+	if n := m.drafts.engine.Slots(); n != 2 {
+		t.Errorf("%d slots", n)
+	}
+	for range m.drafts.engine.Slots() {
+		if _, err := m.drafts.engine.Alloc(); err != nil {
+			t.Errorf("a drafter has kept its slot: %v", err)
+		}
+	}
+	if _, err := m.Generate(t.Context(), "a", Generate{Speculate: "draft:elsewhere"}); err == nil || !strings.Contains(err.Error(), "models that draft are set in Options.Speculate") {
+		t.Error(err)
+	}
+	if _, err := Embedded(Options{Speculate: "draft:nowhere"}); err == nil || !strings.Contains(err.Error(), "Speculate is draft:nowhere: ") {
+		t.Error(err)
 	}
 }

@@ -69,8 +69,7 @@ func (b *benchRun) speculate(c *cobra.Command, f *forceFlags) error {
 		return err
 	}
 	for _, b.o.Batch = range b.batches {
-		kind := b.m.Session().Drafter(b.options.Speculate, "").Kind()
-		r, err := bench.MeasureSpeculation(c.Context(), b.m, bench.SpeculationOptions{Options: b.o, Kind: kind, Text: ids})
+		r, err := bench.MeasureSpeculation(c.Context(), b.m, bench.SpeculationOptions{Options: b.o, Speculate: b.options.Speculate, Text: ids})
 		if err != nil {
 			return driverError{err}
 		}

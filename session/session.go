@@ -128,14 +128,9 @@ func (s *Session) MemoryPlan() MemoryPlan { return s.plan }
 // draftedBytes bounds the texts of ended sequences that drafts come from.
 const draftedBytes = 32 << 20
 
-// Drafter returns a drafter of a kind, for a sequence of a salt: it drafts from texts of that salt.
-func (s *Session) Drafter(kind, salt string) draft.Drafter {
-	switch kind {
-	case "auto", "ngram":
-		return draft.NGram(s.texts, salt)
-	}
-	panic("BUG: no drafter " + kind)
-}
+// NGrams returns a drafter for a sequence of a salt: it drafts from the sequence, and from ended
+// ones of that salt.
+func (s *Session) NGrams(salt string) draft.Drafter { return draft.NGram(s.texts, salt) }
 
 // Codecs returns the codecs of states outside of the ranks; nil: none.
 func (s *Session) Codecs() *state.Codecs { return s.codecs }

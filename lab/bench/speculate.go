@@ -17,7 +17,7 @@ import (
 // SpeculationOptions configure a measurement of decode with drafts and without, in turns.
 type SpeculationOptions struct {
 	Options
-	Kind string // of the drafts
+	Speculate string // as in krait.Generate
 	// Text is the prompt and then the tokens that stand for those chosen, as weights may be random.
 	// Each sequence of a batch takes it.
 	Text []int
@@ -51,7 +51,7 @@ func MeasureSpeculation(ctx context.Context, m *krait.Model, o SpeculationOption
 	if n := o.Prompt + o.Tokens; len(o.Text) < n {
 		return nil, fmt.Errorf("the text has %d tokens; a prompt of %d and %d more take %d: give a longer one, or fewer tokens", len(o.Text), o.Prompt, o.Tokens, n)
 	}
-	out := &Speculation{Model: m.Name, Family: m.Family(), Parameters: m.Parameters(), Kind: o.Kind, Batch: o.Batch, Prompt: o.Prompt, Tokens: o.Tokens, Repeat: o.Repeat}
+	out := &Speculation{Model: m.Name, Family: m.Family(), Parameters: m.Parameters(), Kind: m.Drafter(o.Speculate, "").Kind(), Batch: o.Batch, Prompt: o.Prompt, Tokens: o.Tokens, Repeat: o.Repeat}
 	var sides [2][]float64
 	var ratios []float64
 	var steps int64
@@ -68,7 +68,7 @@ func MeasureSpeculation(ctx context.Context, m *krait.Model, o SpeculationOption
 				return nil, err
 			}
 			if after := m.Session().Scheduler().Load(); with == 1 && round > 0 {
-				a, b := after.Drafts[o.Kind], before.Drafts[o.Kind]
+				a, b := after.Drafts[out.Kind], before.Drafts[out.Kind]
 				out.Drafted, out.Accepted = out.Drafted+a.Tokens-b.Tokens, out.Accepted+a.Accepted-b.Accepted
 				steps += after.Steps - before.Steps
 			}
@@ -94,7 +94,7 @@ func (o *SpeculationOptions) run(ctx context.Context, m *krait.Model, drafts boo
 			Accept: func(int) bool { return false },
 		}
 		if drafts { // the text itself may not be among the earlier ones
-			q.Draft = m.Session().Drafter(o.Kind, fmt.Sprint(round, " ", i))
+			q.Draft = m.Drafter(o.Speculate, fmt.Sprint(round, " ", i))
 		}
 		all.Go(func() {
 			for token, err := range m.Session().Scheduler().Stream(ctx, q) {

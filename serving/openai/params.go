@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/session/draft"
@@ -167,6 +168,9 @@ func (p *params) check(s *Server) *Error {
 	if name := p.generate.Speculate; name != "" {
 		if err := draft.Check(name); err != nil {
 			return bad("speculate", "it is %v", err)
+		}
+		if strings.HasPrefix(name, draft.ModelPrefix) {
+			return bad("speculate", "a request names no folder: use auto for the drafts that this server was started with")
 		}
 		if name != draft.Off && !s.m.Speculates() {
 			return bad("speculate", "it is %s, and this server makes no drafts: start it with --speculate auto, or leave it out", name)

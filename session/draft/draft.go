@@ -28,7 +28,10 @@ type Drafter interface {
 const Grades = 8
 
 // Kinds lists the kinds of drafters.
-var Kinds = []string{"ngram"}
+var Kinds = []string{"ngram", "draft"}
+
+// ModelPrefix comes before the folder of a model that drafts, in flags and options.
+const ModelPrefix = "draft:"
 
 // Off is the value of flags and requests for no drafts.
 const Off = "off"
@@ -38,11 +41,11 @@ var kinds = []string{"auto", "ngram"}
 
 // Check returns an error unless a value of a flag or a request is known.
 func Check(value string) error {
-	if value == Off || slices.Contains(kinds, value) {
+	if value == Off || slices.Contains(kinds, value) || len(value) > len(ModelPrefix) && strings.HasPrefix(value, ModelPrefix) {
 		return nil
 	}
 	if len(value) > 64 {
 		value = value[:64] + "…"
 	}
-	return fmt.Errorf("%q; it must be %s, %s", value, Off, strings.Join(kinds, " or "))
+	return fmt.Errorf("%q; it must be %s, %s or %sDIR", value, Off, strings.Join(kinds, ", "), ModelPrefix)
 }

@@ -150,8 +150,8 @@ func (s *Scheduler) wake() {
 // run runs steps until no request can continue.
 func (s *Scheduler) run() {
 	for s.prepare() {
+		begun := time.Now() // drafts take time, too
 		s.fill()
-		begun := time.Now()
 		err := s.engine.Step(s.ctx, &s.batch, s.keep)
 		if !lost(err) {
 			s.verify()
