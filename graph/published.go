@@ -56,10 +56,13 @@ func single(b []byte) float32 { return math.Float32frombits(binary.LittleEndian.
 
 // PowerOfTwo is what a scale of E8M0, such as MXFP4 has, stands for: 255 is NaN.
 func PowerOfTwo(code byte) float32 {
-	if code == 255 {
+	switch code {
+	case 0:
+		return 0x1p-127
+	case 255:
 		return float32(math.NaN())
 	}
-	return float32(math.Ldexp(1, int(code)-127))
+	return math.Float32frombits(uint32(code) << 23)
 }
 
 // E4M3Values are the numbers that codes of E4M3 stand for; 0x7f and 0xff are NaN.

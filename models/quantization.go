@@ -132,7 +132,7 @@ func (c *quantConfig) text(key string) string {
 	}
 }
 
-// oneOf is a value in lower case; without one, def.
+// oneOf is a value in lower case; def without one.
 func (c *quantConfig) oneOf(key, def string, options ...string) string {
 	v := c.text(key)
 	if v == "" {
@@ -250,8 +250,8 @@ func (q *Quantization) Excludes(module string) bool {
 	})
 }
 
-// readQuantFile takes what ModelOpt's file says where the config says nothing; read returns the
-// file, or an error that wraps fs.ErrNotExist.
+// readQuantFile takes what ModelOpt's file says if the config says nothing; read returns the file,
+// or fs.ErrNotExist.
 func (c *Config) readQuantFile(read func() ([]byte, error)) error {
 	if c.values[quantKey] != nil {
 		return nil

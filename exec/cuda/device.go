@@ -138,7 +138,7 @@ func refuseOperations(s *lowering.Schedule) error {
 func refuseBlocks(s *lowering.Schedule) error {
 	for _, b := range s.Buffers {
 		if b.Type.DType.Quantized() {
-			return fmt.Errorf("parameter %s is in blocks (%s), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert)", b.Name, b.Type.DType)
+			return fmt.Errorf("parameter %s is in blocks (%s), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert --type f32)", b.Name, b.Type.DType)
 		}
 	}
 	return nil
