@@ -49,7 +49,7 @@ func (d *Device) FewLaunches() bool { return true }
 // otherwise all on one. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	if o.Trials > 0 {
-		return nil, fmt.Errorf("%d trials: the device %s takes no tokens on trial; leave out speculation, or use the CPU", o.Trials, d.Driver.Name())
+		return nil, fmt.Errorf("the device %s does not run speculative decoding; leave it out, or use the CPU", d.Driver.Name())
 	}
 	var group *comm.Group
 	if len(local) < world.Ranks() {
