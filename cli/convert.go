@@ -30,7 +30,9 @@ programs read differently. DST is written completely or not at all, and must not
 docs/checkpoints.md maps names and numbers.
 
 --type f32 writes a folder in f32: of one in 8 or 4 bits (FP8, NVFP4, MXFP4, GPTQ, AWQ) the
-numbers that Krait computes with. --type q8 writes a folder whose matrices, a tied embedding too, are in blocks of 32 8-bit
+numbers that Krait computes with.
+
+--type q8 writes a folder whose matrices, a tied embedding too, are in blocks of 32 8-bit
 numbers and an f16 scale (34 bytes, like GGUF's Q8_0). The error of an element is at most half
 of its block's scale, a 254th of the largest magnitude in the block. Norms, convolutions, A, D,
 time steps, biases, routers, embeddings used only for lookup, and matrices that blocks do
