@@ -151,6 +151,18 @@ func text[T any](name string, at func(T) *string) field[T] {
 	return value(name, "a string", at, nil)
 }
 
+// oneOf returns a field for one of some strings.
+func oneOf[T any](name string, list []string, at func(T) *string) field[T] {
+	f := value(name, "a string", at, func(v string) string {
+		if !slices.Contains(list, v) {
+			return "it must be one of " + strings.Join(list, ", ")
+		}
+		return ""
+	})
+	f.schema = fmt.Sprintf(`{"enum":["%s"]}`, strings.Join(list, `","`))
+	return f
+}
+
 // refused returns a field for a parameter that this server does not support. It accepts harmless
 // values, given as compact JSON.
 func refused[T any](name, why string, harmless ...string) field[T] {

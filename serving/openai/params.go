@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/session/draft"
@@ -88,7 +87,7 @@ func common[T any](of func(T) *params) []field[T] {
 		truth("return_token_ids", func(t T) *bool { return &of(t).ids }),
 		truth("timings", func(t T) *bool { return &of(t).timed }),
 		truth("ignore_eos", func(t T) *bool { return &of(t).generate.IgnoreEOS }),
-		text("speculate", func(t T) *string { return &of(t).generate.Speculate }),
+		oneOf("speculate", draft.Names, func(t T) *string { return &of(t).generate.Speculate }),
 	}
 }
 
@@ -165,16 +164,8 @@ func (p *params) check(s *Server) *Error {
 	case p.most > 0 && p.newMost > 0 && p.most != p.newMost:
 		return bad("max_completion_tokens", "it differs from max_tokens: give only one of them")
 	}
-	if name := p.generate.Speculate; name != "" {
-		if err := draft.Check(name); err != nil {
-			return bad("speculate", "it is %v", err)
-		}
-		if strings.HasPrefix(name, draft.ModelPrefix) {
-			return bad("speculate", "a request names no folder: use auto for the drafts that this server was started with")
-		}
-		if name != draft.Off && !s.m.Speculates() {
-			return bad("speculate", "it is %s, and this server makes no drafts: start it with --speculate auto, or leave it out", name)
-		}
+	if name := p.generate.Speculate; name != "" && name != draft.Off && !s.m.Speculates() {
+		return bad("speculate", "it is %s, and this server makes no drafts: start it with --speculate auto, or leave it out", name)
 	}
 	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
 	banned, only := 0, false

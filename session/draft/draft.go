@@ -36,16 +36,16 @@ const ModelPrefix = "draft:"
 // Off is the value of flags and requests for no drafts.
 const Off = "off"
 
-// kinds are the values of flags and requests that select a drafter.
-var kinds = []string{"auto", "ngram"}
+// Names are the values of requests: no drafts, those that the model was opened with, or a drafter.
+var Names = []string{Off, "auto", "ngram"}
 
 // Check returns an error unless a value of a flag or a request is known.
 func Check(value string) error {
-	if value == Off || slices.Contains(kinds, value) || len(value) > len(ModelPrefix) && strings.HasPrefix(value, ModelPrefix) {
+	if slices.Contains(Names, value) || len(value) > len(ModelPrefix) && strings.HasPrefix(value, ModelPrefix) {
 		return nil
 	}
 	if len(value) > 64 {
 		value = value[:64] + "…"
 	}
-	return fmt.Errorf("%q; it must be %s, %s or %sDIR", value, Off, strings.Join(kinds, ", "), ModelPrefix)
+	return fmt.Errorf("%q; it must be %s or %sDIR", value, strings.Join(Names, ", "), ModelPrefix)
 }
