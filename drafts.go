@@ -17,10 +17,10 @@ func (m *Model) openDrafts(o *Options) (err error) {
 		return nil
 	}
 	if m.drafts, err = Open(dir, Options{Slots: o.Slots, Workers: o.Workers}); err != nil {
-		return fmt.Errorf("Speculate is %s: %w", m.speculate, err)
+		return fmt.Errorf("Options.Speculate is %s: %w", m.speculate, err)
 	}
 	if err := m.drafts.speaks(m); err != nil {
-		return fmt.Errorf("Speculate is %s: %w", m.speculate, err)
+		return fmt.Errorf("Options.Speculate is %s: %w", m.speculate, err)
 	}
 	return nil
 }

@@ -280,11 +280,11 @@ func (m *Model) Drafter(kind, salt string) draft.Drafter {
 func (m *Model) CheckSpeculate(value string) error {
 	switch err := draft.Check(value); {
 	case err != nil:
-		return fmt.Errorf("Speculate is %w", err)
+		return fmt.Errorf("Generate.Speculate is %w", err)
 	case strings.HasPrefix(value, draft.ModelPrefix) && value != m.speculate:
-		return fmt.Errorf("Speculate is %s, but the model was opened with %s: models that draft are set in Options.Speculate", value, m.speculate)
+		return fmt.Errorf("Generate.Speculate is %s, but the model was opened with %s: models that draft are set in Options.Speculate", value, m.speculate)
 	case value != draft.Off && m.speculate == draft.Off:
-		return fmt.Errorf("Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)
+		return fmt.Errorf("Generate.Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)
 	}
 	return nil
 }

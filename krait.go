@@ -200,7 +200,7 @@ func (m *Model) prepare(o *Options) error {
 	}
 	if m.speculate = cmp.Or(o.Speculate, draft.Off); m.speculate != draft.Off {
 		if err := draft.Check(m.speculate); err != nil {
-			return fmt.Errorf("Speculate is %w", err)
+			return fmt.Errorf("Options.Speculate is %w", err)
 		}
 	}
 	if err := o.join(); err != nil {

@@ -263,19 +263,3 @@ func scalesOf(t safetensors.Tensor) ([]float32, error) {
 	}
 	return out, nil
 }
-
-// scalarOf is the number of a tensor that has one.
-func (w *publishedSet) scalarOf(name string) (float32, error) {
-	t, ok := w.Set.Tensor(name)
-	if !ok {
-		return 0, fmt.Errorf("%s is missing", name)
-	}
-	values, err := scalesOf(t)
-	if err == nil && len(values) != 1 {
-		err = fmt.Errorf("%s has shape %v; it must be one number", name, t.Shape)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return values[0], nil
-}
