@@ -65,9 +65,11 @@ type speculation struct {
 	m     *Model
 	r     *rand.Rand
 	vocab *constrain.Vocabulary
+	small bool // the prefix cache evicts, and a second text may find another prefix than without drafts
 
 	mu               sync.Mutex
 	drafts, accepted int
+	compared         int // second texts of a small cache
 }
 
 // drawn is a generation: its text without drafts, and one more that continues it.
@@ -254,6 +256,14 @@ func (s *speculation) check(n int) {
 				t.Error(err)
 				return
 			}
+			if s.small && (c.choices > 1 || got[0].CachedTokens != c.second[0].CachedTokens) {
+				return // another history; forks do not tell theirs
+			}
+			if s.small {
+				s.mu.Lock()
+				s.compared++
+				s.mu.Unlock()
+			}
 			for k := range got {
 				if wrong := same(got[k], c.second[k]); wrong != "" {
 					t.Errorf("%+v: continued: choice %d: %s", c.drawn, k, wrong)
@@ -274,7 +284,7 @@ func idsOf(list []*Generation) (ids [][]int) {
 // TestSpeculation: with drafts that are always wrong, always right, right but for the last, or more
 // than fit, every text, its log-probabilities and its end are those without, to the bit: for all
 // families, in company, at any temperature, with penalties, masks, stop strings, forks, a prefix
-// cache and cancellation.
+// cache and cancellation. Where the cache evicts, that holds of texts with equal hits.
 func TestSpeculation(t *testing.T) {
 	const texts = 15 // more would evict each other's prefixes
 	models := 1
@@ -285,7 +295,7 @@ func TestSpeculation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	drafts, accepted := 0, 0
+	drafts, accepted, compared := 0, 0, 0
 	for i, dir := range slices.Repeat(goldens.Folders(t, "."), models) {
 		t.Run(fmt.Sprint(strings.TrimPrefix(dir, "testdata/golden/"), i), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(prop.Seed(t), 1))
@@ -293,6 +303,10 @@ func TestSpeculation(t *testing.T) {
 			o.PageTokens = []int{0, 4, 16}[r.IntN(3)]
 			if r.IntN(3) > 0 {
 				o.PrefixCache, o.PrefixGrain = 64<<20, 32
+			}
+			small := o.PrefixCache > 0 && r.IntN(3) == 0
+			if small {
+				o.PrefixCache = 1 << 20
 			}
 			if r.IntN(3) == 0 {
 				o.Sharding.States = "ssm=bf16"
@@ -306,12 +320,15 @@ func TestSpeculation(t *testing.T) {
 			}
 			defer m.Close()
 			m.tokens = tokenizer.Bytes{}
-			s := &speculation{t: t, m: m, r: r, vocab: vocab}
+			s := &speculation{t: t, m: m, r: r, vocab: vocab, small: small}
 			s.check(texts)
-			drafts, accepted = drafts+s.drafts, accepted+s.accepted
+			drafts, accepted, compared = drafts+s.drafts, accepted+s.accepted, compared+s.compared
 		})
 	}
-	t.Logf("%d drafts, %d accepted", drafts, accepted)
+	t.Logf("%d drafts, %d accepted; %d texts beside evictions", drafts, accepted, compared)
+	if compared == 0 {
+		t.Error("no text of a small cache is compared")
+	}
 	if accepted < 1000 || drafts < accepted+1000 {
 		t.Errorf("%d drafts, %d accepted; there must be more, and both right ones and wrong ones", drafts, accepted)
 	}
