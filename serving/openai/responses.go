@@ -185,8 +185,11 @@ type inputs struct {
 }
 
 func (in *inputs) add(at, kind string, item map[string]json.RawMessage) *Error {
+	var wrong *Error
 	text := func(key string) (s string) {
-		json.Unmarshal(item[key], &s)
+		if raw := item[key]; raw != nil && json.Unmarshal(raw, &s) != nil {
+			wrong = bad(at+"."+key, "it is %s; it must be a string", short(string(raw)))
+		}
 		return s
 	}
 	var m map[string]json.RawMessage
@@ -201,13 +204,18 @@ func (in *inputs) add(at, kind string, item map[string]json.RawMessage) *Error {
 		m = map[string]json.RawMessage{"role": quote("tool"), "tool_call_id": quote(text("call_id")), "content": item["output"]}
 	case "reasoning":
 		var parts []struct{ Text string }
-		json.Unmarshal(item["content"], &parts)
+		if raw := item["content"]; raw != nil && json.Unmarshal(raw, &parts) != nil {
+			return bad(at+".content", `it must be an array of parts such as {"type": "reasoning_text", "text": "…"}`)
+		}
 		for _, p := range parts {
 			in.think += p.Text
 		}
 		return nil
 	default:
 		return bad(at+".type", "it is %q; it must be message, function_call, function_call_output or reasoning", short(kind))
+	}
+	if wrong != nil {
+		return wrong
 	}
 	for key, raw := range m {
 		if raw == nil {
@@ -222,18 +230,22 @@ func (in *inputs) add(at, kind string, item map[string]json.RawMessage) *Error {
 	return nil
 }
 
-// join adds a message, or calls to the message before.
+// join adds a message, or calls to the message before. Thoughts belong to the assistant's message
+// that follows them, or to the one that its calls join.
 func (in *inputs) join(m chat.Message, call bool) {
 	if n := len(*in.list); call && n > 0 && (*in.list)[n-1].Role == "assistant" {
 		last := (*in.list)[n-1]
 		before, _ := last.Fields["tool_calls"].([]any)
 		last.Fields["tool_calls"] = append(before, m.Fields["tool_calls"].([]any)...)
-		return
+		m = last
+	} else {
+		*in.list = append(*in.list, m)
 	}
 	if m.Role == "assistant" && in.think != "" {
-		m.Fields["reasoning_content"], in.think = in.think, ""
+		before, _ := m.Fields["reasoning_content"].(string)
+		m.Fields["reasoning_content"] = before + in.think
 	}
-	*in.list = append(*in.list, m)
+	in.think = ""
 }
 
 // responses answers /v1/responses.

@@ -134,6 +134,7 @@ func TestResponses(t *testing.T) {
 	for body, param := range map[string]string{
 		`"input": "a", "model": "tiny"`: "model", ``: "input", `"input": []`: "input", `"input": [{"type": "item_reference", "id": "a"}]`: "input[0].type", `"input": "a", "previous_response_id": "resp_1"`: "previous_response_id", `"input": "a", "conversation": "c"`: "conversation",
 		`"input": "a", "background": true`: "background", `"input": "a", "tools": [{"type": "web_search"}]`: "tools[0].type", `"input": "a", "include": ["x"]`: "include", `"input": "a", "text": {"format": {"type": "xml"}}`: "response_format.type",
+		`"input": [{"type": "function_call", "call_id": 1, "name": "f", "arguments": "{}"}]`: "input[0].call_id", `"input": [{"type": "reasoning", "content": "x"}]`: "input[0].content",
 		`"input": [{"role": "user", "content": [{"type": "input_image"}]}]`: "input[0].content", `"input": "a", "reasoning": 1`: "reasoning", `"input": "a", "max_output_tokens": 0`: "max_output_tokens",
 	} {
 		status, text := post(t, h, "/v1/responses", "{"+body+"}")
