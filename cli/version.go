@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"runtime/debug"
 
+	"github.com/krait-ml/krait/internal/program"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/spf13/cobra"
 )
@@ -21,11 +21,7 @@ type versionReport struct {
 }
 
 func versionOf() versionReport {
-	v := versionReport{"(devel)", cmp.Or(bench.Revision(), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		v.Version = cmp.Or(info.Main.Version, v.Version)
-	}
-	return v
+	return versionReport{program.Version(), cmp.Or(bench.Revision(), "unknown"), runtime.Version(), runtime.GOOS, runtime.GOARCH}
 }
 
 func (v versionReport) String() string {

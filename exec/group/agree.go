@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/program"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -171,16 +171,8 @@ func host() string {
 
 // version is the version of the program, from its build information.
 func version() string {
-	out := []string{"krait"}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		out = append(out, info.Main.Version)
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				out = append(out, s.Value)
-			}
-		}
-	}
-	return strings.Join(append(out, runtime.Version(), runtime.GOARCH), " ")
+	commit, _ := program.Revision()
+	return strings.Join([]string{"krait", program.Version(), commit, runtime.Version(), runtime.GOARCH}, " ")
 }
 
 // describe names a device.

@@ -9,12 +9,12 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/program"
 )
 
 // File is the results of a measurement and its environment.
@@ -86,22 +86,11 @@ func Revision() string {
 	if Commit != "" {
 		return Commit
 	}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
+	commit, modified := program.Revision()
+	if modified {
+		commit += ", changed"
 	}
-	rev, changed := "", ""
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			rev = s.Value
-		case "vcs.modified":
-			if s.Value == "true" {
-				changed = ", changed"
-			}
-		}
-	}
-	return rev + changed
+	return commit
 }
 
 // Save writes the file.

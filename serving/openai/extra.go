@@ -77,6 +77,7 @@ func (s *Server) delay(least int, o *krait.Generate) {
 	ends = slices.DeleteFunc(ends, func(id int) bool { return id < 0 || id >= s.m.Vocab() })
 	all := slices.Repeat([]int32{-1}, (s.m.Vocab()+31)/32)
 	chosen, mask, accept := 0, o.Mask, o.Accept
+	held := make([]int32, len(all))
 	o.Mask = func() []int32 {
 		allowed := all
 		if mask != nil {
@@ -85,7 +86,7 @@ func (s *Server) delay(least int, o *krait.Generate) {
 		if chosen >= least {
 			return allowed
 		}
-		held := slices.Clone(allowed)
+		copy(held, allowed)
 		for _, id := range ends {
 			held[id/32] &^= 1 << (id % 32)
 		}

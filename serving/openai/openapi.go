@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/program"
 )
 
 // The description of the API (OpenAPI 3.1) is made of the routes: parameters are the fields that
@@ -140,7 +142,7 @@ func (s *Server) openAPI(w *response, _ *http.Request) error {
 	if s.keys.Load() != nil {
 		components["securitySchemes"] = map[string]any{"key": map[string]any{"type": "http", "scheme": "bearer"}}
 	}
-	data, err := json.Marshal(map[string]any{"openapi": "3.1.0", "info": map[string]any{"title": "Krait", "version": programVersion()}, "paths": paths, "components": components})
+	data, err := json.Marshal(map[string]any{"openapi": "3.1.0", "info": map[string]any{"title": "Krait", "version": program.Version()}, "paths": paths, "components": components})
 	if err != nil {
 		panic("BUG: " + err.Error())
 	}

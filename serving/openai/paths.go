@@ -2,10 +2,10 @@ package openai
 
 import (
 	"net/http"
-	"runtime/debug"
 	"slices"
 	"strings"
 
+	"github.com/krait-ml/krait/internal/program"
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
@@ -47,7 +47,7 @@ func (s *Server) find(path string) (name string, _ route, _ bool) {
 	for begin, why := range notBuilt {
 		if path == begin || strings.HasPrefix(path, strings.TrimSuffix(begin, "/")+"/") {
 			return "other", route{handle: func(*response, *http.Request) error {
-				return coded(http.StatusNotImplemented, "invalid_request_error", "not_implemented", "%s is not implemented: %s", short(path), why)
+				return coded(http.StatusNotImplemented, "invalid_request_error", "not_implemented", "this server has no %s: %s", short(path), why)
 			}}, true
 		}
 	}
@@ -98,14 +98,6 @@ func (s *Server) model(w *response, r *http.Request) error {
 
 // version answers /version.
 func (s *Server) version(w *response, _ *http.Request) error {
-	api.WriteJSON(w, http.StatusOK, version{programVersion()})
+	api.WriteJSON(w, http.StatusOK, version{program.Version()})
 	return nil
-}
-
-// programVersion is the version of the module that the program was built of.
-func programVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "(devel)"
 }
