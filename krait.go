@@ -375,15 +375,12 @@ func (m *Model) ChatTemplate() (*chat.Template, error) {
 	return m.chat()
 }
 
-// State is the name and type of a state of a model.
-type State = state.Spec
-
 // Snapshot is the state of a sequence between steps: [Sequence.Snapshot].
 type Snapshot = state.Snapshot
 
 // States lists the states of a sequence between steps. Names and types are those of [Model.Graph],
 // for any number of ranks and any layout.
-func (m *Model) States() []State { return m.engine.States() }
+func (m *Model) States() []state.Spec { return m.engine.States() }
 
 // Family returns the checkpoint's model_type, or the name of the graph given to [New].
 func (m *Model) Family() string { return m.source.family }
