@@ -240,6 +240,11 @@ func (m *Model) load(o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if w, ok := d.(interface {
+		Warnings(*lowering.Schedule) []string
+	}); ok {
+		m.Warnings = append(m.Warnings, w.Warnings(s[0])...)
+	}
 	plan, err := session.Plan(s, o.session(), d, m.Vocab())
 	if err != nil {
 		return err
