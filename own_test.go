@@ -135,8 +135,8 @@ func TestOwnOperation(t *testing.T) {
 	}
 }
 
-// TestOwnOperationOnHost: the simulated device computes an operation without a kernel for GPUs by its
-// reference kernel, in eager and in captured steps, and says so; a GPU refuses it, by name.
+// TestOwnOperationOnHost: the simulated device computes an operation without a kernel for GPUs by
+// its reference kernel, in eager and in captured steps, and says so; a GPU refuses it, by name.
 func TestOwnOperationOnHost(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
 		for _, math := range []kernelscuda.Math{kernelscuda.F32, kernelscuda.BF16} {
@@ -185,7 +185,7 @@ func TestOwnModule(t *testing.T) {
 	if !goldens.All() {
 		t.Skip("it builds another module: CI does, with KRAIT_TEST_ALL")
 	}
-	for _, dir := range []string{"examples/ownmodule", "examples/ownmodule/leaky"} {
+	for _, dir := range []string{"examples/ownmodule", "examples/ownmodule/leaky", "examples/ownmodule/gru"} {
 		if _, err := os.ReadDir(dir); err != nil { // go test runs it again where one of these files changed
 			t.Fatal(err)
 		}
