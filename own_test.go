@@ -140,7 +140,7 @@ func TestOwnOperation(t *testing.T) {
 func TestOwnOperationOnHost(t *testing.T) {
 	for _, ranks := range []int{1, 3} {
 		for _, math := range []kernelscuda.Math{kernelscuda.F32, kernelscuda.BF16} {
-			gpu := &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Ordered: true}), Math: math}
+			gpu := &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Ordered: true, Capability: [2]int{9, 0}}), Math: math}
 			var got [2]*Generation
 			for i, o := range []Options{{}, {Device: gpu}} {
 				o.Sharding.Ranks = ranks
