@@ -15,7 +15,7 @@ func TestLibraryPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []string
-	for _, pattern := range []string{"example_test.go", "*/example_test.go", "examples/ownmodule/leaky/*.go", "examples/ownmodule/gru/main.go"} {
+	for _, pattern := range []string{"example_test.go", "*/example_test.go", "examples/ownmodule/leaky/*.go", "examples/ownmodule/gru/main.go", "examples/gorgonia/recurrent/main.go"} {
 		list, err := filepath.Glob(pattern)
 		if err != nil || len(list) == 0 {
 			t.Fatal(pattern, err)

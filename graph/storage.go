@@ -274,12 +274,12 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 		s = Stored(param)
 	}
 	switch {
-	case s.Perm != nil || axis > 1:
-		return nil, fmt.Errorf("%s: only rows of a parameter that is not permuted, and parts of its rows, can be taken apart", param)
+	case s.Perm != nil && axis > 0 || axis > 1:
+		return nil, fmt.Errorf("%s: only rows of a parameter, and parts of its rows if it is not permuted, can be taken apart", param)
 	case axis == 1:
 		return s.partOfRows(param, t, start, size)
 	}
-	out := &Storage{Shape: s.Shape}
+	out := &Storage{Shape: s.Shape, Perm: s.Perm}
 	at := 0
 	for _, p := range s.Pieces {
 		if p.Count == 0 {
@@ -295,7 +295,10 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 		at += p.Count
 	}
 	if out.Shape == nil && len(s.Pieces) == 1 && s.Pieces[0].Count == 0 {
-		out.Shape = t.shape() // the file still has all of it
+		var err error
+		if out.Shape, err = s.TensorShape(s.Pieces[0].Tensor, t); err != nil { // the file still has all of it
+			return nil, fmt.Errorf("%s: %w", param, err)
+		}
 	}
 	return out, nil
 }
