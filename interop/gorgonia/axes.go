@@ -14,7 +14,7 @@ import (
 type axis struct {
 	parent *axis
 	n      int
-	cuts   map[int]bool // where fields begin, but for the first
+	cuts   map[int]bool // where fields begin, but for the first; set once all sets are joined
 	group  *group
 }
 
@@ -47,7 +47,6 @@ func (a *axis) join(b *axis) {
 		return
 	}
 	a.group.join(b.group)
-	maps.Copy(a.cuts, b.cuts)
 	b.parent = a
 }
 

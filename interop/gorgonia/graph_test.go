@@ -160,6 +160,38 @@ func TestGraphRoots(t *testing.T) {
 	}
 }
 
+// TestGraphUnits: columns of inputs and outputs are whole, unless Units says how ranks own them;
+// those between have units, and so have slices of them.
+func TestGraphUnits(t *testing.T) {
+	e := newExpressions()
+	x, y := e.leaf("x", 5, 12), e.leaf("y", 5, 12)
+	named := func(name string, n *G.Node) *G.Node { G.WithName(name)(n); return n }
+	added := named("added", G.Must(G.Add(G.Must(G.Mul(x, e.leaf("w", 12, 12))), y)))
+	inner := named("inner", G.Must(G.Mul(x, e.leaf("v", 12, 8))))
+	out := named("out", G.Must(G.Mul(named("half", G.Must(G.Slice(inner, nil, G.S(0, 4)))), e.leaf("o", 4, 3))))
+	for want, o := range map[string]gorgonia.GraphOptions{
+		"x 12, y 12, added 12, inner c0:4/1|c4:4/1, half 4/1, out 3":     {},
+		"x 12, y 12/4, added 12/4, inner c0:4/1|c4:4/1, half 4/1, out 3": {Units: map[string]int{"y": 4}},
+	} {
+		o.Inputs, o.Outputs = []string{"x", "y"}, G.Nodes{added, out}
+		g, _, err := gorgonia.Graph(e.ExprGraph, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, name := range []string{"x", "y", "added", "inner", "half", "out"} {
+			v, ok := g.Value(name)
+			if !ok {
+				t.Fatalf("no value %s in\n%s", name, graph.Print(g))
+			}
+			got = append(got, name+" "+v.Type.Dims[1].String())
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s, want %s", strings.Join(got, ", "), want)
+		}
+	}
+}
+
 // stepped runs a graph on the values of nodes, and returns its output.
 func stepped(t *testing.T, g *graph.Graph, weights krait.Weights, ranks int, nodes map[string]*G.Node, inputs []string) []float32 {
 	t.Helper()
@@ -213,6 +245,18 @@ func TestGraphRefuses(t *testing.T) {
 		"a slice of one column":               func(_ *expressions, x, _ *G.Node) *G.Node { return G.Must(G.Slice(x, nil, G.S(3))) },
 		"a slice of 300 columns": func(e *expressions, x, _ *G.Node) *G.Node {
 			return G.Must(G.Slice(G.Must(G.Mul(x, e.leaf("w", 12, 300))), nil, G.S(0, 20)))
+		},
+		"operation ÷ false (gorgonia.elemBinOp): Krait has no": func(_ *expressions, x, y *G.Node) *G.Node { // the rms of another value
+			rms := G.Must(G.Sqrt(plus(G.Must(G.Mean(G.Must(G.Square(x)), 1)), eps)))
+			return G.Must(G.BroadcastHadamardDiv(y, rms, nil, []byte{1}))
+		},
+		"(5, 12), operation ÷ false (gorgonia.elemBinOp): Krait": func(_ *expressions, x, _ *G.Node) *G.Node { // not a mean
+			part := G.Must(G.HadamardDiv(G.Must(G.Sum(G.Must(G.Square(x)), 1)), G.NewConstant(5.0)))
+			return G.Must(G.BroadcastHadamardDiv(x, G.Must(G.Sqrt(plus(part, eps))), nil, []byte{1}))
+		},
+		"operation >= true": func(_ *expressions, x, y *G.Node) *G.Node { return mul(x, G.Must(G.Gte(y, G.NewConstant(0.0), true))) },
+		"operation >= true (gorgonia.elemBinOp)": func(_ *expressions, x, _ *G.Node) *G.Node {
+			return mul(x, G.Must(G.Gte(x, G.NewConstant(1.0), true)))
 		},
 		"Concat(axis=0)": func(_ *expressions, x, y *G.Node) *G.Node { return G.Must(G.Concat(0, x, y)) },
 		"weight w is used where a value with a row per token must be": func(e *expressions, x, _ *G.Node) *G.Node { return mul(x, e.leaf("w", 5, 12)) },
