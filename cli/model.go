@@ -21,7 +21,7 @@ type modelFlags struct {
 	device  deviceFlags
 	comm    *commFlags
 	quiet   bool
-	random  string // seed of random weights; empty: the model's own
+	random  string // seed of random weights, if the flag is given
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -68,7 +68,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	defer end()
 	m, err = interruptible(c, func() (*krait.Model, error) {
 		switch {
-		case f.random != "":
+		case c.Flags().Changed("random-weights"):
 			return f.randomly(c, dir)
 		case dir == "":
 			return krait.Embedded(f.options)
