@@ -265,6 +265,11 @@ func (m *Model) load(o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	if w, ok := d.(interface {
+		Warnings(*lowering.Schedule) []string
+	}); ok {
+		m.Warnings = append(m.Warnings, w.Warnings(s[0])...)
+	}
 	plan, err := session.Plan(s, o.session(), d, m.Vocab())
 	if err != nil {
 		return err
@@ -410,15 +415,12 @@ func (m *Model) ChatTemplate() (*chat.Template, error) {
 	return m.chat()
 }
 
-// State is the name and type of a state of a model.
-type State = state.Spec
-
 // Snapshot is the state of a sequence between steps: [Sequence.Snapshot].
 type Snapshot = state.Snapshot
 
 // States lists the states of a sequence between steps. Names and types are those of [Model.Graph],
 // for any number of ranks and any layout.
-func (m *Model) States() []State { return m.engine.States() }
+func (m *Model) States() []state.Spec { return m.engine.States() }
 
 // Family returns the checkpoint's model_type, or the name of the graph given to [New].
 func (m *Model) Family() string { return m.source.family }

@@ -15,7 +15,7 @@ func TestLibraryPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sources []string
-	for _, pattern := range []string{"example_test.go", "*/example_test.go", "examples/ownmodule/leaky/*.go"} {
+	for _, pattern := range []string{"example_test.go", "*/example_test.go", "examples/ownmodule/leaky/*.go", "examples/ownmodule/gru/main.go", "examples/gorgonia/recurrent/main.go"} {
 		list, err := filepath.Glob(pattern)
 		if err != nil || len(list) == 0 {
 			t.Fatal(pattern, err)
@@ -40,6 +40,18 @@ next:
 			}
 		}
 		t.Errorf("this is in no example:\n%s", p[1])
+	}
+}
+
+// TestBlockPage: the recurrent block of docs/library.md is under 100 lines without its imports.
+func TestBlockPage(t *testing.T) {
+	text, err := os.ReadFile("examples/ownmodule/gru/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(text), "\n)\n")
+	if n := strings.Count(body, "\n"); n >= 100 || n < 50 {
+		t.Errorf("%d lines", n)
 	}
 }
 

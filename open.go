@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
@@ -53,6 +54,12 @@ func Tensors(arrays map[string]graph.Array) Weights {
 		return a, nil
 	}
 }
+
+// RandomWeights returns random weights for a graph, so that it runs before it has a checkpoint. The
+// same seed gives the same numbers; their scale follows from the operation that reads a parameter,
+// so that activations stay near 1: normal matrices over the root of their columns, norms of 1,
+// decays as models begin their training. [checkpoint.Save] writes them to a file.
+func RandomWeights(g *graph.Graph, seed uint64) Weights { return synth.Weights(g, seed) }
 
 // Open opens a Hugging Face folder: config.json, weights as model.safetensors or shards with an
 // index, and a tokenizer if Krait can read it; or a folder with a pytorch_model.bin, also of the

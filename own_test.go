@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
@@ -134,12 +135,47 @@ func TestOwnOperation(t *testing.T) {
 	}
 }
 
-// TestOwnOperationOnCPU: a GPU refuses an operation without a kernel for it, by name.
-func TestOwnOperationOnCPU(t *testing.T) {
-	_, err := squared(t, "test_square_cpu", Options{Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
-	if err == nil || !strings.Contains(err.Error(), "operation test_square_cpu has no kernel for GPUs") {
+// TestOwnOperationOnHost: the simulated device computes an operation without a kernel for GPUs by
+// its reference kernel, in eager and in captured steps, and says so; a GPU refuses it, by name.
+func TestOwnOperationOnHost(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		for _, math := range []kernelscuda.Math{kernelscuda.F32, kernelscuda.BF16} {
+			gpu := &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true, Ordered: true, Capability: [2]int{9, 0}}), Math: math}
+			var got [2]*Generation
+			for i, o := range []Options{{}, {Device: gpu}} {
+				o.Sharding.Ranks = ranks
+				m, err := squared(t, "test_square_cpu", o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				if said := strings.Contains(strings.Join(m.Warnings, "; "), "operation test_square_cpu has no kernel for GPUs"); said != (i == 1) {
+					t.Errorf("warnings: %q", m.Warnings)
+				}
+				if got[i], err = m.GenerateIDs(t.Context(), []int{3, 1, 4}, Generate{MaxTokens: 6}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !slices.Equal(got[0].IDs, got[1].IDs) {
+				t.Errorf("%d ranks, math %v: %v, want %v", ranks, math, got[1].IDs, got[0].IDs)
+			}
+		}
+	}
+	_, err := squared(t, "test_square_cpu", Options{Device: &cuda.Device{Driver: apartDriver{sim.New(sim.Options{NoBLAS: true})}}})
+	if err == nil || !strings.Contains(err.Error(), "operation test_square_cpu has no kernel for GPUs, only for the CPU") {
 		t.Error(err)
 	}
+}
+
+// apartDriver is a driver whose devices have memory that the host does not reach, as GPUs.
+type apartDriver struct{ driver.Driver }
+
+func (d apartDriver) Devices() ([]driver.DeviceInfo, error) {
+	list, err := d.Driver.Devices()
+	for i := range list {
+		list[i].HostReaches = false
+	}
+	return list, err
 }
 
 // TestOwnModule runs the tests of the module in examples, which is none of this one's packages:
@@ -149,7 +185,7 @@ func TestOwnModule(t *testing.T) {
 	if !goldens.All() {
 		t.Skip("it builds another module: CI does, with KRAIT_TEST_ALL")
 	}
-	for _, dir := range []string{"examples/ownmodule", "examples/ownmodule/leaky"} {
+	for _, dir := range []string{"examples/ownmodule", "examples/ownmodule/leaky", "examples/ownmodule/gru"} {
 		if _, err := os.ReadDir(dir); err != nil { // go test runs it again where one of these files changed
 			t.Fatal(err)
 		}

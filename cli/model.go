@@ -2,12 +2,18 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/session/draft"
+	"github.com/krait-ml/krait/text/tokenizer"
 	"github.com/spf13/cobra"
 )
 
@@ -17,19 +23,21 @@ type modelFlags struct {
 	device  deviceFlags
 	comm    *commFlags
 	quiet   bool
+	random  string // seed of random weights, if the flag is given
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.Strict, "strict", false, "fail on unknown config keys and unused tensors")
 	c.Flags().BoolVar(&f.options.Reference, "reference", false, "run the plain float64 kernels (slow)")
 	c.Flags().IntVar(&f.options.Workers, "threads", 0, "goroutines of CPU kernels, over all ranks (default: all cores)")
+	c.Flags().StringVar(&f.random, "random-weights", "", "random weights of this seed; the model may be a FILE.ir or only a config")
 	f.device.add(c)
 	f.comm = &commFlags{}
 	f.comm.add(c)
 	shardingFlags(c, &f.options.Sharding)
 	runningFlags(c, &f.options.Sharding)
 	c.Flags().BoolVarP(&f.quiet, "quiet", "q", false, "print the result only")
-	expert(c, "strict", "reference")
+	expert(c, "strict", "reference", "random-weights")
 }
 
 // addSpeculate adds the flag of commands that decode.
@@ -70,8 +78,13 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	f.options.Progress, end = weightProgress(c, quiet)
 	defer end()
 	m, err = interruptible(c, func() (*krait.Model, error) {
-		if dir == "" {
+		switch {
+		case c.Flags().Changed("random-weights"):
+			return f.randomly(c, dir)
+		case dir == "":
 			return krait.Embedded(f.options)
+		case filepath.Ext(dir) == ".ir":
+			return nil, fmt.Errorf("%s is graph text, which has no weights; run it on random ones with --random-weights SEED", visible(dir))
 		}
 		return krait.Open(dir, f.options)
 	})
@@ -85,6 +98,42 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 		}
 	}
 	return m, nil
+}
+
+// randomly makes a model of random weights. Of a folder it takes the tokenizer, too; without one,
+// 256 tokens are bytes.
+func (f *modelFlags) randomly(c *cobra.Command, path string) (*krait.Model, error) {
+	seed, err := strconv.ParseUint(f.random, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("--random-weights is %q; it must be a seed, an integer from 0 to 2^64-1", f.random)
+	}
+	g, err := makeGraph(c, path)
+	if err != nil {
+		return nil, err
+	}
+	if g.Stage != graph.ModelStage {
+		return nil, fmt.Errorf("%s is at stage %s; a model is made of a graph at stage %s", visible(path), g.Stage, graph.ModelStage)
+	}
+	var tokens krait.Tokenizer
+	if info, err := os.Stat(path); err == nil && info.IsDir() || filepath.Ext(path) == ".gguf" {
+		tokens, err = checkpoint.OpenTokenizer(path, vocabOf(g))
+		if err != nil && !errors.Is(err, checkpoint.ErrNoTokenizer) {
+			return nil, err
+		}
+	} else if vocabOf(g) == tokenizer.ByteVocab {
+		tokens = tokenizer.Bytes{}
+	}
+	return krait.New(g, krait.RandomWeights(g, seed), tokens, f.options)
+}
+
+// vocabOf returns the size of the vocabulary of a graph of a language model, or 0.
+func vocabOf(g *graph.Graph) int {
+	for _, o := range g.Outputs {
+		if d := o.Value.Type.Dims; o.Name == "logits" && len(d) == 2 && d[1].Sym == 0 {
+			return d[1].Len()
+		}
+	}
+	return 0
 }
 
 // describe is one line about a model.

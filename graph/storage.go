@@ -135,6 +135,40 @@ func (s *Storage) Fits(a Array, t Type) error {
 	return nil
 }
 
+// TensorShape returns the shape that a tensor of the pieces of a parameter of type t has in the
+// file: Shape, or as many rows as the pieces read. It fails where the pieces leave the number of
+// rows open.
+func (s *Storage) TensorShape(tensor string, t Type) ([]int, error) {
+	if s.Shape != nil {
+		return s.Shape, nil
+	}
+	shape, rows := t.shape(), 0
+	for _, p := range s.Pieces {
+		if p.Tensor == tensor && p.Count > 0 {
+			rows = max(rows, p.Start+p.Step*(p.Count-1)+1)
+		}
+	}
+	switch {
+	case rows > 0 && len(shape) > 0:
+		shape[0] = rows
+	case len(s.Pieces) > 1 && (len(shape) == 0 || shape[0]%len(s.Pieces) != 0):
+		return nil, fmt.Errorf("the rows of tensor %q of several are not known", tensor)
+	case len(s.Pieces) > 1:
+		shape[0] /= len(s.Pieces)
+	}
+	if s.Perm == nil {
+		return shape, nil
+	}
+	if len(s.Perm) != len(shape) {
+		return nil, fmt.Errorf("perm %v of %d axes", s.Perm, len(shape))
+	}
+	inFile := make([]int, len(shape))
+	for i, axis := range s.Perm {
+		inFile[axis] = shape[i]
+	}
+	return inFile, nil
+}
+
 // take cuts the piece's rows, of size bytes each, out of a.
 func (p Piece) take(a Array, size int) ([]byte, error) {
 	if p.Count == 0 {
@@ -240,12 +274,12 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 		s = Stored(param)
 	}
 	switch {
-	case s.Perm != nil || axis > 1:
-		return nil, fmt.Errorf("%s: only rows of a parameter that is not permuted, and parts of its rows, can be taken apart", param)
+	case s.Perm != nil && axis > 0 || axis > 1:
+		return nil, fmt.Errorf("%s: only rows of a parameter, and parts of its rows if it is not permuted, can be taken apart", param)
 	case axis == 1:
 		return s.partOfRows(param, t, start, size)
 	}
-	out := &Storage{Shape: s.Shape}
+	out := &Storage{Shape: s.Shape, Perm: s.Perm}
 	at := 0
 	for _, p := range s.Pieces {
 		if p.Count == 0 {
@@ -261,7 +295,10 @@ func (s *Storage) Slice(param string, t Type, axis, start, size int) (*Storage, 
 		at += p.Count
 	}
 	if out.Shape == nil && len(s.Pieces) == 1 && s.Pieces[0].Count == 0 {
-		out.Shape = t.shape() // the file still has all of it
+		var err error
+		if out.Shape, err = s.TensorShape(s.Pieces[0].Tensor, t); err != nil { // the file still has all of it
+			return nil, fmt.Errorf("%s: %w", param, err)
+		}
 	}
 	return out, nil
 }

@@ -113,7 +113,7 @@ func TestSlice(t *testing.T) {
 		{1, 0, 4, "error: w: 4 of the 6 parts of each row, from 0 on, can be taken only of one tensor, and where all parts are of one size"},
 		{1, 1, 2, "error: w: 2 of the 6 parts of each row, from 1 on, can be taken"},
 		{1, 0, 0, "error: w: 0 of the 6 parts"},
-		{2, 0, 1, "error: w: only rows of a parameter that is not permuted, and parts of its rows, can be taken apart"},
+		{2, 0, 1, "error: w: only rows of a parameter, and parts of its rows if it is not permuted, can be taken apart"},
 	} {
 		got := ""
 		s, err := (*Storage)(nil).Slice("w", typ, c.axis, c.start, c.size)
@@ -134,6 +134,51 @@ func TestSlice(t *testing.T) {
 	for name, s := range map[string]*Storage{"rows of a tensor": {Pieces: []Piece{{"w", 0, 1, 3}}}, "two tensors": {Pieces: []Piece{{Tensor: "w"}, {Tensor: "v"}}}} {
 		if _, err := s.Slice("w", typ, 1, 0, 3); err == nil || !strings.Contains(err.Error(), "can be taken only of one tensor") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSlicePermuted: rows of a permuted parameter are columns of its tensor.
+func TestSlicePermuted(t *testing.T) {
+	stored := &Storage{Pieces: []Piece{{Tensor: "w"}}, Perm: []int{1, 0}}
+	typ := TypeOf(F32, Size(3), Size(2))
+	s, err := stored.Slice("w", typ, 0, 1, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape, err1 := s.TensorShape("w", TypeOf(F32, Size(2), Size(2)))
+	a, err2 := s.Load("w", TypeOf(F32, Size(2), Size(2)), 1, 0, finder(counting("w", 0, 2, 3))) // 0 1 2, 3 4 5
+	if err1 != nil || err2 != nil || !slices.Equal(shape, []int{2, 3}) || !slices.Equal(a.Float32s(), []float32{1, 4, 2, 5}) {
+		t.Errorf("tensor %v, rows %v; %v, %v", shape, a.Float32s(), err1, err2)
+	}
+	if _, err := stored.Slice("w", typ, 1, 0, 1); err == nil || !strings.Contains(err.Error(), "if it is not permuted") {
+		t.Error(err)
+	}
+}
+
+// TestTensorShape: pieces say how many rows a tensor has; where they leave it open, it is an error.
+func TestTensorShape(t *testing.T) {
+	typ := TypeOf(F32, Size(4), Size(6))
+	for _, c := range []struct {
+		s    Storage
+		want string
+	}{
+		{*Stored("w"), "[4 6]"},
+		{*Stored("w", 4, 1, 6), "[4 1 6]"},
+		{Storage{Pieces: []Piece{{Tensor: "w"}}, Perm: []int{1, 0}}, "[6 4]"},
+		{Storage{Pieces: []Piece{{"w", 1, 2, 4}}}, "[8 6]"},
+		{Storage{Pieces: []Piece{{"w", 0, 1, 2}, {"w", 5, 1, 2}}}, "[7 6]"},
+		{Storage{Pieces: []Piece{{Tensor: "w"}, {Tensor: "v"}}}, "[2 6]"},
+		{Storage{Pieces: []Piece{{Tensor: "w"}, {Tensor: "v"}, {Tensor: "u"}}}, `the rows of tensor "w" of several are not known`},
+		{Storage{Pieces: []Piece{{Tensor: "w"}}, Perm: []int{0}}, "perm [0] of 2 axes"},
+	} {
+		shape, err := c.s.TensorShape("w", typ)
+		got := fmt.Sprint(shape)
+		if err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", &c.s, got, c.want)
 		}
 	}
 }

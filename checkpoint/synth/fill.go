@@ -46,3 +46,11 @@ func steps(r *rand.Rand, out []float32, _ *tensor, _ int64) {
 		out[i] = float32(step + math.Log(-math.Expm1(-step)))
 	}
 }
+
+// decays are logits of which sigmoid makes decays of 0.9 to 0.999 per token.
+func decays(r *rand.Rand, out []float32, _ *tensor, _ int64) {
+	for i := range out {
+		lost := math.Exp(math.Log(0.001) + r.Float64()*math.Log(100))
+		out[i] = float32(math.Log1p(-lost) - math.Log(lost))
+	}
+}

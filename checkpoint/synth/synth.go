@@ -51,7 +51,10 @@ func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 	if err != nil {
 		return nil, err
 	}
-	tensors := tensorsOf(g)
+	tensors, err := tensorsOf(g)
+	if err != nil {
+		return nil, err
+	}
 	made := &Made{Family: m.Family}
 	for i := range tensors {
 		made.Parameters += tensors[i].elems()

@@ -1,12 +1,18 @@
 package synth
 
 import (
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+
 	"github.com/krait-ml/krait/graph"
 )
 
 // tensor is one tensor of the checkpoint.
 type tensor struct {
 	name  string
+	param string      // the first parameter that reads it
+	dtype graph.DType // of that parameter
 	shape []int
 	fill  fill
 }
@@ -29,38 +35,17 @@ func (t *tensor) last() int {
 	return max(1, t.shape[len(t.shape)-1])
 }
 
-// tensorsOf lists the tensors that the parameters of a graph are stored in.
-func tensorsOf(g *graph.Graph) []tensor {
-	users := make([][]*graph.Node, g.Len())
-	for _, n := range g.Nodes {
-		for _, v := range n.Args {
-			users[v.ID] = append(users[v.ID], n)
-		}
-	}
-	var out []tensor
-	seen := map[string]bool{}
-	for _, p := range g.Leaves("param") {
-		v := p.Results[0]
-		for _, piece := range p.Storage.Pieces {
-			if !seen[piece.Tensor] {
-				seen[piece.Tensor] = true
-				out = append(out, tensor{piece.Tensor, shapeOf(p), fillOf(v, users)})
-			}
-		}
-	}
-	return out
-}
+// chunkElems is how many numbers are made at a time, each chunk from a seed of its
+// own: which goroutine makes it does not matter.
+const chunkElems = 1 << 20
 
-// shapeOf is the shape of each tensor that a parameter is stored in.
-func shapeOf(p *graph.Node) []int {
-	if p.Storage.Shape != nil {
-		return p.Storage.Shape
-	}
-	var shape []int
-	for _, d := range p.Results[0].Type.Dims {
-		shape = append(shape, d.Len())
-	}
-	return shape
+func (t *tensor) chunks() int { return int((t.elems() + chunkElems - 1) / chunkElems) }
+
+// make makes the numbers of chunk n.
+func (t *tensor) make(seed uint64, n int, out []float32) {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d %s", n, t.name)
+	t.fill(rand.New(rand.NewPCG(seed, h.Sum64())), out, t, int64(n)*chunkElems)
 }
 
 // fillOf chooses the numbers of a parameter by the operation that reads it, so
@@ -73,6 +58,8 @@ func fillOf(v *graph.Value, users [][]*graph.Node) fill {
 	switch {
 	case n.Op.Name == "neg_exp":
 		return logRates
+	case n.Op.Name == "sigmoid":
+		return decays
 	case n.Op.Name == "bias" && len(users[n.Results[0].ID]) > 0 && users[n.Results[0].ID][0].Op.Name == "softplus":
 		return steps
 	case n.Op.Name == "bias" || n.Op.Name == "sigmoid_router" || n.Op.Name == "plus":

@@ -3,12 +3,9 @@ package synth
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"hash/fnv"
 	"io"
 	"iter"
 	"math"
-	"math/rand/v2"
 	"sync"
 
 	"github.com/krait-ml/krait/checkpoint/folder"
@@ -53,10 +50,6 @@ type writer struct {
 	seed  uint64
 }
 
-// chunkElems is how many numbers are made at a time, each chunk from a seed of its
-// own: which goroutine makes it does not matter.
-const chunkElems = 1 << 20
-
 // chunks are memory to make chunks in.
 var chunks = sync.Pool{New: func() any { return &buffers{make([]float32, chunkElems), make([]byte, 0, 4*chunkElems)} }}
 
@@ -83,7 +76,7 @@ func (w *writer) pieces(tensors []tensor, begins []int64) iter.Seq[folder.Piece]
 	return func(yield func(folder.Piece) bool) {
 		for i := range tensors {
 			t := &tensors[i]
-			for n := 0; int64(n)*chunkElems < t.elems(); n++ {
+			for n := range t.chunks() {
 				at := begins[i] + int64(n)*chunkElems*int64(w.dtype.Bytes())
 				if !yield(folder.Piece{At: at, Make: func(write func([]byte) error) error { return w.chunk(t, n, write) }}) {
 					return
@@ -97,18 +90,10 @@ func (w *writer) pieces(tensors []tensor, begins []int64) iter.Seq[folder.Piece]
 func (w *writer) chunk(t *tensor, n int, write func([]byte) error) error {
 	b := chunks.Get().(*buffers)
 	defer chunks.Put(b)
-	first := int64(n) * chunkElems
-	part := b.numbers[:min(chunkElems, t.elems()-first)]
-	t.fill(w.random(t, n), part, t, first)
+	part := b.numbers[:min(chunkElems, t.elems()-int64(n)*chunkElems)]
+	t.make(w.seed, n, part)
 	b.data = encode(b.data[:0], w.dtype, part)
 	return write(b.data)
-}
-
-// random is the source of numbers of chunk n of a tensor.
-func (w *writer) random(t *tensor, n int) *rand.Rand {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %s", n, t.name)
-	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
 // encode appends numbers, rounded to nearest even.

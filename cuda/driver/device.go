@@ -14,6 +14,7 @@ type DeviceInfo struct {
 	PCI        string // "0000:3b:00.0"
 	Links      []Link // to the other devices
 
+	HostReaches     bool // its streams are [HostStream]: it is simulated
 	DependentLaunch bool // launches may be LaunchConfig.Dependent, also in graphs
 }
 

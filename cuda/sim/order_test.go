@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -40,6 +41,19 @@ func TestOrdered(t *testing.T) {
 				v.Must(v.Store(a, x, 1, 4))
 				v.Must(b.Copy(y, x, 16))
 			}, "nothing orders them"},
+			{"the host's function", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(b.(driver.HostStream).Host(&driver.HostCall{Name: "f", Reads: []driver.Range{{At: x + 12, Bytes: 4}}, Work: func(driver.HostMemory) error { return nil }}))
+			}, "nothing orders them"},
+			{"the host's function in a stream", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
+				v.Must(v.Store(a, x, 1, 4))
+				v.Must(a.(driver.HostStream).Host(&driver.HostCall{Name: "f", Reads: []driver.Range{{At: x, Bytes: 16}}, Writes: []driver.Range{{At: y, Bytes: 16}},
+					Work: func(m driver.HostMemory) error {
+						var data [16]byte
+						return errors.Join(m.Read(x, data[:]), m.Write(y, data[:]))
+					}}))
+				v.Must(v.Add(a, x, y, 1, 4))
+			}, ""},
 			{"an event", func(v *drivertest.Device, a, b driver.Stream, x, y driver.Ptr) {
 				v.Must(v.Store(a, x, 1, 4))
 				e := v.NewEvent(false)
@@ -119,4 +133,11 @@ func TestOrdered(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestHostRefuses: a function of the host names memory that the device has.
+func TestHostRefuses(t *testing.T) {
+	v := drivertest.Open(t, New(Options{}), 0)
+	s := v.NewStream().(driver.HostStream)
+	v.Refused(s.Host(&driver.HostCall{Name: "f", Writes: []driver.Range{{At: 64, Bytes: 4}}, Work: func(driver.HostMemory) error { return nil }}), driver.InvalidValue)
 }

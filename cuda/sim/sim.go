@@ -136,8 +136,8 @@ func New(o Options) *Driver {
 	for i := range o.Devices {
 		info := driver.DeviceInfo{
 			Index: i, Name: "simulated", Capability: o.Capability, Memory: o.Memory,
-			DependentLaunch: o.Capability[0] >= 9,
-			SMs:             4, ClockKHz: 1000000, SharedMax: sharedMax(o.Capability), PCI: fmt.Sprintf("0000:%02x:00.0", i+1),
+			DependentLaunch: o.Capability[0] >= 9, HostReaches: true,
+			SMs: 4, ClockKHz: 1000000, SharedMax: sharedMax(o.Capability), PCI: fmt.Sprintf("0000:%02x:00.0", i+1),
 		}
 		for j := range o.Devices {
 			if i != j {

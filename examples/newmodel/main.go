@@ -7,15 +7,13 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math/rand/v2"
 	"os"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/proof"
 	"github.com/krait-ml/krait/lab/validate"
-	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/passes/prove"
 )
 
 // model is two blocks of a scan over heads, a norm over all heads, and an MLP.
@@ -50,29 +48,9 @@ func model() (*graph.Graph, error) {
 	return b.Graph()
 }
 
-// random stands for a checkpoint.
-func random(g *graph.Graph) func(name string) (graph.Array, error) {
-	return func(name string) (graph.Array, error) {
-		v, ok := g.Value(name)
-		if !ok {
-			return graph.Array{}, fmt.Errorf("no parameter %s", name)
-		}
-		var shape []int
-		for _, d := range v.Type.Dims {
-			shape = append(shape, d.Len())
-		}
-		rng := rand.New(rand.NewPCG(uint64(len(name)), 7))
-		values := make([]float32, graph.Array{Shape: shape}.Elems())
-		for i := range values {
-			values[i] = float32(rng.NormFloat64()) / 3
-		}
-		return graph.ArrayOf(values, shape...), nil
-	}
-}
-
 // outputs runs three tokens on some ranks.
 func outputs(g *graph.Graph, s krait.Sharding) ([]float32, error) {
-	engine, err := krait.NewEngine(g, random(g), krait.Options{Sharding: s})
+	engine, err := krait.NewEngine(g, krait.RandomWeights(g, 1), krait.Options{Sharding: s})
 	if err != nil {
 		return nil, err
 	}
@@ -109,27 +87,8 @@ func run(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%d ranks %-8s %7.3f\n", s.Ranks, s.Strategy, out[:6])
 	}
-	// Proved are the two sides of partition.
-	o, err := krait.Sharding{Ranks: 4, Strategy: "hoisted"}.Options()
+	certificate, _, err := proof.Of(context.Background(), g, krait.Sharding{Ranks: 4, Strategy: "hoisted"}, validate.Options{})
 	if err != nil {
-		return err
-	}
-	o.Stop = graph.UnpackedStage
-	source, err := passes.Compile(g, o)
-	if err != nil {
-		return err
-	}
-	o.Stop = graph.PartitionedStage
-	sharded, err := passes.Compile(source, o)
-	if err != nil {
-		return err
-	}
-	certificate, err := prove.Prove(source, sharded, prove.Options{})
-	if err != nil {
-		return err
-	}
-	// By rules; and by running both.
-	if certificate.Execution, err = validate.Run(context.Background(), g, sharded, validate.Options{}); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s", certificate)

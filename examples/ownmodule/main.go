@@ -18,9 +18,8 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lab/proof"
 	"github.com/krait-ml/krait/lab/validate"
-	"github.com/krait-ml/krait/passes"
-	"github.com/krait-ml/krait/passes/prove"
 	"github.com/krait-ml/krait/visualize"
 )
 
@@ -62,27 +61,10 @@ func checkpoint(dir string) error {
 	return safetensors.WriteFile(filepath.Join(dir, "model.safetensors"), list, nil)
 }
 
-// proof compiles the graph for three ranks, and proves and executes what came of it.
-func proof(ctx context.Context, w io.Writer, g *graph.Graph, picture string) error {
-	o, err := krait.Sharding{Ranks: 3}.Options()
+// prove compiles the graph for three ranks, and proves and executes what came of it.
+func prove(ctx context.Context, w io.Writer, g *graph.Graph, picture string) error {
+	c, sharded, err := proof.Of(ctx, g, krait.Sharding{Ranks: 3}, validate.Options{})
 	if err != nil {
-		return err
-	}
-	o.Stop = graph.UnpackedStage
-	source, err := passes.Compile(g, o)
-	if err != nil {
-		return err
-	}
-	o.Stop = graph.PartitionedStage
-	sharded, err := passes.Compile(source, o)
-	if err != nil {
-		return err
-	}
-	c, err := prove.Prove(source, sharded, prove.Options{})
-	if err != nil {
-		return err
-	}
-	if c.Execution, err = validate.Run(ctx, source, sharded, validate.Options{}); err != nil {
 		return err
 	}
 	fmt.Fprint(w, c)
@@ -107,7 +89,7 @@ func run(w io.Writer, dir, picture string) error {
 		}
 		defer m.Close()
 		if ranks == 3 {
-			if err := proof(ctx, w, m.Graph(), picture); err != nil {
+			if err := prove(ctx, w, m.Graph(), picture); err != nil {
 				return err
 			}
 		}

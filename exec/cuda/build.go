@@ -125,6 +125,10 @@ func (b *builder) add(c *call) error {
 	if c.on.Results[0].Cols == 0 || !slices.ContainsFunc(c.on.Results, func(t kernels.Tensor) bool { return t.Rows() > 0 }) {
 		return nil
 	}
+	if !hasKernel(c.step) {
+		b.onHost(c)
+		return nil
+	}
 	c.on.Scratch, c.on.Arrivals = uint64(b.r.scratch.ptr), uint64(b.r.arrivals)
 	for _, part := range c.kernel().Parts(&c.on) {
 		if err := b.part(c, &part); err != nil {
@@ -160,7 +164,7 @@ func (b *builder) depend() {
 	after := map[lowering.Stream]bool{} // a launch is the last in the stream
 	for i := range b.actions {
 		a := &b.actions[i]
-		launch := a.kind == lowering.Launch && a.gemm == nil
+		launch := a.fn != nil
 		a.config.Dependent = launch && a.waits && after[a.stream]
 		after[a.stream] = launch
 	}

@@ -9,7 +9,6 @@
 package cuda
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -61,11 +60,14 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if d.PeerBytes > MaxPeerBytes {
 		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
-	if err := cmp.Or(refuseBlocks(local[0]), refuseOperations(local[0])); err != nil {
+	if err := refuseBlocks(local[0]); err != nil {
 		return nil, err
 	}
 	devices, err := d.Driver.Devices()
 	if err != nil {
+		return nil, err
+	}
+	if err := refuseOperations(local[0], len(devices) > 0 && devices[0].HostReaches); err != nil {
 		return nil, err
 	}
 	if len(devices) == 0 {
@@ -120,14 +122,20 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	return bytes, ranks // all share the first
 }
 
-// refuseOperations is an error for registered operations without a kernel for GPUs.
-func refuseOperations(s *lowering.Schedule) error {
+// refuseOperations is an error for registered operations without a kernel for GPUs, where the host
+// cannot run them either.
+func refuseOperations(s *lowering.Schedule, simulated bool) error {
 	for _, list := range [][]lowering.Step{s.Init, s.Steps} {
 		for i := range list {
-			if st := &list[i]; st.Kind == lowering.Launch {
-				if _, ok := kernels.Kernels[st.Op.Name]; !ok {
-					return fmt.Errorf("%s: operation %s has no kernel for GPUs, only for the CPU: register one with kernels/cuda.Register, or open the model on the CPU", st.Name, st.Op.Name)
-				}
+			st := &list[i]
+			if st.Kind != lowering.Launch || hasKernel(st) {
+				continue
+			}
+			if !simulated {
+				return fmt.Errorf("%s: operation %s has no kernel for GPUs, only for the CPU: register one with kernels/cuda.Register, or open the model on the CPU", st.Name, st.Op.Name)
+			}
+			if err := hostable(s, st); err != nil {
+				return fmt.Errorf("%s: operation %s has no kernel for GPUs, and %w", st.Name, st.Op.Name, err)
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (r *rank) refuses(c *call) bool {
 		return r.inBF16[operands[0].Buffer] != r.inBF16[operands[1].Buffer]
 	}
 	accepted := make([]bool, len(operands))
-	if c.step.Kind == lowering.Launch {
+	if c.step.Kind == lowering.Launch && hasKernel(c.step) {
 		accepted = c.kernel().Accepts(&c.on)
 	}
 	for i, o := range operands {

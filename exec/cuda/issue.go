@@ -190,6 +190,8 @@ func (r *rank) put(a *action) error {
 		return s.Wait(r.events[a.event])
 	case a.gemm != nil:
 		return r.gemm.Gemm(a.gemm) // in the compute stream
+	case a.host != nil:
+		return s.(driver.HostStream).Host(a.host)
 	}
 	if r.record != nil && a.config.Dependent { // events are between
 		config := a.config
@@ -213,6 +215,8 @@ func (a *action) what() string {
 		return fmt.Sprintf("event %d", a.event)
 	case a.gemm != nil:
 		return a.name + " (matmul by cuBLAS)"
+	case a.host != nil:
+		return a.host.Name
 	}
 	return fmt.Sprintf("%s (kernel %s)", a.name, a.fn.Name())
 }

@@ -34,6 +34,7 @@ type action struct {
 	config driver.LaunchConfig
 	waits  bool             // the kernel itself waits for the launch before it
 	gemm   *driver.GemmCall // instead of a launch
+	host   *driver.HostCall // likewise
 	with   *collective      // of a Collective
 }
 

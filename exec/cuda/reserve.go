@@ -27,6 +27,9 @@ func (r *rank) needs(key programKey) needs {
 	_ = r.each(key, func(c *call) error {
 		switch c.step.Kind {
 		case lowering.Launch:
+			if !hasKernel(c.step) {
+				break
+			}
 			n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
 			for _, part := range c.kernel().Parts(&c.on) {
 				if g := r.product(c, &part); g != nil {

@@ -54,4 +54,11 @@ func TestFaults(t *testing.T) {
 			t.Errorf("%v and %v are two nodes", lo, hi)
 		}
 	})
+	t.Run("softmax and its logarithm", func(t *testing.T) {
+		g := G.NewGraph()
+		x := G.NodeFromAny(g, fresh(), G.WithName("x"))
+		if soft, log := G.Must(G.SoftMax(x, 1)), G.Must(G.LogSoftMax(x, 1)); soft != log {
+			t.Errorf("%v and %v are two nodes", soft, log)
+		}
+	})
 }

@@ -1,6 +1,7 @@
-// Package gorgonia exchanges tensors with gorgonia.org/tensor without copying:
-// [FromDense] and [ToDense] give another look at the same memory, [Inputs] and
-// [Tensors] feed an engine, and [Output] looks at its results.
+// Package gorgonia turns expression graphs of gorgonia.org/gorgonia into Krait's ([Graph]), and
+// exchanges tensors with gorgonia.org/tensor without copying: [FromDense] and [ToDense] give
+// another look at the same memory, [Inputs] and [Tensors] feed an engine, and [Output] looks at its
+// results.
 //
 // gorgonia.org/tensor panics when a program starts with a Go newer than the one its dependency
 // go4.org/unsafe/assume-no-moving-gc knows. Krait requires a version that ends this,
@@ -14,7 +15,10 @@
 //   - Copy of gorgonia.org/tensor v0.9.24 copies a column-major tensor into a
 //     row-major one as the memory lies. Slice and Materialize it instead.
 //   - gorgonia.org/gorgonia v0.9.18 tells slices of one tensor apart by the low
-//     bytes of their bounds: in one graph, [0:256] and [256:512] are one node.
+//     bytes of their bounds: in one graph, [0:256] and [256:512] are one node. Nor does it tell
+//     SoftMax and LogSoftMax of one node apart.
+//   - The machine of gorgonia.org/gorgonia reuses the memory of a node's value for later ones;
+//     gorgonia.Read keeps it.
 package gorgonia
 
 import (

@@ -23,8 +23,9 @@ type Own struct {
 var own = map[string][]byte{}
 
 // Register gives an operation its kernel for GPUs. It is called after [graph.RegisterOp], from an
-// init function; a name that is not in the table, or has a kernel, panics. Where an
-// operation has none, models with it cannot be opened on GPUs, and say so.
+// init function; a name that is not in the table, or has a kernel, panics. Where an operation has
+// none, models with it cannot be opened on GPUs, and say so; simulated devices run its reference
+// kernel.
 func Register(op string, k Own) {
 	row, ok := graph.Lookup(op)
 	if !ok {

@@ -146,6 +146,8 @@ func (s *countedStream) Launch(f driver.Function, l *driver.LaunchConfig) error 
 	return s.Stream.Launch(f, l)
 }
 
+func (s *countedStream) Host(c *driver.HostCall) error { return s.Stream.(driver.HostStream).Host(c) }
+
 func (s *countedStream) CopyIn(dst driver.Ptr, src []byte) error {
 	s.c.copies.Add(1)
 	return s.Stream.CopyIn(dst, src)

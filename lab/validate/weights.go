@@ -135,50 +135,13 @@ func tensorsOf(v *graph.Value) ([]stored, error) {
 	}
 	var out []stored
 	for _, p := range s.Pieces {
-		shape, err := shapeOf(s, p.Tensor, v.Type)
+		shape, err := s.TensorShape(p.Tensor, v.Type)
 		if err != nil {
 			return nil, skip(fmt.Sprintf("parameter %s: %v", v.Name, err))
 		}
 		out = append(out, stored{p.Tensor, v.Type.DType, shape})
 	}
 	return out, nil
-}
-
-// shapeOf is the shape that a tensor of the file has. Where the storage does not
-// say how many rows there are, it has those that are read.
-func shapeOf(s *graph.Storage, tensor string, t graph.Type) ([]int, error) {
-	if s.Shape != nil {
-		return s.Shape, nil
-	}
-	var shape []int
-	for _, d := range t.Dims {
-		shape = append(shape, d.Len())
-	}
-	rows := 0
-	for _, p := range s.Pieces {
-		if p.Tensor == tensor && p.Count > 0 {
-			rows = max(rows, p.Start+p.Step*(p.Count-1)+1)
-		}
-	}
-	switch {
-	case rows > 0 && len(shape) > 0:
-		shape[0] = rows
-	case len(s.Pieces) > 1 && (len(shape) == 0 || shape[0]%len(s.Pieces) != 0):
-		return nil, fmt.Errorf("the rows of tensor %q of several are not known", tensor)
-	case len(s.Pieces) > 1:
-		shape[0] /= len(s.Pieces)
-	}
-	if s.Perm == nil {
-		return shape, nil
-	}
-	if len(s.Perm) != len(shape) {
-		return nil, fmt.Errorf("perm %v of %d axes", s.Perm, len(shape))
-	}
-	inFile := make([]int, len(shape))
-	for i, axis := range s.Perm {
-		inFile[axis] = shape[i]
-	}
-	return inFile, nil
 }
 
 // bytesOf looks at numbers as the bytes that they are; the machine is little-endian.
