@@ -62,6 +62,8 @@ Without DIR it uses the embedded model.`,
 	c.Flags().IntVar(&f.work.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().IntVarP(&f.work.Output, "tokens", "n", 64, "tokens to generate per sequence")
 	c.Flags().IntVar(&f.work.Chunk, "chunk", 512, "prompt tokens per prefill step and sequence; 0: all")
+	c.Flags().IntVar(&f.work.Drafts.Number, "drafts", 0, "drafts of speculative decoding, per sequence and decode step")
+	c.Flags().Float64Var(&f.work.Drafts.Acceptance, "acceptance", 0.7, "probability that a draft is right after right ones, with --drafts")
 	c.Flags().IntVar(&f.replicas.Number, "dp", 1, "data-parallel replicas that share the batch, each on --tp ranks")
 	c.Flags().Float64Var(&f.replicas.Efficiency, "dp-efficiency", 1, "a replica's throughput beside others, as a share of its throughput alone")
 	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
@@ -122,6 +124,9 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 		return errors.New("--compare tries every strategy and payload; leave out --strategy, --place and --payload")
 	case f.sharding.Strategy == passes.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place exclude each other: give one of them")
+	}
+	if c.Flags().Changed("acceptance") && f.work.Drafts.Number == 0 {
+		return errors.New("--acceptance is that of drafts: give their number per step by --drafts")
 	}
 	return f.replicas.Check()
 }
@@ -318,6 +323,9 @@ func (r *simulation) print(w io.Writer) {
 	printPhase(w, "prefill", &r.Result.Prefill)
 	printPhase(w, "decode", &r.Result.Decode)
 	fmt.Fprintf(w, "\nTTFT %s, TPOT %s, %.1f tokens/s\n\n", round(seconds(r.TTFT)), round(seconds(r.TPOT)), r.Throughput)
+	if x := r.Speculation; x != nil {
+		fmt.Fprintf(w, "%s per step, %g%% right: %.2f tokens per step; without, TPOT is %s, %.2f times as long\n\n", count(x.Number, "draft"), 100*x.Acceptance, x.Tokens, round(seconds(x.Without)), x.Gain)
+	}
 	r.printMemory(w)
 	r.printBest(w)
 }

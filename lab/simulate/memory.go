@@ -6,6 +6,7 @@ import (
 	"sort"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // Need is the memory of a rank for a workload, by the plan of its schedule.
@@ -55,7 +56,16 @@ func (w *Workload) tokens() int64 { return int64(w.Prompt) + int64(w.Output) - 1
 // steps returns the steps with the largest activations: the last chunk of the prompts, and a decode
 // step.
 func (m *Model) steps(w Workload) [2]graph.Sizes {
-	return [2]graph.Sizes{m.sizes(w, 0, w.chunk(), true), m.sizes(w, w.Prompt, 1, true)}
+	n := 1 + w.Drafts.Number
+	return [2]graph.Sizes{m.sizes(w, 0, w.chunk(), 1), m.sizes(w, w.Prompt, n, n)}
+}
+
+// state returns the bytes of a sequence's states on a rank, with what drafts take.
+func (w *Workload) state(p *lowering.RankPlan) int64 {
+	if w.Drafts.Number > 0 {
+		return p.State + p.Trial
+	}
+	return p.State
 }
 
 // cached returns the tokens of a sequence's KV cache, in whole pages as the engine allocates them.
@@ -74,7 +84,7 @@ func (m *Model) need(w Workload, rank int) float64 {
 	if b*float64(w.chunk()) > 1<<52 {
 		return math.Inf(1)
 	}
-	sum := float64(p.Weights+p.Constants) + float64(p.State)*b + float64(p.Cache)*b*float64(cached(w)) + arena
+	sum := float64(p.Weights+p.Constants) + float64(w.state(p))*b + float64(p.Cache)*b*float64(cached(w)) + arena
 	if sum < 1<<52 { // exact
 		n := m.needOf(w, rank)
 		sum = float64(n.Sum)
@@ -94,7 +104,7 @@ func (m *Model) needs(w Workload) []Need {
 // needOf returns the memory of a rank for a workload that fits.
 func (m *Model) needOf(w Workload, rank int) Need {
 	p := &m.Plan.Ranks[rank]
-	n := Need{Weights: p.Weights + p.Constants, State: p.State * int64(w.Batch), Cache: p.Cache * int64(w.Batch) * cached(w)}
+	n := Need{Weights: p.Weights + p.Constants, State: w.state(p) * int64(w.Batch), Cache: p.Cache * int64(w.Batch) * cached(w)}
 	for _, z := range m.steps(w) {
 		n.Activations = max(n.Activations, p.Arena.At(z))
 	}

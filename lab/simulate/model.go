@@ -19,6 +19,7 @@ type Workload struct {
 	Prompt int // tokens of each
 	Output int // generated tokens of each; prefill gives the first
 	Chunk  int // prefill chunk, in tokens of each prompt; 0: the whole prompt
+	Drafts Drafts
 }
 
 // check returns an error for numbers out of range.
@@ -32,7 +33,7 @@ func (w *Workload) check() error {
 			return fmt.Errorf("%s is %d; it must be from %d to %d", x.what, x.n, x.least, int64(most))
 		}
 	}
-	return nil
+	return w.Drafts.check()
 }
 
 func (w *Workload) chunk() int {
@@ -94,6 +95,14 @@ func (p *Phase) add(s *virtual.Span, times int) {
 	p.Steps += times
 }
 
+// wait adds time in which kernels run beside steps.
+func (p *Phase) wait(seconds float64) {
+	if seconds > 0 {
+		p.Busy = (p.Busy*p.Seconds + seconds) / (p.Seconds + seconds)
+		p.Seconds += seconds
+	}
+}
+
 // Result is the times and memory of a workload.
 type Result struct {
 	Prefill Phase `json:"prefill"`
@@ -105,6 +114,8 @@ type Result struct {
 	// Throughput is the generated tokens of all sequences per second.
 	Throughput float64 `json:"tokens_per_second"`
 	Memory     []Need  `json:"memory"` // by rank
+	// Speculation is what drafts give; nil: the workload has none.
+	Speculation *Speculation `json:"speculation,omitempty"`
 }
 
 // Seconds returns the time of the whole workload.
@@ -124,44 +135,59 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	r := &Result{Memory: m.needs(w)}
 	chunk := w.chunk()
 	for at := 0; at < w.Prompt; at += chunk {
-		n, wanted := min(chunk, w.Prompt-at), m.wanted
+		n, rows, wanted := min(chunk, w.Prompt-at), 1, m.wanted
 		if at+n < w.Prompt {
-			wanted = make(lowering.OutputMask, len(m.wanted))
+			rows, wanted = 0, make(lowering.OutputMask, len(m.wanted))
 		}
-		s, err := m.machine.Run(m.sizes(w, at, n, at+n == w.Prompt), wanted)
+		s, err := m.machine.Run(m.sizes(w, at, n, rows), wanted)
 		if err != nil {
 			return nil, err
 		}
 		r.Prefill.add(&s, 1)
 	}
-	for i := range w.Output - 1 {
-		s, err := m.machine.Run(m.sizes(w, w.Prompt+i, 1, true), m.wanted)
-		if err != nil {
-			return nil, err
-		}
-		r.Decode.add(&s, 1)
-	}
 	r.TTFT = r.Prefill.Seconds
-	if w.Output > 1 {
-		r.TPOT = r.Decode.Seconds / float64(w.Output-1)
+	if err := m.decode(r, w, w.Output-1); err != nil {
+		return nil, err
 	}
 	r.Throughput = float64(w.Batch) * float64(w.Output) / r.Seconds()
 	return r, nil
 }
 
+// decode adds the decode of n tokens of each sequence.
+func (m *Model) decode(r *Result, w Workload, n int) error {
+	if n == 0 {
+		return nil
+	}
+	for i := range n {
+		s, err := m.Step(w.Batch, w.Prompt+i, 1)
+		if err != nil {
+			return err
+		}
+		r.Decode.add(&s, 1)
+	}
+	if w.Drafts.Number > 0 {
+		without := r.Decode.Seconds
+		r.Decode = Phase{}
+		if err := m.speculate(&r.Decode, w, n); err != nil {
+			return err
+		}
+		r.Speculation = &Speculation{w.Drafts, w.Drafts.Tokens(), without / float64(n), without / r.Decode.Seconds}
+	}
+	r.TPOT = r.Decode.Seconds / float64(n)
+	return nil
+}
+
 // Step returns the time of a step in which each sequence of a batch has n tokens after past others,
 // and gets a token.
 func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
-	return m.machine.Run(m.sizes(Workload{Batch: batch}, past, n, true), m.wanted)
+	return m.machine.Run(m.sizes(Workload{Batch: batch}, past, n, 1), m.wanted)
 }
 
-// sizes returns the sizes of a step in which each sequence has n tokens after past others.
-func (m *Model) sizes(w Workload, past, n int, rows bool) graph.Sizes {
+// sizes returns the sizes of a step in which each sequence has n tokens after past others, and gets
+// logits for rows of them.
+func (m *Model) sizes(w Workload, past, n, rows int) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
-	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: graph.EvenShare(b, k, ranks)}
-	if rows {
-		z.Rows = b
-	}
+	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(b, k, ranks)}
 	if m.attends() { // otherwise steps do not depend on the past
 		z.Cached, z.Pairs = b*(at+k), b*(k*at+k*(k+1)/2)
 	}
