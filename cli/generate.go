@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func newGenerate() *cobra.Command {
@@ -114,10 +115,11 @@ default, or as the folder's generation_config.json says; flags override that fil
 			return cmp.Or(r.run(c, prompt), profile.write(c, f.quiet || to.json))
 		},
 	}
-	f.add(c)
 	kept.add(c)
 	elsewhere.add(c)
 	profile.add(c)
+	c.Flags().VisitAll(func(x *pflag.Flag) { many.alone = append(many.alone, x.Name) })
+	f.add(c)
 	from.add(c)
 	to.add(c)
 	many.add(c)

@@ -11,8 +11,9 @@ import (
 
 // manyFlags are those of generations of many prompts.
 type manyFlags struct {
-	file string
-	dp   int
+	file  string
+	dp    int
+	alone []string // flags for one prompt
 }
 
 func (f *manyFlags) add(c *cobra.Command) {
@@ -29,7 +30,7 @@ func (f *manyFlags) check(c *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, name := range []string{"ids", "prefill", "prefix-cache", "prefix-cache-dir", "profile", "logprobs"} {
+	for _, name := range append(f.alone, "ids", "logprobs") {
 		if c.Flags().Changed(name) {
 			return fmt.Errorf("--%s is for one PROMPT, and --prompts gives many", name)
 		}

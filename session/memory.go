@@ -23,7 +23,7 @@ const AllMemory = -1
 type MemoryPlan struct {
 	Memory      int64 // the budget; 0: there is no plan
 	Weights     int64 // and values computed from them once
-	States      int64 // of all slots, of trials, and on the CPU of paused requests
+	States      int64 // of all slots, of trials, and on the CPU of paused requests and ended texts' n-grams
 	Prefixes    int64 // states in the prefix cache, those of ending sequences, and on the CPU its host tier
 	Activations int64 // of the largest step
 	Page        int64 // of a KV page, on the CPU with its requests' token ids; 0: no attention
@@ -87,6 +87,9 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 			one.States += plan.Ranks[rank].Trial * int64(o.Trials)
 		}
 		_, host := d.(*cpu.Device)
+		if host && o.Trials > 0 {
+			one.States += draftedBytes
+		}
 		if host && one.Page > 0 {
 			one.Page += requestBytes * int64(one.PageTokens)
 		}

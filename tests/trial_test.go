@@ -539,8 +539,11 @@ func TestTrialMemory(t *testing.T) {
 			}
 			return p.States
 		}
-		if got := states(2) - states(0); each == 0 || got != 2*each {
+		if got := states(3) - states(1); each == 0 || got != 2*each {
 			t.Errorf("%d ranks: two trials are planned with %d bytes, and take %d", ranks, got, 2*each)
+		}
+		if got := states(1) - states(0); got != each+32<<20 {
+			t.Errorf("%d ranks: a trial and texts are planned with %d bytes, and take %d", ranks, got, each+32<<20)
 		}
 		profile, err := cost.Find("h100-nvlink")
 		if err != nil {
