@@ -91,13 +91,18 @@ func toHalf(b []byte, v float64) float64 {
 	return float64(h.Float32())
 }
 
-// grid is the numbers that codes 0, 1, … stand for, in order.
-type grid []float64
+// grid is the whole numbers that codes 0, 1, … stand for, in order.
+type grid struct {
+	at   []float64
+	even bool
+	half []byte // unless even: the code of v by the least whole number from 2(v - at[0]) on
+}
 
 func gridOf(from, to int) (g grid) {
 	for n := from; n <= to; n++ {
-		g = append(g, float64(n))
+		g.at = append(g.at, float64(n))
 	}
+	g.even = true
 	return g
 }
 
@@ -115,21 +120,43 @@ var signedFormats = map[DType]signed{
 
 func levelGrid() (g grid) {
 	for _, l := range IQ4_NL.Levels() {
-		g = append(g, float64(l))
+		g.at = append(g.at, float64(l))
+	}
+	last, c := len(g.at)-1, 0
+	for h := 0; h <= int(2*(g.at[last]-g.at[0])); h++ {
+		for c < last && float64(h) > g.at[c]+g.at[c+1]-2*g.at[0] {
+			c++
+		}
+		g.half = append(g.half, byte(c))
 	}
 	return g
 }
 
 // code is the code of the nearest number.
-func (g grid) code(v float64) int {
-	if last := len(g) - 1; g[last]-g[0] == float64(last) {
-		return int(min(max(math.Floor(v+0.5-g[0]), 0), float64(last)))
+func (g *grid) code(v float64) int {
+	v -= g.at[0]
+	if g.even {
+		return whole(v, len(g.at)-1)
 	}
-	c := 0
-	for c+1 < len(g) && v > (g[c]+g[c+1])/2 {
-		c++
+	switch h := 2 * v; {
+	case !(h > 0):
+		return 0
+	case h > float64(len(g.half)-1):
+		return len(g.at) - 1
+	default:
+		return int(g.half[int(math.Ceil(h))])
 	}
-	return c
+}
+
+// whole is the whole number from 0 to n that is nearest, of two the larger one.
+func whole(v float64, n int) int {
+	switch v += 0.5; {
+	case !(v > 0):
+		return 0
+	case v > float64(n):
+		return n
+	}
+	return int(v)
 }
 
 // importance weighs the error of each element: more of large ones, which count more in a product.
@@ -148,7 +175,7 @@ func importance(x []float32) []float64 {
 
 // fit is the scale with the least weighed error of those at which the largest element is near an
 // end of the grid.
-func (g grid) fit(x []float32) (scale float64) {
+func (g *grid) fit(x []float32) (scale float64) {
 	peak := 0.0
 	for _, v := range x {
 		if math.Abs(float64(v)) > math.Abs(peak) {
@@ -159,12 +186,12 @@ func (g grid) fit(x []float32) (scale float64) {
 		return 0
 	}
 	w, best := importance(x), -1.0
-	for _, end := range []float64{g[0], g[len(g)-1]} {
+	for _, end := range []float64{g.at[0], g.at[len(g.at)-1]} {
 		for step := -8; step <= 8; step++ {
 			by := end * (1 + float64(step)/64) / peak
 			var xl, ll float64
 			for i, v := range x {
-				l := g[g.code(float64(v)*by)]
+				l := g.at[g.code(float64(v)*by)]
 				xl += w[i] * float64(v) * l
 				ll += w[i] * l * l
 			}
@@ -258,7 +285,7 @@ func fitAffine(x []float32, n int, negative bool) (scale, least float64) {
 		by := (float64(n) + float64(step)/8) / (hi - lo)
 		var s, sq, sqq, sx, sxq float64
 		for i, v := range x {
-			q := min(max(math.Round(by*(float64(v)-lo)), 0), float64(n))
+			q := float64(whole(by*(float64(v)-lo), n))
 			s, sq, sqq = s+w[i], sq+w[i]*q, sqq+w[i]*q*q
 			sx, sxq = sx+w[i]*float64(v), sxq+w[i]*q*float64(v)
 		}
@@ -272,7 +299,7 @@ func fitAffine(x []float32, n int, negative bool) (scale, least float64) {
 		}
 		off := 0.0
 		for i, v := range x {
-			q := min(max(math.Round(by*(float64(v)-lo)), 0), float64(n))
+			q := float64(whole(by*(float64(v)-lo), n))
 			e := a*q - m - float64(v)
 			off += w[i] * e * e
 		}
@@ -308,7 +335,7 @@ func encodeAffine(d DType, b []byte, x []float32) {
 	var q [MaxBlockLen]byte
 	for i, v := range x {
 		if s := scale[i/32]; s != 0 {
-			q[i] = byte(min(max(math.Round((float64(v)+least[i/32])/s), 0), float64(n)))
+			q[i] = byte(whole((float64(v)+least[i/32])/s, n))
 		}
 	}
 	packAffine(d, b, q[:len(x)], codes, leasts)
