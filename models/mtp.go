@@ -31,12 +31,12 @@ type mtp struct {
 // check returns an error unless Krait can run the head, of a checkpoint that has it or not.
 func (d *mtp) check(there bool) error {
 	switch {
-	case d.layers == 0 || !there:
-		return fmt.Errorf("the checkpoint has no MTP head (tensor mtp.%s): use ngram or draft:DIR", d.fc)
 	case d.layers > 1:
 		return fmt.Errorf("%s is %d; Krait drafts with one MTP layer: use ngram or draft:DIR", d.key, d.layers)
 	case d.dedicated:
 		return errors.New("mtp_use_dedicated_embeddings is true; Krait drafts with MTP heads that share the model's embedding: use ngram or draft:DIR")
+	case d.layers == 0 || !there:
+		return fmt.Errorf("the checkpoint has no MTP head (tensor mtp.%s): use ngram or draft:DIR", d.fc)
 	}
 	return nil
 }
