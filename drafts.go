@@ -12,10 +12,11 @@ import (
 	"github.com/krait-ml/krait/session/draft"
 )
 
-// openDrafts opens the model of Options.Speculate, if it names one, or the MTP head.
-func (m *Model) openDrafts(o *Options) (err error) {
-	if m.speculate == draft.MTP {
-		return m.openMTP(o)
+// openDrafts opens the model of Options.Speculate, if it names one, or the MTP head of a model on
+// ranks.
+func (m *Model) openDrafts(o *Options, ranks int) (err error) {
+	if m.head != nil {
+		return m.openMTP(o, ranks)
 	}
 	dir, ok := strings.CutPrefix(m.speculate, draft.ModelPrefix)
 	if !ok {

@@ -189,6 +189,9 @@ func (m *Model) start(o Options) (*Model, error) {
 		}
 	}
 	if err != nil {
+		if m.drafts != nil {
+			m.drafts.Close()
+		}
 		m.source.close()
 		return nil, err
 	}
@@ -278,7 +281,14 @@ func (m *Model) load(o Options) (err error) {
 	}); ok {
 		m.Warnings = append(m.Warnings, w.Warnings(s[0])...)
 	}
-	plan, err := session.Plan(s, o.session(), d, m.Vocab())
+	if err := m.openDrafts(&o, len(s)); err != nil {
+		return err
+	}
+	of := o.session()
+	if m.head != nil && m.drafts != nil {
+		of.Head = m.drafts.engine.Schedules()
+	}
+	plan, err := session.Plan(s, of, d, m.Vocab())
 	if err != nil {
 		return err
 	}
@@ -288,20 +298,13 @@ func (m *Model) load(o Options) (err error) {
 	if err = m.source.intact(); err == nil {
 		in := session.Model{Name: m.Name, Vocab: m.Vocab(), Graph: m.graph, Strategy: cmp.Or(o.Sharding.Strategy, o.Sharding.Place, "channel"),
 			States: cmp.Or(o.Sharding.States, "f32"), Fingerprint: m.fingerprint}
-		m.session, err = session.New(in, m.engine, plan, o.session())
+		m.session, err = session.New(in, m.engine, plan, of)
 	}
 	if err != nil {
 		m.engine.Close()
 		return err
 	}
 	m.Warnings = append(m.Warnings, m.session.Warnings()...)
-	if err := m.openDrafts(&o); err != nil {
-		m.session.Close()
-		if m.drafts != nil {
-			m.drafts.Close()
-		}
-		return err
-	}
 	return nil
 }
 

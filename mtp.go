@@ -2,9 +2,11 @@ package krait
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/models"
 	"github.com/krait-ml/krait/session"
@@ -30,11 +32,11 @@ func (m *Model) prepareMTP() (err error) {
 	return models.AddHidden(m.graph)
 }
 
-// openMTP opens the MTP head on as many ranks as the model, or, if these are processes, on one in
-// the process of rank 0.
-func (m *Model) openMTP(o *Options) (err error) {
-	with := Options{Slots: o.Slots, PageTokens: o.PageTokens, Workers: o.Workers, Reference: o.Reference, Device: o.Device,
-		Sharding: Sharding{Ranks: len(m.engine.Schedules()), Strategy: o.Sharding.Strategy}}
+// openMTP opens the MTP head on the model's ranks, or, if these are processes, on one in the process
+// of rank 0.
+func (m *Model) openMTP(o *Options, ranks int) (err error) {
+	with := Options{Slots: o.Slots, PageTokens: state.PageTokens(o.PageTokens, o.Context), Workers: o.Workers, Reference: o.Reference, Device: o.Device,
+		Sharding: Sharding{Ranks: ranks, Strategy: o.Sharding.Strategy}}
 	if o.Processes != nil {
 		if o.Processes.Rank() > 0 {
 			return nil
@@ -47,8 +49,10 @@ func (m *Model) openMTP(o *Options) (err error) {
 	nothing := func() error { return nil }
 	head := &Model{Name: m.Name + "'s MTP head", source: m.source}
 	head.source.graph, head.source.ignored, head.source.mtp, head.source.close = m.head, nil, nil, nothing
-	m.drafts, err = head.start(with)
-	return err
+	if m.drafts, err = head.start(with); err != nil {
+		return fmt.Errorf("%s: %w", head.Name, err)
+	}
+	return nil
 }
 
 // mtpDrafter drafts with the model's MTP head, which is fed pairs: pair i is the hidden state of

@@ -3,6 +3,7 @@ package krait
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/internal/prop"
+	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/tokenizer"
@@ -281,5 +283,53 @@ func TestMTPRefused(t *testing.T) {
 			t.Errorf("%s: %v", c.golden, err)
 		}
 		m.Close()
+	}
+}
+
+// TestMTPMemory: the memory plan counts the head's own weights, pages beside the model's, a step of
+// the head, and what its drafters hold; embedding and head of the model count once.
+func TestMTPMemory(t *testing.T) {
+	const slots, pageTokens = 2, 16
+	for _, golden := range slices.Sorted(maps.Keys(headedGoldens)) {
+		dir := headed(t, golden, nil)
+		var plans []MemoryPlan
+		var constants int64
+		for _, kind := range []string{"ngram", "mtp"} {
+			m, err := Open(dir, Options{Slots: slots, PageTokens: pageTokens, Memory: 64 << 20, Speculate: kind})
+			if err != nil {
+				t.Fatal(err)
+			}
+			plans = append(plans, m.MemoryPlan())
+			if m.head != nil {
+				constants = m.drafts.engine.Schedules()[0].Bytes[lowering.Constant]
+			}
+			m.Close()
+		}
+		set, err := safetensors.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var weights int64
+		for _, name := range set.Names() {
+			if x, _ := set.Tensor(name); strings.HasPrefix(name, "mtp.") {
+				weights += int64(len(x.Data))
+			}
+		}
+		set.Close()
+		a, b := plans[0], plans[1]
+		const page = 2 * 2 * 16 * 4 * pageTokens // keys and values of two groups of 16 channels
+		const hidden = 2 * session.PrefillChunk * 48 * 4
+		if got := b.Weights - a.Weights - constants; got != weights {
+			t.Errorf("%s: weights of the head are planned with %d bytes, and have %d", golden, got, weights)
+		}
+		if got := b.Page - a.Page; got != page {
+			t.Errorf("%s: a page of the head is planned with %d bytes, and has %d", golden, got, page)
+		}
+		if got := b.States - a.States; got != slots*(page+hidden) {
+			t.Errorf("%s: drafters are planned with %d bytes, and hold %d", golden, got, slots*(page+hidden))
+		}
+		if b.Activations <= a.Activations || b.Room >= a.Room {
+			t.Errorf("%s: the plan without a head is %v, with it %v", golden, a, b)
+		}
 	}
 }
