@@ -32,8 +32,8 @@ func (m *Model) prepareMTP() (err error) {
 	return models.AddHidden(m.graph)
 }
 
-// openMTP opens the MTP head on the model's ranks, or, if these are processes, on one in the process
-// of rank 0.
+// openMTP opens the MTP head on the model's ranks, or, if these are processes, on one rank in the
+// process of rank 0.
 func (m *Model) openMTP(o *Options, ranks int) (err error) {
 	with := Options{Slots: o.Slots, PageTokens: state.PageTokens(o.PageTokens, o.Context), Workers: o.Workers, Reference: o.Reference, Device: o.Device,
 		Sharding: Sharding{Ranks: ranks, Strategy: o.Sharding.Strategy}}

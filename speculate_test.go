@@ -293,9 +293,10 @@ func idsOf(list []*Generation) (ids [][]int) {
 }
 
 // TestSpeculation: with drafts that are always wrong, always right, right but for the last, or more
-// than fit, of n-grams, or of MTP heads, also with hidden states of other tokens, every text, its log-probabilities and its end are those without, to the bit: for all
-// families, in company, at any temperature, with penalties, masks, stop strings, forks, a prefix
-// cache and cancellation. Where the cache evicts, that holds of texts with equal hits.
+// than fit, of n-grams, or of MTP heads, also with hidden states of other tokens, every text, its
+// log-probabilities and its end are those without, to the bit: for all families, in company, at any
+// temperature, with penalties, masks, stop strings, forks, a prefix cache and cancellation. Where
+// the cache evicts, that holds of texts with equal hits.
 func TestSpeculation(t *testing.T) {
 	const texts = 15 // more would evict each other's prefixes
 	models := 1

@@ -103,7 +103,7 @@ func (c *Config) pattern(key string) (kinds []byte) {
 // for the pattern, and need not say the number.
 func (c *Config) readPattern(layers *int) (kinds []byte) {
 	key := "hybrid_override_pattern"
-	c.Without(key) // where there is a list, too
+	c.Without(key) // a config may have both
 	for _, list := range []string{"layer_types", "layers_block_type"} {
 		if _, there := c.get(list); there {
 			key = list

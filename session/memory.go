@@ -130,9 +130,9 @@ func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options,
 	p.Page += page
 }
 
-// addHead counts a rank of an MTP head: the weights that are not the model's, a step of one sequence,
-// pages for the tokens of all sequences and of their drafts, and the hidden states that a slot's
-// drafter holds.
+// addHead counts a rank of an MTP head: the weights that are not the model's, a step of one
+// sequence, pages for the tokens of all sequences and of their drafts, and the hidden states that a
+// slot's drafter holds.
 func (p *MemoryPlan) addHead(head, model *lowering.Schedule, slots int) {
 	shared := map[string]bool{}
 	for i := range model.Buffers {
