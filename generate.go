@@ -270,10 +270,13 @@ func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
 // Drafter returns a drafter for requests of the session's scheduler, of a kind that CheckSpeculate
 // allows and a salt. A model that drafts goes before n-grams.
 func (m *Model) Drafter(kind, salt string) draft.Drafter {
-	if m.drafts != nil && kind != "ngram" {
-		return &modelDrafter{m: m.drafts}
+	switch {
+	case m.drafts == nil || kind == "ngram":
+		return m.session.NGrams(salt)
+	case m.head != nil:
+		return newMTPDrafter(m.drafts)
 	}
-	return m.session.NGrams(salt)
+	return &modelDrafter{m: m.drafts}
 }
 
 // CheckSpeculate returns an error unless [Generate.Speculate] may have a value.
@@ -281,7 +284,7 @@ func (m *Model) CheckSpeculate(value string) error {
 	switch err := draft.Check(value); {
 	case err != nil:
 		return fmt.Errorf("Generate.Speculate is %w", err)
-	case strings.HasPrefix(value, draft.ModelPrefix) && value != m.speculate:
+	case (strings.HasPrefix(value, draft.ModelPrefix) || value == draft.MTP) && value != m.speculate:
 		return fmt.Errorf("Generate.Speculate is %s, but the model was opened with %s: models that draft are set in Options.Speculate", value, m.speculate)
 	case value != draft.Off && m.speculate == draft.Off:
 		return fmt.Errorf("Generate.Speculate is %s, but the model was opened without speculative decoding: set Options.Speculate, or leave it out here", value)

@@ -97,9 +97,10 @@ type Options struct {
 	Memory int64
 	// Speculate selects the drafts of speculative decoding, which changes no text: off, ngram
 	// (tokens that followed the last ones earlier, in the text or in ended ones of the same Salt),
-	// draft:DIR (those of a small model with the same tokenizer, which is opened, too), or auto: the
-	// best of these that the model has. Empty: off. It needs memory for a state more per slot.
-	// docs/speculation.md says when it pays.
+	// draft:DIR (those of a small model with the same tokenizer, which is opened, too), mtp (those of
+	// the checkpoint's own MTP head), or auto: those of the model that it was opened with, otherwise
+	// ngram. Empty: off. It needs memory for a state more per slot. docs/speculation.md says when it
+	// pays.
 	Speculate string
 	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
@@ -166,13 +167,14 @@ type Model struct {
 
 	closing    sync.Once
 	source     source
-	graph      *graph.Graph // compiled
+	graph      *graph.Graph // compiled: the source's, and outputs that options need
 	engine     *exec.Engine
 	session    *session.Session
 	generation models.Generation
-	keep       []string // Options.Keep
-	speculate  string   // Options.Speculate, or off
-	drafts     *Model   // that makes drafts; nil: none
+	keep       []string     // Options.Keep
+	speculate  string       // Options.Speculate, or off
+	head       *graph.Graph // of the MTP head, with speculate mtp
+	drafts     *Model       // that makes drafts, or the MTP head; nil: none
 	tokens     Tokenizer
 	noTokens   error                          // why tokens is nil
 	chat       func() (*chat.Template, error) // nil: there is none
@@ -182,31 +184,38 @@ type Model struct {
 func (m *Model) start(o Options) (*Model, error) {
 	err := m.prepare(&o)
 	if err == nil {
-		if m.graph, err = o.Sharding.Compile(m.source.graph); err == nil {
+		if m.graph, err = o.Sharding.Compile(m.graph); err == nil {
 			err = m.load(o)
 		}
 	}
 	if err != nil {
+		if m.drafts != nil {
+			m.drafts.Close()
+		}
 		m.source.close()
 		return nil, err
 	}
 	return m, nil
 }
 
-// prepare checks the options and adds the outputs of Options.Keep to the graph.
+// prepare checks the options and adds the outputs of Options.Keep and of Options.Speculate to the
+// graph.
 func (m *Model) prepare(o *Options) error {
-	if err := m.warn(o.Strict); err != nil {
-		return err
-	}
 	if m.speculate = cmp.Or(o.Speculate, draft.Off); m.speculate != draft.Off {
 		if err := draft.Check(m.speculate); err != nil {
 			return fmt.Errorf("Options.Speculate is %w", err)
 		}
 	}
+	if err := m.prepareMTP(); err != nil {
+		return fmt.Errorf("Options.Speculate is %s: %w", m.speculate, err)
+	}
+	if err := m.warn(o.Strict); err != nil {
+		return err
+	}
 	if err := o.join(); err != nil {
 		return err
 	}
-	g := m.source.graph
+	g := m.graph
 	var err error
 	for _, name := range o.Keep {
 		v, ok := g.Value(name)
@@ -231,7 +240,9 @@ func (m *Model) prepare(o *Options) error {
 
 // warn lists ignored parts of the checkpoint, as an error if strict.
 func (m *Model) warn(strict bool) error {
-	m.Warnings = append(m.Warnings, m.source.ignored...)
+	if m.source.ignored != nil {
+		m.Warnings = append(m.Warnings, m.source.ignored()...)
+	}
 	if strict && len(m.Warnings) > 0 {
 		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
 	}
@@ -270,7 +281,14 @@ func (m *Model) load(o Options) (err error) {
 	}); ok {
 		m.Warnings = append(m.Warnings, w.Warnings(s[0])...)
 	}
-	plan, err := session.Plan(s, o.session(), d, m.Vocab())
+	if err := m.openDrafts(&o, len(s)); err != nil {
+		return err
+	}
+	of := o.session()
+	if m.head != nil && m.drafts != nil {
+		of.Head = m.drafts.engine.Schedules()
+	}
+	plan, err := session.Plan(s, of, d, m.Vocab())
 	if err != nil {
 		return err
 	}
@@ -280,20 +298,13 @@ func (m *Model) load(o Options) (err error) {
 	if err = m.source.intact(); err == nil {
 		in := session.Model{Name: m.Name, Vocab: m.Vocab(), Graph: m.graph, Strategy: cmp.Or(o.Sharding.Strategy, o.Sharding.Place, "channel"),
 			States: cmp.Or(o.Sharding.States, "f32"), Fingerprint: m.fingerprint}
-		m.session, err = session.New(in, m.engine, plan, o.session())
+		m.session, err = session.New(in, m.engine, plan, of)
 	}
 	if err != nil {
 		m.engine.Close()
 		return err
 	}
 	m.Warnings = append(m.Warnings, m.session.Warnings()...)
-	if err := m.openDrafts(&o); err != nil {
-		m.session.Close()
-		if m.drafts != nil {
-			m.drafts.Close()
-		}
-		return err
-	}
 	return nil
 }
 
@@ -362,10 +373,10 @@ var ErrClosed = exec.ErrClosed
 func (m *Model) Close() (err error) {
 	m.closing.Do(func() {
 		err = m.session.Close()
-		err = cmp.Or(err, m.source.close())
-		if m.drafts != nil {
+		if m.drafts != nil { // an MTP head reads weights of the source
 			err = cmp.Or(err, m.drafts.Close())
 		}
+		err = cmp.Or(err, m.source.close())
 	})
 	return err
 }

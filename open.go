@@ -27,9 +27,10 @@ type source struct {
 	weights Weights
 	family  string
 	vocab   int
-	eos     []int        // of config.json; nil: none
-	ignored []string     // parts of the checkpoint without effect, for warnings
-	intact  func() error // an error if the files changed
+	eos     []int                        // of config.json; nil: none
+	ignored func() []string              // parts of the checkpoint without effect, for warnings; nil: none
+	mtp     func() (*graph.Graph, error) // of the MTP head; nil: there is none
+	intact  func() error                 // an error if the files changed
 	close   func() error
 }
 
@@ -212,21 +213,26 @@ func (o Options) open(f func(o Options) (*Model, error)) (*Model, error) {
 
 // sourceOf returns the parts of a checkpoint.
 func sourceOf(c *checkpoint.Checkpoint) source {
-	s := source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS, intact: c.Intact, close: c.Close}
+	return source{graph: c.Graph, weights: c.Tensor, family: c.Model.Family, vocab: c.Model.Vocab, eos: c.Model.EOS,
+		ignored: func() []string { return ignored(c) }, mtp: c.MTP, intact: c.Intact, close: c.Close}
+}
+
+// ignored lists the parts of a checkpoint without effect.
+func ignored(c *checkpoint.Checkpoint) (list []string) {
 	if u := c.Model.Unknown; len(u) > 0 {
-		s.ignored = append(s.ignored, "config.json has keys that Krait does not know, and ignores: "+names(u))
+		list = append(list, "config.json has keys that Krait does not know, and ignores: "+names(u))
 	}
 	if len(c.LeftOut) > 0 {
 		var parts []string
 		for _, prefix := range slices.Sorted(maps.Keys(c.LeftOut)) {
 			parts = append(parts, fmt.Sprintf("%s* (%d)", prefix, c.LeftOut[prefix]))
 		}
-		s.ignored = append(s.ignored, "the checkpoint has tensors of parts that decoding of text leaves out: "+strings.Join(parts, ", "))
+		list = append(list, "the checkpoint has tensors of parts that decoding of text leaves out: "+strings.Join(parts, ", "))
 	}
 	if u := c.Unused; len(u) > 0 {
-		s.ignored = append(s.ignored, "the checkpoint has tensors that the model does not use: "+names(u))
+		list = append(list, "the checkpoint has tensors that the model does not use: "+names(u))
 	}
-	return s
+	return list
 }
 
 // names lists the first of some names from a file: unprintable ones are quoted, long ones cut.

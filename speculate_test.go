@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,6 +29,8 @@ const (
 	mixedDrafts
 	longDrafts // more than asked for
 	ngramDrafts
+	mtpDrafts
+	faultyMTPDrafts
 	waysToDraft
 )
 
@@ -159,8 +163,15 @@ func (s *speculation) generate(d drawn, prompt []int, salt string, texts [][]int
 		}
 		if texts != nil {
 			g.eager = true
-			if g.drafter = draft.Drafter(&oracle{text: slices.Concat(prompt, texts[i]), way: d.way, rng: rand.New(rand.NewPCG(d.seed, 1))}); d.way == ngramDrafts {
+			switch {
+			case d.way == mtpDrafts:
+				g.drafter = s.m.Drafter("auto", salt) // n-grams without a head
+			case d.way == faultyMTPDrafts && s.m.head != nil:
+				g.drafter = &shifted{mtpDrafter: newMTPDrafter(s.m.drafts)}
+			case d.way >= ngramDrafts:
 				g.drafter = s.m.session.NGrams(salt)
+			default:
+				g.drafter = &oracle{text: slices.Concat(prompt, texts[i]), way: d.way, rng: rand.New(rand.NewPCG(d.seed, 1))}
 			}
 		}
 		all = append(all, g)
@@ -282,9 +293,10 @@ func idsOf(list []*Generation) (ids [][]int) {
 }
 
 // TestSpeculation: with drafts that are always wrong, always right, right but for the last, or more
-// than fit, every text, its log-probabilities and its end are those without, to the bit: for all
-// families, in company, at any temperature, with penalties, masks, stop strings, forks, a prefix
-// cache and cancellation. Where the cache evicts, that holds of texts with equal hits.
+// than fit, of n-grams, or of MTP heads, also with hidden states of other tokens, every text, its
+// log-probabilities and its end are those without, to the bit: for all families, in company, at any
+// temperature, with penalties, masks, stop strings, forks, a prefix cache and cancellation. Where
+// the cache evicts, that holds of texts with equal hits.
 func TestSpeculation(t *testing.T) {
 	const texts = 15 // more would evict each other's prefixes
 	models := 1
@@ -296,8 +308,12 @@ func TestSpeculation(t *testing.T) {
 		t.Fatal(err)
 	}
 	drafts, accepted, compared := 0, 0, 0
-	for i, dir := range slices.Repeat(goldens.Folders(t, "."), models) {
-		t.Run(fmt.Sprint(strings.TrimPrefix(dir, "testdata/golden/"), i), func(t *testing.T) {
+	dirs := goldens.Folders(t, ".")
+	for _, golden := range slices.Sorted(maps.Keys(headedGoldens)) {
+		dirs = append(dirs, headed(t, golden, nil))
+	}
+	for i, dir := range slices.Repeat(dirs, models) {
+		t.Run(fmt.Sprint(filepath.Base(dir), i), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(prop.Seed(t), 1))
 			o := Options{Speculate: "ngram", Slots: 1 + r.IntN(4), Sharding: passes.Sharding{Ranks: 1 + r.IntN(3)/2}}
 			o.PageTokens = []int{0, 4, 16}[r.IntN(3)]
@@ -310,6 +326,9 @@ func TestSpeculation(t *testing.T) {
 			}
 			if r.IntN(3) == 0 {
 				o.Sharding.States = "ssm=bf16"
+			}
+			if strings.HasSuffix(dir, "-mtp") {
+				o.Speculate = "mtp"
 			}
 			if strings.Contains(dir, "lfm2") && o.Sharding.States != "" {
 				o.Sharding.States = "conv=bf16" // it has no others

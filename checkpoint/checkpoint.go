@@ -242,18 +242,7 @@ func (c *Checkpoint) fits(name string, s *graph.Storage, t graph.Type) error {
 func (c *Checkpoint) verify() error {
 	used := map[string]bool{}
 	c.copied, c.LeftOut = map[string]bool{}, map[string]int{}
-	var errs []error
-	for _, n := range c.Graph.Leaves("param") {
-		for _, p := range n.Storage.Pieces {
-			if used[p.Tensor] {
-				continue
-			}
-			used[p.Tensor] = true
-			if err := c.fits(p.Tensor, n.Storage, n.Results[0].Type); err != nil {
-				errs = append(errs, err)
-			}
-		}
-	}
+	errs := c.params(c.Graph, used)
 	for _, twice := range c.Model.Copies() {
 		if !c.isCopy(twice[1], map[string]bool{twice[0]: true}) {
 			a, _ := c.weights.Look(twice[1])
@@ -271,11 +260,46 @@ func (c *Checkpoint) verify() error {
 			c.Unused = append(c.Unused, name)
 		}
 	}
+	return joined(errs)
+}
+
+// params looks for the tensors of a graph's parameters, and adds them to those used.
+func (c *Checkpoint) params(g *graph.Graph, used map[string]bool) (errs []error) {
+	for _, n := range g.Leaves("param") {
+		for _, p := range n.Storage.Pieces {
+			if used[p.Tensor] {
+				continue
+			}
+			used[p.Tensor] = true
+			if err := c.fits(p.Tensor, n.Storage, n.Results[0].Type); err != nil {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errs
+}
+
+// joined is the first of the errors of tensors.
+func joined(errs []error) error {
 	const most = 5
 	if len(errs) > most {
 		errs = append(errs[:most], fmt.Errorf("and %d more tensors", len(errs)-most))
 	}
 	return errors.Join(errs...)
+}
+
+// MTP builds the graph of the checkpoint's MTP head, whose tensors it checks: see
+// [models.Model.MTP]. It reads the tensors mtp.*, which LeftOut does not count any more.
+func (c *Checkpoint) MTP() (*graph.Graph, error) {
+	g, err := c.Model.MTP(formats(c.weights))
+	if err != nil {
+		return nil, err
+	}
+	if err := files.Guard(func() error { return joined(c.params(g, map[string]bool{})) }); err != nil {
+		return nil, err
+	}
+	delete(c.LeftOut, "mtp.")
+	return g, nil
 }
 
 // tensorSet is the weights of a folder with safetensors.

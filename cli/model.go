@@ -42,7 +42,7 @@ func (f *modelFlags) add(c *cobra.Command) {
 
 // addSpeculate adds the flag of commands that decode.
 func (f *modelFlags) addSpeculate(c *cobra.Command) {
-	c.Flags().StringVar(&f.options.Speculate, "speculate", draft.Off, "speculative decoding, which changes no text: off, auto, ngram or draft:DIR")
+	c.Flags().StringVar(&f.options.Speculate, "speculate", draft.Off, "speculative decoding, which changes no text: off, auto, ngram, mtp or draft:DIR")
 	detail(c, "speculate", "docs/speculation.md says when it pays.")
 }
 

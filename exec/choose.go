@@ -14,6 +14,9 @@ import (
 // LogitsOutput is the output from which the host chooses tokens.
 const LogitsOutput = "logits"
 
+// HiddenOutput is the output that has hidden states of tokens, for drafters that read them.
+const HiddenOutput = graph.HiddenOutput
+
 // Choice configures how a token is chosen from a row of logits.
 type Choice struct {
 	kernels.Choice

@@ -25,6 +25,10 @@ const (
 	SeenInput    = "seen"
 )
 
+// HiddenOutput is the output that has the hidden states of tokens, and an input of that name those
+// that a head reads.
+const HiddenOutput = "hidden"
+
 // What choose gives where it cannot give a token.
 const (
 	BrokenLogits = -1 // a logit is NaN or +Inf

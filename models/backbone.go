@@ -54,16 +54,8 @@ func (m *backbone) hybrid(b block) *Model {
 }
 
 func (m *backbone) build(p *parts, b block) {
-	root := p.under(m.names.Prefix)
-	if m.other != "" {
-		root.paths = append(root.paths, m.other)
-	}
-	var older []string
-	if m.names.Older != "" {
-		older = append(older, m.names.Older)
-	}
-	embeddings := root.matrix(m.names.Embeddings, m.vocab, m.hidden, older...)
-	e := p.times("h_scaled", p.Embedding("h", p.ids, embeddings), m.embedScale)
+	root := p.under(m.prefixes()...)
+	e, embeddings := m.embed(p, "h")
 	h := e
 	for i := range m.layers {
 		if len(p.absent) > mostAbsent {
@@ -73,7 +65,29 @@ func (m *backbone) build(p *parts, b block) {
 		h = b(root.in("layers").in(i), i, h, e)
 	}
 	h = p.SelectRows("wanted", h, p.rows)
-	h = m.norm(root, "norm_f", h, m.names.Norm)
+	m.head(p, m.norm(root, "norm_f", h, m.names.Norm), embeddings)
+}
+
+// prefixes are those of the tensors of the backbone.
+func (m *backbone) prefixes() []string {
+	if m.other == "" {
+		return []string{m.names.Prefix}
+	}
+	return []string{m.names.Prefix, m.other}
+}
+
+// embed is the embeddings of ids, scaled, and their matrix.
+func (m *backbone) embed(p *parts, name string) (e, embeddings *graph.Value) {
+	var older []string
+	if m.names.Older != "" {
+		older = append(older, m.names.Older)
+	}
+	embeddings = p.under(m.prefixes()...).matrix(m.names.Embeddings, m.vocab, m.hidden, older...)
+	return p.times(name+"_scaled", p.Embedding(name, p.ids, embeddings), m.embedScale), embeddings
+}
+
+// head adds the outputs of normed rows h.
+func (m *backbone) head(p *parts, h, embeddings *graph.Value) {
 	if !m.tied {
 		embeddings = p.under("").matrix("lm_head.weight", m.vocab, m.hidden)
 	}

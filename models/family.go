@@ -27,6 +27,7 @@ type Model struct {
 	besides []string // what tensors begin with that decoding has no use for
 	attends bool     // it reads positions, and keeps keys and values
 	build   func(b *parts)
+	mtp     *mtp     // its MTP head; nil: Krait knows none of the family
 	config  *Config  // what it was read from
 	copies  []copied // tensors that the checkpoint has several times
 }
@@ -107,10 +108,18 @@ func (m *Model) Skips(tensor string) string {
 // the checkpoint and whether it is there; nil means that all are, in the format
 // of the config.
 func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Graph, error) {
+	g, copies, err := m.graph(m.Family, m.build, tensor)
+	m.copies = copies
+	return g, err
+}
+
+// graph is the graph that build makes with the inputs of a batch, and the tensors that it has
+// several times.
+func (m *Model) graph(name string, build func(p *parts), tensor func(name string) (graph.DType, bool)) (*graph.Graph, []copied, error) {
 	if tensor == nil {
 		tensor = func(string) (graph.DType, bool) { return m.DType, true }
 	}
-	b := graph.New(m.Family)
+	b := graph.New(name)
 	p := &parts{Builder: b, shared: &shared{tensor: tensor, made: map[string]*graph.Value{}, copies: map[copied]bool{}}, paths: []string{""}}
 	p.ids = b.Input("ids", graph.TypeOf(graph.I32, graph.Symbol(graph.Tokens)))
 	p.seg = b.Input("seg", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs), graph.Size(3)))
@@ -118,12 +127,13 @@ func (m *Model) Graph(tensor func(name string) (graph.DType, bool)) (*graph.Grap
 	if m.attends {
 		p.past = b.Input("past", graph.TypeOf(graph.I32, graph.Symbol(graph.Seqs)))
 	}
-	m.build(p)
+	build(p)
 	if p.err != nil {
-		return nil, p.err
+		return nil, nil, p.err
 	}
-	m.copies = slices.SortedFunc(maps.Keys(p.copies), func(a, b copied) int {
+	copies := slices.SortedFunc(maps.Keys(p.copies), func(a, b copied) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.again, b.again))
 	})
-	return b.Graph()
+	g, err := b.Graph()
+	return g, copies, err
 }

@@ -40,10 +40,34 @@ func readNemotronH(c *Config) *Model {
 	c.Without("norm_eps", "rms_norm_eps", "expand", "rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor", "max_position_embeddings",
 		"num_logits_to_keep", "attention_dropout", "hidden_dropout", "chunk_size", "use_mamba_kernels", "mamba_ssm_cache_dtype",
 		"time_step_min", "time_step_max", "time_step_floor", "time_step_rank", "rescale_prenorm_residual", "residual_in_fp32", "mamba_proj_bias",
-		"n_shared_experts", "moe_shared_expert_overlap", "num_nextn_predict_layers", "mtp_layers_block_type", "mtp_hybrid_override_pattern")
+		"n_shared_experts", "moe_shared_expert_overlap")
 	model := m.hybrid(m.block)
 	model.besides = []string{"mtp."} // a head that predicts further tokens
+	model.mtp = m.readMTP(c)
 	return model
+}
+
+// readMTP reads the MTP head: blocks of a pattern of its own, the first of which has fc and the
+// norms before, and the last one the norm after.
+func (m *nemotronH) readMTP(c *Config) *mtp {
+	d := c.readMTP("num_nextn_predict_layers")
+	head := *m
+	head.kinds = []byte("*E")
+	for _, key := range []string{"mtp_hybrid_override_pattern", "mtp_layers_block_type"} {
+		if _, ok := c.get(key); ok {
+			head.kinds = c.pattern(key)
+		}
+	}
+	d.around = &head.backbone
+	d.normE, d.normH, d.fc = "layers.0.enorm.weight", "layers.0.hnorm.weight", "layers.0.eh_proj.weight"
+	d.last = fmt.Sprintf("layers.%d.final_layernorm.weight", len(head.kinds)-1)
+	d.blocks = func(p *parts, x *graph.Value) *graph.Value {
+		for i := range head.kinds {
+			x = head.block(p.in("layers").in(i), i, x, nil)
+		}
+		return x
+	}
+	return d
 }
 
 // Letters of the pattern, and what later writers have for them.
@@ -52,33 +76,42 @@ var patternLetters = map[string]byte{
 	"M": 'M', "*": '*', "-": '-', "E": 'E',
 }
 
-// readPattern reads what each layer is, and how many there are: later configs have a list
-// for the pattern, and need not say the number.
-func (c *Config) readPattern(layers *int) (kinds []byte) {
-	key, words := "hybrid_override_pattern", []any(nil)
+// pattern reads what each layer is: a string of letters, or a list of words; nil without the key.
+func (c *Config) pattern(key string) (kinds []byte) {
 	v, ok := c.get(key)
+	if !ok {
+		return nil
+	}
+	words, _ := v.([]any)
 	if s, is := v.(string); is {
 		for _, letter := range s {
 			words = append(words, string(letter))
-		}
-	}
-	for _, list := range []string{"layer_types", "layers_block_type"} {
-		if x, there := c.get(list); there {
-			key, v, ok = list, x, true
-			words, _ = x.([]any)
 		}
 	}
 	for _, w := range words {
 		s, _ := w.(string)
 		kinds = append(kinds, patternLetters[s])
 	}
-	_, said := c.get("num_hidden_layers")
-	switch {
-	case !ok:
-		c.fail(key, nil, "there: it says what each layer is")
-	case len(kinds) == 0 || len(kinds) > MaxLayers || slices.Contains(kinds, 0):
+	if len(kinds) == 0 || len(kinds) > MaxLayers || slices.Contains(kinds, 0) {
 		c.fail(key, v, "M, *, - and E, or mamba, attention, mlp and moe, one for each layer")
-	case said && *layers != len(kinds):
+		return []byte{'-'}
+	}
+	return kinds
+}
+
+// readPattern reads what each layer is, and how many there are: later configs have a list
+// for the pattern, and need not say the number.
+func (c *Config) readPattern(layers *int) (kinds []byte) {
+	key := "hybrid_override_pattern"
+	c.Without(key) // a config may have both
+	for _, list := range []string{"layer_types", "layers_block_type"} {
+		if _, there := c.get(list); there {
+			key = list
+		}
+	}
+	if kinds = c.pattern(key); kinds == nil {
+		c.fail(key, nil, "there: it says what each layer is")
+	} else if _, said := c.get("num_hidden_layers"); said && *layers != len(kinds) {
 		c.fail("num_hidden_layers", *layers, fmt.Sprintf("%d, the layers of %s, or absent", len(kinds), key))
 	}
 	*layers = len(kinds)

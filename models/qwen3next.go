@@ -18,6 +18,7 @@ type qwen3Next struct {
 	experts   *sharedMixture // nil: there are none
 	attends   func(layer int) bool
 	mixes     func(layer int) bool
+	head      *mtp
 }
 
 // QwenNames are what it calls the tensors around its blocks.
@@ -77,14 +78,22 @@ func newQwen(c *Config, vocab, hidden, layers int) *qwen3Next {
 	if !c.Bool("attn_output_gate", true) {
 		c.fail("attn_output_gate", false, "true: Krait has no other form")
 	}
-	c.Without("max_position_embeddings", "attention_dropout", "max_window_layers", "mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
+	c.Without("max_position_embeddings", "attention_dropout", "max_window_layers", "mamba_ssm_dtype",
 		"output_router_logits", "router_aux_loss_coef", "decoder_sparse_step", "mlp_only_layers")
+	m.head = c.readMTP("mtp_num_hidden_layers")
+	m.head.dedicated = c.Bool("mtp_use_dedicated_embeddings", false)
 	return m
 }
 
 func (m *qwen3Next) model() *Model {
 	out := m.hybrid(m.block)
 	out.besides = []string{"mtp.", "model.visual."} // a head that predicts further tokens, and a reader of pictures
+	out.mtp = m.head
+	out.mtp.around = &m.backbone
+	out.mtp.normE, out.mtp.normH, out.mtp.fc, out.mtp.last = "pre_fc_norm_embedding.weight", "pre_fc_norm_hidden.weight", "fc.weight", "norm.weight"
+	one := *m
+	one.attends = func(int) bool { return true }
+	out.mtp.blocks = func(p *parts, x *graph.Value) *graph.Value { return one.block(p.in("layers").in(0), 0, x, nil) }
 	return out
 }
 

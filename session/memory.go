@@ -85,6 +85,9 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 		one.addPaused(plan, o, d, share)
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
 			one.States += plan.Ranks[rank].Trial * int64(o.Trials)
+			if rank < len(o.Head) {
+				one.addHead(o.Head[rank], schedules[rank], slotsOf(o))
+			}
 		}
 		_, host := d.(*cpu.Device)
 		if host && o.Trials > 0 {
@@ -128,6 +131,34 @@ func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options,
 	p.Activations += r.Arena.At(z)
 	_, page := s.Page(p.PageTokens)
 	p.Page += page
+}
+
+// addHead counts a rank of an MTP head: the weights that are not the model's, a step of one
+// sequence, pages for the tokens of all sequences and of their drafts, and the hidden states that a
+// slot's drafter holds.
+func (p *MemoryPlan) addHead(head, model *lowering.Schedule, slots int) {
+	shared := map[string]bool{}
+	for i := range model.Buffers {
+		if b := &model.Buffers[i]; b.Space == lowering.Param {
+			shared[b.Storage.String()] = true
+		}
+	}
+	var hidden int64
+	for i := range head.Buffers {
+		switch b := &head.Buffers[i]; {
+		case b.Space == lowering.Param && !shared[b.Storage.String()]:
+			p.Weights += b.Bytes
+		case b.Space == lowering.Input && b.Name == exec.HiddenOutput:
+			hidden = b.Bytes
+		}
+	}
+	one := graph.Sizes{Tokens: PrefillChunk, Seqs: 1, Rows: 1, Largest: PrefillChunk}
+	plan, _ := lowering.NewPlan([]*lowering.Schedule{head})
+	p.Weights += plan.Ranks[0].Constants
+	p.Activations += plan.Ranks[0].Arena.At(one)
+	_, page := head.Page(p.PageTokens)
+	p.Page += page
+	p.States += int64(slots) * (page + 2*PrefillChunk*hidden)
 }
 
 // addPrefixes counts the prefix cache's states. Its KV pages are those that sequences leave, and it

@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/exec/state/statefile"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/session/cache"
 	"github.com/krait-ml/krait/session/draft"
@@ -33,6 +34,9 @@ type Options struct {
 	PageTokens       int
 	Memory           int64
 	Trials           int // sequences that can verify drafts in a step; 0: no speculation
+	// Head has the schedules of an MTP head, of as many ranks as the model or of one, whose memory
+	// the plan counts; nil: there is none.
+	Head []*lowering.Schedule
 
 	PrefixCache     int64
 	PrefixPolicy    string

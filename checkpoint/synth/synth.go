@@ -43,15 +43,11 @@ func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := m.Graph(nil)
+	tensors, err := tensorsOfModel(m)
 	if err != nil {
 		return nil, err
 	}
 	config, err := c.Text()
-	if err != nil {
-		return nil, err
-	}
-	tensors, err := tensorsOf(g)
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +68,22 @@ func Write(ctx context.Context, dir string, o Options) (*Made, error) {
 		}
 	}
 	return made, f.Finish(config)
+}
+
+// tensorsOfModel lists the tensors of a model, and of the MTP head that its config names.
+func tensorsOfModel(m *models.Model) ([]tensor, error) {
+	g, err := m.Graph(nil)
+	if err != nil {
+		return nil, err
+	}
+	if !m.HasMTP() {
+		return tensorsOf(g)
+	}
+	head, err := m.MTP(nil)
+	if err != nil {
+		return nil, err
+	}
+	return tensorsOf(g, head)
 }
 
 // Graph is the graph of what Write would make.

@@ -56,32 +56,34 @@ func (t *tensor) array(seed uint64) (graph.Array, error) {
 	return a, nil
 }
 
-// tensorsOf lists the tensors that the parameters of a graph are stored in.
-func tensorsOf(g *graph.Graph) ([]tensor, error) {
-	users := make([][]*graph.Node, g.Len())
-	for _, n := range g.Nodes {
-		for _, v := range n.Args {
-			users[v.ID] = append(users[v.ID], n)
-		}
-	}
+// tensorsOf lists the tensors that the parameters of graphs are stored in.
+func tensorsOf(graphs ...*graph.Graph) ([]tensor, error) {
 	var out []tensor
 	at := map[string]int{}
-	for _, p := range g.Leaves("param") {
-		v, s := p.Results[0], p.Storage
-		if s == nil {
-			s = graph.Stored(v.Name)
-		}
-		for _, piece := range s.Pieces {
-			shape, err := s.TensorShape(piece.Tensor, v.Type)
-			if err != nil {
-				return nil, fmt.Errorf("parameter %s: %w; give its storage the tensor's shape", v.Name, err)
+	for _, g := range graphs {
+		users := make([][]*graph.Node, g.Len())
+		for _, n := range g.Nodes {
+			for _, v := range n.Args {
+				users[v.ID] = append(users[v.ID], n)
 			}
-			i, seen := at[piece.Tensor]
-			if !seen {
-				at[piece.Tensor] = len(out)
-				out = append(out, tensor{piece.Tensor, v.Name, v.Type.DType, shape, fillOf(v, users)})
-			} else if err := out[i].join(shape, v.Name); err != nil {
-				return nil, err
+		}
+		for _, p := range g.Leaves("param") {
+			v, s := p.Results[0], p.Storage
+			if s == nil {
+				s = graph.Stored(v.Name)
+			}
+			for _, piece := range s.Pieces {
+				shape, err := s.TensorShape(piece.Tensor, v.Type)
+				if err != nil {
+					return nil, fmt.Errorf("parameter %s: %w; give its storage the tensor's shape", v.Name, err)
+				}
+				i, seen := at[piece.Tensor]
+				if !seen {
+					at[piece.Tensor] = len(out)
+					out = append(out, tensor{piece.Tensor, v.Name, v.Type.DType, shape, fillOf(v, users)})
+				} else if err := out[i].join(shape, v.Name); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}

@@ -167,6 +167,9 @@ func (p *params) check(s *Server) *Error {
 	if name := p.generate.Speculate; name != "" && name != draft.Off && !s.m.Speculates() {
 		return bad("speculate", "it is %s, and this server makes no drafts: start it with --speculate auto, or leave it out", name)
 	}
+	if p.generate.Speculate == draft.MTP && s.m.CheckSpeculate(draft.MTP) != nil {
+		return bad("speculate", "it is mtp, and this server drafts with no MTP head: start it with --speculate mtp, or leave it out")
+	}
 	p.generate.TopLogProbs = min(p.generate.TopLogProbs, vocab)
 	banned, only := 0, false
 	for id, bias := range p.generate.LogitBias {

@@ -75,7 +75,10 @@ func TestSpeculateRefused(t *testing.T) {
 	_, on, _ := serverOf(t, openai.Options{}, krait.Options{Slots: 1, Speculate: "ngram"})
 	_, off, _ := serverOf(t, openai.Options{}, krait.Options{Slots: 1})
 	for want, status := range map[string]func() (int, string){
-		`speculate: it is \"mtp\"; it must be one of off, auto, ngram`: func() (int, string) {
+		`speculate: it is \"best\"; it must be one of off, auto, ngram, mtp`: func() (int, string) {
+			return post(t, on, "/v1/completions", `{"prompt": "a", "speculate": "best"}`)
+		},
+		`speculate: it is mtp, and this server drafts with no MTP head: start it with --speculate mtp`: func() (int, string) {
 			return post(t, on, "/v1/completions", `{"prompt": "a", "speculate": "mtp"}`)
 		},
 		`speculate: it is ngram, and this server makes no drafts: start it with --speculate auto`: func() (int, string) {

@@ -24,20 +24,32 @@ type Drafter interface {
 	Close()
 }
 
+// HiddenReader is a drafter that reads hidden states of the model, too.
+type HiddenReader interface {
+	Drafter
+	// ReadHidden adds the hidden state of the token at, which the caller may change afterwards. It is
+	// called for the tokens of a step in order, drafts included, before the step's tokens are chosen;
+	// a later call for the same token replaces its state. The first tokens may have none.
+	ReadHidden(at int, row []float32)
+}
+
 // Grades is the number of grades.
 const Grades = 8
 
 // Kinds lists the kinds of drafters.
-var Kinds = []string{"ngram", "draft"}
+var Kinds = []string{"ngram", "draft", MTP}
 
 // ModelPrefix comes before the folder of a model that drafts, in flags and options.
 const ModelPrefix = "draft:"
+
+// MTP is the value of flags and requests for drafts of the model's MTP head.
+const MTP = "mtp"
 
 // Off is the value of flags and requests for no drafts.
 const Off = "off"
 
 // Names are the values of requests: no drafts, those that the model was opened with, or a drafter.
-var Names = []string{Off, "auto", "ngram"}
+var Names = []string{Off, "auto", "ngram", MTP}
 
 // Check returns an error unless a value of a flag or a request is known.
 func Check(value string) error {

@@ -89,7 +89,7 @@ func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	s := &Scheduler{engine: e, limits: l, cache: c, queue: queue{Limits: l, share: share{most: l.PromptShare}}}
 	s.keep = func(r *exec.Results) error {
 		s.chosen = append(s.chosen[:0], r.Tokens...)
-		return nil
+		return s.readHidden(r)
 	}
 	return s, nil
 }
@@ -353,6 +353,9 @@ func (s *Scheduler) fill() {
 	if b.Choices, b.Outputs = s.choose, nil; len(s.choose) == 0 {
 		b.Choices, b.Outputs = nil, noOutputs
 	}
+	if slices.ContainsFunc(s.parts, func(p part) bool { return p.readsHidden() != nil }) {
+		b.Outputs = hiddenOutputs
+	}
 }
 
 // fillRows sets the rows of a part whose logits are computed, and their choices.
@@ -386,6 +389,9 @@ var (
 	noRows    = []int{}
 	noOutputs = []string{}
 )
+
+// Steps of drafters that read hidden states have them beside the tokens chosen.
+var hiddenOutputs = []string{exec.HiddenOutput}
 
 // settle gives the requests of a step its results. If the step failed, all of its requests end with
 // the error, since their states are lost; if only some tokens could not be chosen, only their

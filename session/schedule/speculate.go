@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/session/draft"
 )
 
 // Speculative decoding: a step takes a sequence's last token and drafts after it, on trial, and
@@ -76,14 +77,48 @@ func (s *Scheduler) draft() {
 	}
 }
 
-// look has the drafter look at the tokens so far, and reports whether it has a guess.
-func (r *request) look() bool {
+// readsHidden returns the drafter of a request if it reads hidden states.
+func (r *request) readsHidden() draft.HiddenReader {
+	d, _ := r.Draft.(draft.HiddenReader)
+	return d
+}
+
+// readHidden gives drafters the hidden states of a step.
+func (s *Scheduler) readHidden(r *exec.Results) error {
+	if len(s.batch.Outputs) == 0 {
+		return nil
+	}
+	t, err := r.Output(exec.HiddenOutput)
+	if err != nil {
+		return err
+	}
+	first := 0
+	for i, p := range s.parts {
+		n := len(s.batch.Sequences[i].Tokens)
+		if d := p.readsHidden(); d != nil {
+			p.tellDrafter()
+			for j := range n {
+				d.ReadHidden(p.fed+j, t.Row(first+j))
+			}
+		}
+		first += n
+	}
+	return nil
+}
+
+// tellDrafter gives the drafter the tokens that it has not read.
+func (r *request) tellDrafter() {
 	if r.read == 0 {
 		r.Draft.Read(r.Prompt...)
 		r.read = r.prompt
 	}
 	r.Draft.Read(r.out[r.read-r.prompt:]...)
 	r.read = r.prompt + len(r.out)
+}
+
+// look has the drafter look at the tokens so far, and reports whether it has a guess.
+func (r *request) look() bool {
+	r.tellDrafter()
 	for i := range r.odds {
 		r.odds[i].fade()
 	}
