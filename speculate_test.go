@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
@@ -147,7 +148,7 @@ func (s *speculation) generate(d drawn, prompt []int, salt string, texts [][]int
 			o.Mask, o.Accept = m.Mask, m.Accept
 		}
 		if n := 0; d.cancel > 0 && texts != nil {
-			o.OnToken = func(int) {
+			o.OnToken = func(int, time.Time) {
 				if n++; n == d.cancel {
 					cancel()
 				}

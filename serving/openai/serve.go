@@ -58,7 +58,8 @@ type choice struct {
 
 	ticket *admit.Ticket
 	queued time.Duration
-	first  time.Duration    // until the first token came
+	first  time.Duration    // until the first token was chosen
+	last   time.Duration    // until the last one was
 	took   time.Duration    // until it ended
 	ids    []int            // tokens that no part has yet, where parts have them
 	stream tokenizer.Stream // counts characters
@@ -210,21 +211,27 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 		if c.out, c.done = out, err == nil; c.done {
 			send(c, "", finish(out))
 		}
-		s.ended(c, c.took)
+		s.ended(c, cause(ctx, err))
 	})
 	for _, c := range list {
 		if c.out == nil { // it never had a slot
-			s.ended(c, time.Since(begun))
+			c.took = time.Since(begun)
+			s.ended(c, cause(ctx, err))
 		}
 	}
+	return cause(ctx, err)
+}
+
+// cause returns why a context ended, if that is why there is an error.
+func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// ended counts a choice, and releases its ticket.
-func (s *Server) ended(c *choice, took time.Duration) {
+// ended counts a choice with its error, and releases its ticket.
+func (s *Server) ended(c *choice, err error) {
 	used := 0
 	if c.out != nil {
 		used = len(c.out.IDs)
@@ -232,7 +239,7 @@ func (s *Server) ended(c *choice, took time.Duration) {
 			used += len(c.prompt)
 		}
 	}
-	s.text(c, took)
+	s.text(c, err)
 	c.ticket.Leave(used)
 }
 
@@ -242,10 +249,9 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		c.queued = time.Since(begun)
 		c.ticket.Begin()
 	}
-	c.o.OnToken = func(id int) {
-		if c.id = id; c.first == 0 {
-			c.first = time.Since(begun)
-		}
+	c.o.OnToken = func(id int, at time.Time) {
+		c.id = id
+		s.timed(c, at.Sub(begun))
 		if c.extra.ids {
 			c.ids = append(c.ids, id)
 		}
@@ -262,6 +268,17 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "tenant", c.ticket.Name(), "error", why)
 	}
 	c.o.OnText = func(text string) { send(c, text, nil) }
+}
+
+// timed notes when a token was chosen.
+func (s *Server) timed(c *choice, at time.Duration) {
+	switch {
+	case c.first == 0:
+		c.first = at
+	case s.o.Metrics != nil:
+		s.o.Metrics.Gap(at - c.last)
+	}
+	c.last = at
 }
 
 // send sends a part of a choice if the answer is streamed.

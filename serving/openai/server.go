@@ -207,9 +207,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out.Header().Set("X-Request-Id", out.id)
 	err := s.answer(out, r)
 	code := ""
+	var e *Error
 	if err != nil {
-		e := errorOf(err)
-		if out.status == 0 {
+		if e = errorOf(err); out.status == 0 {
 			e.Write(out)
 		}
 		code = e.Type
@@ -222,7 +222,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.o.Log.Error("request failed", "id", out.id, "error", err)
 		}
 	}
-	s.count(r, out.status)
+	s.count(r, out.status, e)
 	level := slog.LevelInfo
 	if s.routes[r.URL.Path].quiet && err == nil {
 		level = slog.LevelDebug
