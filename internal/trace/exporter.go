@@ -60,15 +60,12 @@ type Exporter struct {
 // New returns an exporter, and starts it. OTEL_EXPORTER_OTLP_HEADERS has further headers, such as a
 // collector's key.
 func New(o Options) (*Exporter, error) {
-	u, err := url.Parse(o.URL)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%.200q is no collector's address; it must be http://host:port or https://host:port", o.URL)
-	}
-	if !strings.HasSuffix(u.Path, "/v1/traces") {
-		u.Path = strings.TrimSuffix(u.Path, "/") + "/v1/traces"
+	to, err := Collector(o.URL)
+	if err != nil {
+		return nil, err
 	}
 	o.Every, o.Timeout = cmp.Or(o.Every, 2*time.Second), cmp.Or(o.Timeout, 10*time.Second)
-	e := &Exporter{o: o, url: u.String(), headers: http.Header{}, resource: newResource(cmp.Or(os.Getenv("OTEL_SERVICE_NAME"), o.Service)),
+	e := &Exporter{o: o, url: to, headers: http.Header{}, resource: newResource(cmp.Or(os.Getenv("OTEL_SERVICE_NAME"), o.Service)),
 		spans: make(chan Span, queued), stop: make(chan struct{}), done: make(chan struct{})}
 	for _, pair := range strings.Split(os.Getenv("OTEL_EXPORTER_OTLP_HEADERS"), ",") {
 		name, value, _ := strings.Cut(pair, "=")
@@ -80,6 +77,18 @@ func New(o Options) (*Exporter, error) {
 	e.client = &http.Client{Timeout: o.Timeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	go e.run()
 	return e, nil
+}
+
+// Collector returns where a collector takes spans, of its address.
+func Collector(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return "", fmt.Errorf("%.200q is no collector's address; it must be http://host:port or https://host:port", address)
+	}
+	if !strings.HasSuffix(u.Path, "/v1/traces") {
+		u.Path = strings.TrimSuffix(u.Path, "/") + "/v1/traces"
+	}
+	return u.String(), nil
 }
 
 // Start returns the context of a new span: a child of its parent, or if there is none the first of

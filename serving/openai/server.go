@@ -316,10 +316,19 @@ func (s *Server) health(w *response, _ *http.Request) error {
 	return nil
 }
 
+// ServeReady answers as /ready does, on a listener of the caller's.
+func (s *Server) ServeReady(w http.ResponseWriter, _ *http.Request) {
+	if s.queue.Closed() {
+		errorOf(errDraining()).Write(w)
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, status{"ready"})
+}
+
 func (s *Server) ready(w *response, _ *http.Request) error {
 	if s.queue.Closed() {
 		return errDraining()
 	}
-	api.WriteJSON(w, http.StatusOK, status{"ready"})
+	s.ServeReady(w, nil)
 	return nil
 }

@@ -223,7 +223,7 @@ func TestAdmin(t *testing.T) {
 		ask(t, h, prompt("x"))
 	}
 	w := httptest.NewRecorder()
-	r.Admin().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
+	r.Admin()["/metrics"].ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
 	for _, want := range []string{`krait_route_requests_total{machine="` + list[1].URL + `",path="/v1/completions",status="200"} 4`,
 		`krait_route_retries_total `, `krait_route_ready{machine="` + list[0].URL + `",role="server"} 1`} {
 		if !strings.Contains(w.Body.String(), want) {
