@@ -36,7 +36,7 @@ type observeFlags struct {
 func (f *observeFlags) add(c *cobra.Command, pages string) {
 	flags := c.Flags()
 	flags.StringVar(&f.log, "log", "text", "format of the log on standard error: text or json")
-	flags.StringVar(&f.admin, "admin", "", "address of "+pages+", without key: PORT, host:port or unix:PATH")
+	flags.StringVar(&f.admin, "admin", "", "address of "+pages+" without key: PORT, host:port, unix:PATH")
 	flags.StringVar(&f.otlp, "otlp", "", "OpenTelemetry collector for traces, such as http://localhost:4318")
 	flags.Float64Var(&f.ratio, "otlp-ratio", 1, "share of the traces that begin here that are sent, from 0 to 1")
 	detail(c, "admin", "a port alone listens at 127.0.0.1. /debug/pprof answers clients of this machine only.")

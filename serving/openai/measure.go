@@ -23,6 +23,7 @@ func (s *Server) measure(m *metrics.Metrics) {
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
 	m.Gauge("krait_num_requests_waiting", "Queued sequences: those without a slot, such as preempted ones.", func() float64 { return float64(s.Load().Waiting) })
 	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued sequences.", func() float64 { return float64(s.Load().Tokens) })
+	m.Gauge("krait_held_tokens_limit", "The most tokens that running and queued sequences may hold; more requests get 429.", func() float64 { return float64(s.queue.Limits().Tokens) })
 	m.Gauge("krait_body_bytes", "Bytes in memory of request bodies, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
 	s.measureDrafts(m)
 }
