@@ -52,7 +52,7 @@ func started(t *testing.T, until string, args ...string) (at map[string]string, 
 			t.Fatalf("%q, %v: %s", line, err, log())
 		}
 	}
-	return at, c, errs
+	return at, c, log
 }
 
 // got is the answer to a GET.
