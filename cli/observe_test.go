@@ -136,12 +136,14 @@ func TestAdminPages(t *testing.T) {
 		path, from, host string
 		want             int
 	}{
-		{"/debug/pprof/", "127.0.0.1:9", "127.0.0.1:9090", 200},
-		{"/debug/pprof/cmdline", "[::1]:9", "localhost:9090", 200},
+		{"/debug/pprof/goroutine?debug=1", "127.0.0.1:9", "127.0.0.1:9090", 200},
+		{"/debug/pprof/profile?seconds=1", "[::1]:9", "localhost:9090", 200},
 		{"/debug/pprof/heap", "127.0.0.1:9", "evil.example", 403},
 		{"/debug/pprof/profile", "10.0.0.1:9", "10.0.0.2:9090", 403},
 		{"/debug/pprof/goroutine", "[fe80::1%eth0]:9", "localhost", 403},
-		{"/debug/pprof/", "@", "localhost", 403},
+		{"/debug/pprof/nothing", "127.0.0.1:9", "localhost", 404},
+		{"/debug/pprof/profile?seconds=9999", "127.0.0.1:9", "localhost", 400},
+		{"/debug/pprof/heap", "@", "localhost", 403},
 		{"/metrics", "10.0.0.1:9", "krait.example", 200},
 		{"/health", "10.0.0.1:9", "krait.example", 200},
 		{"/v1/models", "127.0.0.1:9", "localhost", 404},

@@ -89,7 +89,7 @@ func TestPrefillAdmin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	for _, path := range []string{"/health", "/ready", "/debug/pprof/"} {
+	for _, path := range []string{"/health", "/ready", "/debug/pprof/heap"} {
 		if status, text := got(t, reads["admin"]+path); status != 200 {
 			t.Errorf("%s: %d %s", path, status, text)
 		}
@@ -107,10 +107,10 @@ func TestPrefillAdmin(t *testing.T) {
 	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(serves["admin"], "unix:"))
 	}}}
-	if a, err := socket.Get("http://krait/debug/pprof/"); err != nil || a.StatusCode != 200 {
+	if a, err := socket.Get("http://krait/debug/pprof/heap"); err != nil || a.StatusCode != 200 {
 		t.Errorf("by a socket: %v, %v", a, err)
 	}
-	if status, _ := got(t, serves["serving"]+"/debug/pprof/"); status != 404 {
+	if status, _ := got(t, serves["serving"]+"/debug/pprof/heap"); status != 404 {
 		t.Errorf("the API's /debug/pprof/ is %d", status)
 	}
 	c.Process.Signal(syscall.SIGTERM)
