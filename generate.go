@@ -86,8 +86,8 @@ type Generate struct {
 	OnPrompt func(done, all int)
 	// OnText gets text as soon as it is final, in whole characters.
 	OnText func(text string)
-	// OnToken gets each token, also without a tokenizer.
-	OnToken func(id int)
+	// OnToken gets each token, also without a tokenizer, and when it was chosen.
+	OnToken func(id int, at time.Time)
 	// OnPromptLogProbs gets [Generation.PromptLogProbs], before the first token. It may be nil.
 	OnPromptLogProbs func([]LogProbs)
 	// OnLogProbs gets those of each token, after OnToken, with LogProbs.
@@ -509,7 +509,7 @@ func (g *generator) add(token schedule.Token) Reason {
 	}
 	out.IDs = append(out.IDs, token.ID)
 	if g.o.OnToken != nil {
-		g.o.OnToken(token.ID)
+		g.o.OnToken(token.ID, token.At)
 	}
 	if g.o.LogProbs {
 		out.LogProbs = append(out.LogProbs, g.last)

@@ -355,7 +355,7 @@ func TestGenerateStopped(t *testing.T) {
 		g, err := m.Generate(ctx, "In the", Generate{
 			MaxTokens: 12, Stop: []string{"no such text"},
 			OnText: func(text string) { streamed.WriteString(text) },
-			OnToken: func(int) {
+			OnToken: func(int, time.Time) {
 				if seen++; seen == after {
 					cancel()
 				}

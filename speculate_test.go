@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
@@ -151,7 +152,7 @@ func (s *speculation) generate(d drawn, prompt []int, salt string, texts [][]int
 			o.Mask, o.Accept = m.Mask, m.Accept
 		}
 		if n := 0; d.cancel > 0 && texts != nil {
-			o.OnToken = func(int) {
+			o.OnToken = func(int, time.Time) {
 				if n++; n == d.cancel {
 					cancel()
 				}

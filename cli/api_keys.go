@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 
 	"github.com/krait-ml/krait/serving/openai"
@@ -31,17 +30,13 @@ func readKeys(path string) (*openai.Keys, error) {
 	return keys, nil
 }
 
-// reloadKeys reads the keys again and sets them; if the file is wrong the old keys stay.
-func reloadKeys(path string, set func(*openai.Keys), log *slog.Logger) {
-	if path == "" {
-		log.Info("SIGHUP ignored: there is no --api-keys to reload")
-		return
-	}
-	keys, err := readKeys(path)
-	if err != nil {
-		log.Error("API keys not reloaded; the previous ones stay valid", "error", err)
-		return
-	}
-	set(keys)
-	log.Info("API keys reloaded")
+// keysReload reads the keys again and sets them.
+func keysReload(path string, set func(*openai.Keys)) reloading {
+	return reloading{"API keys", path != "", func() error {
+		keys, err := readKeys(path)
+		if err == nil {
+			set(keys)
+		}
+		return err
+	}}
 }

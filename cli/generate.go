@@ -247,7 +247,8 @@ func (r *generateRun) generate(ctx context.Context, out io.Writer, prompt string
 	if err != nil {
 		return nil, err
 	}
-	r.o.OnToken = after(first, separated(out))
+	each := after(first, separated(out))
+	r.o.OnToken = func(id int, _ time.Time) { each(id) }
 	return r.m.GenerateIDs(ctx, tokens, r.o)
 }
 

@@ -178,7 +178,7 @@ func TestUnit(t *testing.T) {
 	if err := takesArguments(strings.Fields(args)); err != nil {
 		t.Errorf("krait %s: %v", args, err)
 	}
-	for _, want := range []string{"DynamicUser=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=\n", "ProtectSystem=strict", "--api-keys %d/keys", "LoadCredential=keys:"} {
+	for _, want := range []string{"DynamicUser=yes", "NoNewPrivileges=yes", "CapabilityBoundingSet=\n", "ProtectSystem=strict", "--api-keys /etc/krait/keys", "SupplementaryGroups=krait-keys", "\nExecReload=/bin/kill -HUP $MAINPID\n"} {
 		if !strings.Contains(unit, want) {
 			t.Errorf("the unit is without %s", want)
 		}
@@ -220,13 +220,35 @@ type object struct {
 		Ingress             []struct {
 			From []struct {
 				PodSelector selector `yaml:"podSelector"`
+				Namespaces  selector `yaml:"namespaceSelector"`
 			}
 			Ports []struct {
 				Protocol string
 				Port     any
 			}
 		}
-		Ports []struct {
+		MaxUnavailable int `yaml:"maxUnavailable"`
+		Endpoints      []struct {
+			Port, Path, Interval string
+		} `yaml:"podMetricsEndpoints"`
+		Target struct {
+			APIVersion string `yaml:"apiVersion"`
+			Kind, Name string
+		} `yaml:"scaleTargetRef"`
+		MinReplicas int `yaml:"minReplicas"`
+		MaxReplicas int `yaml:"maxReplicas"`
+		Metrics     []struct {
+			Type string
+			Pods struct {
+				Metric struct{ Name string }
+				Target struct {
+					Type  string
+					Value string `yaml:"averageValue"`
+				}
+			}
+		}
+		Behavior map[string]any
+		Ports    []struct {
 			Name       string
 			Port       int
 			TargetPort any `yaml:"targetPort"`
@@ -248,6 +270,12 @@ type selector struct {
 }
 
 type pod struct {
+	Spread []struct {
+		Skew     int      `yaml:"maxSkew"`
+		Key      string   `yaml:"topologyKey"`
+		When     string   `yaml:"whenUnsatisfiable"`
+		Selector selector `yaml:"labelSelector"`
+	} `yaml:"topologySpreadConstraints"`
 	Automount   *bool          `yaml:"automountServiceAccountToken"`
 	Links       *bool          `yaml:"enableServiceLinks"`
 	Grace       int            `yaml:"terminationGracePeriodSeconds"`
@@ -310,6 +338,7 @@ func TestManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var monitor, scaler object
 	files, err := filepath.Glob("../packaging/kubernetes/*.yaml")
 	if err != nil || len(files) < 2 {
 		t.Fatal(files, err)
@@ -318,7 +347,7 @@ func TestManifests(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			var pods []object
-			var services []object
+			var services, budgets []object
 			d := yaml.NewDecoder(strings.NewReader(packaged(t, "kubernetes/"+filepath.Base(file))))
 			d.KnownFields(true)
 			for {
@@ -331,8 +360,10 @@ func TestManifests(t *testing.T) {
 				switch o.APIVersion + " " + o.Kind {
 				case "kustomize.config.k8s.io/v1beta1 Kustomization":
 					for _, f := range files {
-						if name := filepath.Base(f); name != "kustomization.yaml" && !slices.Contains(o.Resources, name) {
-							t.Errorf("%s is not among %v", name, o.Resources)
+						name := filepath.Base(f)
+						extra := name == "kustomization.yaml" || name == "podmonitor.yaml" || name == "autoscale.yaml"
+						if slices.Contains(o.Resources, name) == extra {
+							t.Errorf("%s is among %v: %t", name, o.Resources, !extra)
 						}
 					}
 				case "apps/v1 Deployment", "apps/v1 StatefulSet":
@@ -340,15 +371,27 @@ func TestManifests(t *testing.T) {
 				case "v1 Service":
 					services = append(services, o)
 				case "networking.k8s.io/v1 NetworkPolicy":
-					if o.Spec.PodSelector == nil || len(o.Spec.PodSelector.MatchLabels) == 0 || len(o.Spec.Ingress) == 0 || len(o.Spec.Ingress[0].From) == 0 {
+					if o.Spec.PodSelector == nil || len(o.Spec.PodSelector.MatchLabels) == 0 || len(o.Spec.Ingress) == 0 {
 						t.Errorf("%s lets everybody in: %+v", o.Metadata.Name, o.Spec)
 					}
+					for _, in := range o.Spec.Ingress { // all may reach what requires keys
+						if len(in.Ports) != 1 || len(in.From) == 0 && in.Ports[0].Port != "http" {
+							t.Errorf("%s lets everybody in: %+v", o.Metadata.Name, in)
+						}
+					}
+				case "policy/v1 PodDisruptionBudget":
+					budgets = append(budgets, o)
+				case "monitoring.coreos.com/v1 PodMonitor":
+					monitor = o
+				case "autoscaling/v2 HorizontalPodAutoscaler":
+					scaler = o
 				default:
 					t.Errorf("%s %s %s is not known", o.APIVersion, o.Kind, o.Metadata.Name)
 				}
 			}
 			for _, o := range pods {
 				checkPods(t, s, &o)
+				checkSpread(t, &o, budgets)
 			}
 			for _, o := range services {
 				checkService(t, &o, pods)
@@ -357,6 +400,7 @@ func TestManifests(t *testing.T) {
 		})
 	}
 	checkAddresses(t, all)
+	checkMonitor(t, all, &monitor, &scaler)
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skip("there is no kubectl to put the manifests together")
 	}
@@ -429,6 +473,52 @@ func checkPods(t *testing.T, s http.Handler, o *object) {
 	listen := slices.IndexFunc(c.Args, func(a string) bool { return strings.HasPrefix(a, "--listen=") })
 	if listen < 0 || !strings.HasSuffix(c.Args[listen], fmt.Sprintf(":%d", c.Ports[0].ContainerPort)) {
 		t.Errorf("%s: krait %q, and the port is %v", name, c.Args, c.Ports)
+	}
+}
+
+// checkSpread looks for what keeps some pods of a set running: constraints that spread them, a
+// budget of disruptions, an image of one version.
+func checkSpread(t *testing.T, o *object, budgets []object) {
+	labels, _ := o.Spec.Selector.(map[string]any)["matchLabels"].(map[string]any)
+	p := o.Spec.Template.Spec
+	if o.Spec.Replicas > 1 && (len(p.Spread) != 1 || p.Spread[0].Skew != 1 || p.Spread[0].Key == "" || p.Spread[0].Selector.MatchLabels["app"] != labels["app"]) {
+		t.Errorf("%s: the pods are spread by %+v", o.Metadata.Name, p.Spread)
+	}
+	if !slices.ContainsFunc(budgets, func(b object) bool {
+		match, _ := b.Spec.Selector.(map[string]any)["matchLabels"].(map[string]any)
+		return match["app"] == labels["app"] && b.Spec.MaxUnavailable == 1
+	}) {
+		t.Errorf("%s has no PodDisruptionBudget", o.Metadata.Name)
+	}
+	if _, tag, _ := strings.Cut(p.Containers[0].Image, ":"); !regexp.MustCompile(`^v\d+\.\d+\.\d+$`).MatchString(tag) {
+		t.Errorf("%s: the image %s is of no version", o.Metadata.Name, p.Containers[0].Image)
+	}
+}
+
+// checkMonitor looks whether Prometheus is told of all pods, at a port that they have, and whether
+// the scaler's target and metric exist.
+func checkMonitor(t *testing.T, all []object, monitor, scaler *object) {
+	watched := fmt.Sprint(monitor.Spec.Selector)
+	for _, o := range all {
+		if o.Kind == "Service" {
+			continue
+		}
+		app := o.Spec.Template.Metadata.Labels["app"]
+		c := o.Spec.Template.Spec.Containers[0]
+		if !regexp.MustCompile(`[\[ ]`+app+`[ \]]`).MatchString(watched) || len(monitor.Spec.Endpoints) != 1 || !c.has(monitor.Spec.Endpoints[0].Port) || monitor.Spec.Endpoints[0].Path != "/metrics" {
+			t.Errorf("%s is not scraped by %s at %v", app, watched, monitor.Spec.Endpoints)
+		}
+		if !slices.Contains(c.Args, "--admin=0.0.0.0:9090") || !slices.Contains(c.Ports, port{"admin", 9090}) {
+			t.Errorf("%s: krait %q has the ports %v", app, c.Args, c.Ports)
+		}
+	}
+	if !slices.ContainsFunc(all, func(o object) bool {
+		return o.Kind == scaler.Spec.Target.Kind && o.Metadata.Name == scaler.Spec.Target.Name
+	}) {
+		t.Errorf("nothing is %v, which is to be scaled", scaler.Spec.Target)
+	}
+	if m := scaler.Spec.Metrics; len(m) != 1 || !metricNames(t)[m[0].Pods.Metric.Name] || scaler.Spec.MinReplicas < 2 || scaler.Spec.MaxReplicas <= scaler.Spec.MinReplicas {
+		t.Errorf("it is scaled by %+v", scaler.Spec)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"time"
 
 	"github.com/krait-ml/krait/serving/route"
@@ -16,7 +15,7 @@ import (
 type routeFlags struct {
 	o          route.Options
 	address    addressFlags
-	admin      string
+	observe    observeFlags
 	drain      drain
 	hosts      hostFlags
 	insecure   bool
@@ -48,7 +47,8 @@ so on: it gets requests only if no other server is ready. An answer with status 
 if another server can answer the same request.
 
 The router forwards keys to the servers. With --api-keys, the same file as the servers', it
-rejects a request without a valid key before it reads the body; SIGHUP reloads the file.
+rejects a request without a valid key before it reads the body. SIGHUP reloads keys and
+certificates.
 --admin is a separate address for /metrics (Prometheus) and /machines, which need no key. An
 address that other machines can reach requires keys at the router or at all servers, or
 --insecure. SIGTERM and Ctrl-C drain as in krait serve; a second signal ends the process.`,
@@ -62,7 +62,7 @@ address that other machines can reach requires keys at the router or at all serv
 	flags.StringSliceVar(&f.o.Servers, "decode", nil, "servers: host:port or http(s)://host:port, separated by commas (required)")
 	flags.StringSliceVar(&f.o.Prefill, "prefill", nil, "prefill servers, the same as --prefill of all decode servers")
 	f.address.add(c, 8000)
-	flags.StringVar(&f.admin, "admin", "", "address of /metrics and /machines: host:port or unix:PATH (default: none)")
+	f.observe.add(c, "/metrics, /machines, /ready")
 	flags.DurationVar(&f.o.Check, "check", time.Second, "interval of readiness checks")
 	flags.DurationVar(&f.o.CheckTimeout, "check-timeout", 5*time.Second, "timeout of a readiness check")
 	flags.IntVar(&f.o.EjectAfter, "eject-after", 3, "consecutive failures after which a server is ejected")
@@ -110,7 +110,7 @@ func (f *routeFlags) read() error {
 
 // run routes until the command ends.
 func (f *routeFlags) run(c *cobra.Command) error {
-	if err := cmp.Or(f.read(), f.address.check(c)); err != nil {
+	if err := cmp.Or(f.read(), f.address.check(c), f.observe.check(c, f.quiet)); err != nil {
 		return err
 	}
 	config, err := f.server.server()
@@ -128,9 +128,12 @@ func (f *routeFlags) run(c *cobra.Command) error {
 	f.o.Local = f.hosts.checked(l.Addr(), isOpen(l.Addr()) || f.o.Keys != nil) // servers behind an open one need keys
 	f.o.Hosts = f.hosts.names
 	f.o.Keyed = isOpen(l.Addr()) && f.o.Keys == nil && !f.insecure
-	if !f.quiet {
-		f.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+	f.o.Log = f.observe.logger()
+	var endTraces func()
+	if f.o.Trace, endTraces, err = f.observe.tracer("krait-route"); err != nil {
+		return err
 	}
+	defer endTraces()
 	r, err := route.New(f.o)
 	if err != nil {
 		return err
@@ -139,30 +142,22 @@ func (f *routeFlags) run(c *cobra.Command) error {
 	if names := r.Keyless(); len(names) > 0 {
 		return fmt.Errorf("--listen %s: other machines can reach it, and %s answers without a key: give --api-keys to the router or to all servers, or --insecure", f.address.listen, names[0])
 	}
-	log := cmp.Or(f.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
-	defer onSIGHUP(func() { reloadKeys(f.keyFile, r.SetKeys, log) })()
-	if f.admin != "" {
-		a, shown, err := listenAt("--admin", f.admin, nil)
-		if err != nil {
-			return err
-		}
-		h := &http.Server{Handler: r.Admin(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 32 << 10}
-		defer h.Close()
-		go h.Serve(a)
-		fmt.Fprintln(c.OutOrStdout(), "admin at", urlOf(shown, nil))
+	defer onSIGHUP(func() { reload(f.o.Log, keysReload(f.keyFile, r.SetKeys), f.server.reloads()) })()
+	end, err := f.observe.serve(c, r.Admin())
+	if err != nil {
+		return err
 	}
-	if !f.quiet {
-		f.warn(c, r)
-	}
+	defer end()
+	f.warn(r)
 	fmt.Fprintln(c.OutOrStdout(), "routing at", urlOf(shown, config))
 	return listenUntil(c.Context(), l, r, r.Drain, f.drain, f.o.Log)
 }
 
 // warn names the machines that are not ready.
-func (f *routeFlags) warn(c *cobra.Command, r *route.Router) {
+func (f *routeFlags) warn(r *route.Router) {
 	for _, m := range r.Machines() {
 		if !m.Ready {
-			fmt.Fprintf(c.ErrOrStderr(), "warning: %s is not ready: %s\n", printable(m.Name), printable(m.Why))
+			f.observe.say(slog.LevelWarn, "server", m.Name+" is not ready: "+m.Why)
 		}
 	}
 }

@@ -2,16 +2,11 @@ package cli
 
 import (
 	"cmp"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/transfer"
-	"github.com/krait-ml/krait/transfer/prefill"
 	_ "github.com/krait-ml/krait/transfer/ucx" // the transport
 	"github.com/spf13/cobra"
 )
@@ -32,6 +27,7 @@ type serveFlags struct {
 	address  addressFlags
 	tls      tlsFlags
 	insecure bool
+	observe  observeFlags
 
 	api       apiFlags               // but for prefill
 	transfer  transfer.ServerOptions // of prefill
@@ -118,6 +114,7 @@ func (f *serveFlags) command(c *cobra.Command) *cobra.Command {
 		port = 7070
 	}
 	f.address.add(c, port)
+	f.observe.add(c, "/metrics and /ready")
 	flags := c.Flags()
 	flags.IntVar(&f.options.Slots, "slots", 8, "maximum concurrent sequences (batch size)")
 	flags.Float64Var(&f.options.PromptShare, "prompt-share", 0.33, "maximum share of step time for prefill during decode; 0: no limit")
@@ -147,7 +144,7 @@ func (f *serveFlags) check(c *cobra.Command) (err error) {
 			return err
 		}
 	}
-	if err := f.address.check(c); err != nil {
+	if err := cmp.Or(f.address.check(c), f.observe.check(c, f.quiet)); err != nil {
 		return err
 	}
 	at, err := tryListen("--listen", f.address.listen)
@@ -175,14 +172,19 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	var endTraces func()
 	defer onSIGHUP(func() {})() // also while the model loads
 	if err := cmp.Or(f.cache.checkCodec(f.role == roleDecode), f.cache.options(&f.modelFlags)); err != nil {
 		return err
 	}
 	if f.role != rolePrefill {
 		f.options.Context, f.options.Memory = f.api.context, f.api.memory
-		f.api.watch(&f.modelFlags)
 	}
+	f.api.watch(&f.modelFlags, f.role)
+	if f.api.o.Trace, endTraces, err = f.observe.tracer("krait-" + f.role); err != nil {
+		return err
+	}
+	defer endTraces()
 	if f.role != roleBoth {
 		f.options.Sharding.Phase = f.role
 	}
@@ -192,11 +194,7 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	}
 	defer m.Close()
 	if f.role == rolePrefill {
-		if !f.quiet {
-			f.transfer.Log = logger(c)
-			fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
-		}
-		return servePrefill(c, m, f.transfer, f.address.listen, config)
+		return f.servePrefill(c, m, config)
 	}
 	list, end, err := f.remote.open(c, m, f.quiet)
 	if err != nil {
@@ -204,7 +202,7 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	}
 	defer end() // before the model
 	f.api.o.Prefill, f.api.o.PrefillNames = list, f.remote.addresses
-	return serveAPI(c, &f.modelFlags, m, &f.api, f.address.listen, config)
+	return f.serveAPI(c, m, config)
 }
 
 // errOpen refuses an address that other machines reach and nothing protects.
@@ -214,33 +212,4 @@ func errOpen(listen, role string) error {
 		keys = "--token-file"
 	}
 	return fmt.Errorf("--listen %s: other machines can reach it without a key: give %s or --tls-client-ca, or --insecure to serve anyone", listen, keys)
-}
-
-// servePrefill serves until the command is ended.
-func servePrefill(c *cobra.Command, m *krait.Model, o transfer.ServerOptions, listen string, config *tls.Config) error {
-	s, err := prefill.NewServer(m.Session(), o)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	l, shown, err := listenAt("--listen", listen, config)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintln(c.OutOrStdout(), "prefill at", shown)
-	defer context.AfterFunc(c.Context(), s.Close)()
-	if err := s.Serve(l); err != nil && c.Context().Err() == nil {
-		return err
-	}
-	return c.Context().Err()
-}
-
-// logger writes lines with the time to standard error.
-func logger(c *cobra.Command) func(format string, args ...any) {
-	var mu sync.Mutex
-	return func(format string, args ...any) {
-		mu.Lock()
-		defer mu.Unlock()
-		fmt.Fprintln(c.ErrOrStderr(), time.Now().Format("15:04:05.000"), printable(fmt.Sprintf(format, args...)))
-	}
 }

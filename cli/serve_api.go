@@ -1,11 +1,11 @@
 package cli
 
 import (
-	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -61,10 +61,10 @@ func (f *apiFlags) add(c *cobra.Command) {
 
 // watch reports batches and steps to the metrics, and to the board while a page shows it. Steps are
 // measured on the CPU only: on other devices measuring would slow them.
-func (f *apiFlags) watch(m *modelFlags) {
+func (f *apiFlags) watch(m *modelFlags, role string) {
 	f.o.Metrics = metrics.New()
 	shown := board.New(board.Options{Work: visualize.Work})
-	if !f.noPage {
+	if !f.noPage && role != rolePrefill {
 		f.o.Board = shown
 	}
 	m.options.Batches = func(w *exec.Work) {
@@ -106,33 +106,37 @@ func (f *apiFlags) read() error {
 }
 
 // serveAPI serves until the command ends, and then drains.
-func serveAPI(c *cobra.Command, f *modelFlags, m *krait.Model, api *apiFlags, listen string, config *tls.Config) error {
-	if !f.quiet {
-		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(m, f.device.name))
-		if p := m.MemoryPlan(); p.Memory > 0 {
-			fmt.Fprintln(c.ErrOrStderr(), "memory ", p)
-		}
-		api.o.Log = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+func (f *serveFlags) serveAPI(c *cobra.Command, m *krait.Model, config *tls.Config) error {
+	f.observe.say(slog.LevelInfo, "model", describe(m, f.device.name))
+	o := &f.api.o
+	o.Log = f.observe.logger()
+	if p := m.MemoryPlan(); p.Memory > 0 {
+		f.observe.say(slog.LevelInfo, "memory", p.String())
 	}
-	if p := m.MemoryPlan(); p.Room > 0 && api.o.Queue.Tokens > p.Room {
-		return fmt.Errorf("--max-queue-tokens %d does not fit into memory: %s; lower it or --slots, or give more --memory", api.o.Queue.Tokens, p)
+	if p := m.MemoryPlan(); p.Room > 0 && o.Queue.Tokens > p.Room {
+		return fmt.Errorf("--max-queue-tokens %d does not fit into memory: %s; lower it or --slots, or give more --memory", o.Queue.Tokens, p)
 	}
-	l, shown, err := listenAt("--listen", listen, config)
+	l, shown, err := listenAt("--listen", f.address.listen, config)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	api.o.Local = api.hosts.checked(l.Addr(), api.o.Keys != nil || config != nil && config.ClientCAs != nil)
-	api.o.Hosts = api.hosts.names
-	s, err := openai.New(m, api.o)
+	o.Local = f.api.hosts.checked(l.Addr(), o.Keys != nil || config != nil && config.ClientCAs != nil)
+	o.Hosts = f.api.hosts.names
+	s, err := openai.New(m, *o)
 	if err != nil {
 		return err
 	}
-	if w := s.ChatWarning(); w != "" && !f.quiet {
-		fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
+	countSpans(o.Metrics, o.Trace)
+	if w := s.ChatWarning(); w != "" {
+		f.observe.say(slog.LevelWarn, "chat", w)
 	}
-	log := cmp.Or(api.o.Log, slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: slog.LevelError})))
-	defer onSIGHUP(func() { reloadKeys(api.keyFile, s.SetKeys, log) })()
+	defer onSIGHUP(func() { reload(o.Log, keysReload(f.api.keyFile, s.SetKeys), f.tls.reloads()) })()
+	end, err := f.observe.serve(c, map[string]http.Handler{"/metrics": o.Metrics, "/ready": http.HandlerFunc(s.ServeReady)})
+	if err != nil {
+		return err
+	}
+	defer end()
 	fmt.Fprintln(c.OutOrStdout(), "serving at", urlOf(shown, config))
-	return listenUntil(c.Context(), l, s, s.Drain, api.drain, api.o.Log)
+	return listenUntil(c.Context(), l, s, s.Drain, f.api.drain, o.Log)
 }

@@ -343,13 +343,13 @@ func TestServeDecode(t *testing.T) {
 		text, _ := io.ReadAll(r.Body)
 		return string(text)
 	}
-	fetched := fmt.Sprintf("\nkrait_fetched_tokens_total %d\n", len(genesis)-1)
-	if text := ask(); !strings.Contains(text, fetched) || !strings.Contains(text, "\nkrait_fallbacks_total 0\n") {
+	fetched := fmt.Sprintf("\nkrait_fetched_tokens_total{model_name=\"tiny-mamba\"} %d\n", len(genesis)-1)
+	if text := ask(); !strings.Contains(text, fetched) || !strings.Contains(text, "\nkrait_fallbacks_total{model_name=\"tiny-mamba\"} 0\n") {
 		t.Errorf("the prompt was not read elsewhere: %s\n%s", text, errs)
 	}
 	reader.Process.Kill()
 	reader.Wait()
-	if text := ask(); !strings.Contains(text, fetched) || strings.Contains(text, "\nkrait_fallbacks_total 0\n") {
+	if text := ask(); !strings.Contains(text, fetched) || strings.Contains(text, "\nkrait_fallbacks_total{model_name=\"tiny-mamba\"} 0\n") {
 		t.Errorf("a server that is gone has prefilled a prompt: %s", text)
 	}
 }

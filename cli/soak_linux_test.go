@@ -248,7 +248,7 @@ func gauge(t *testing.T, url, name string) float64 {
 	}
 	defer a.Body.Close()
 	text, err := io.ReadAll(a.Body)
-	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindSubmatch(text)
+	found := regexp.MustCompile(`(?m)^` + name + `(?:\{[^}]*\})? (\S+)$`).FindSubmatch(text)
 	if err != nil || found == nil {
 		t.Fatalf("%s: no %s: %v", url, name, err)
 	}
@@ -353,7 +353,7 @@ func (s *soaked) heldNothing(t *testing.T, before float64, goroutines func() flo
 	t.Helper()
 	var after, running, waiting, tokens float64
 	for range 200 {
-		running, waiting, tokens = gauge(t, s.staysURL, "krait_running"), gauge(t, s.staysURL, "krait_waiting"), gauge(t, s.staysURL, "krait_held_tokens")
+		running, waiting, tokens = gauge(t, s.staysURL, "krait_num_requests_running"), gauge(t, s.staysURL, "krait_num_requests_waiting"), gauge(t, s.staysURL, "krait_held_tokens")
 		after = goroutines()
 		// Connections that wait for the next request have two each, at either end.
 		if running+waiting+tokens == 0 && after <= before+60 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 )
 
 // tlsFlags name files with certificates.
@@ -13,6 +14,8 @@ type tlsFlags struct {
 	cert, key, ca string
 	on            bool   // of a client: with the system's certificates
 	prefix        string // of the flags' names: prefill-, or none
+
+	current *atomic.Pointer[tls.Config] // of a server, for new connections
 }
 
 // server returns the configuration of a server; nil: without TLS.
@@ -23,13 +26,32 @@ func (f *tlsFlags) server() (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	c, err := f.own()
-	if err != nil || f.ca == "" {
-		return c, err
+	f.current = &atomic.Pointer[tls.Config]{}
+	if err := f.read(); err != nil {
+		return nil, err
 	}
-	c.ClientAuth = tls.RequireAndVerifyClientCert
-	c.ClientCAs, err = readCAs("--tls-client-ca", f.ca)
-	return c, err
+	c := f.current.Load().Clone()
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return f.current.Load(), nil }
+	return c, nil
+}
+
+// read reads the files of a server for connections from now on.
+func (f *tlsFlags) read() error {
+	c, err := f.own()
+	if err == nil && f.ca != "" {
+		c.ClientAuth = tls.RequireAndVerifyClientCert
+		c.SessionTicketsDisabled = true // a ticket would outlive its CA in the file
+		c.ClientCAs, err = readCAs("--tls-client-ca", f.ca)
+	}
+	if err == nil {
+		f.current.Store(c)
+	}
+	return err
+}
+
+// reloads reads the files of a server again.
+func (f *tlsFlags) reloads() reloading {
+	return reloading{"certificates", f.cert != "", f.read}
 }
 
 // client returns the configuration of a client; nil: without TLS.

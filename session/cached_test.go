@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -289,7 +290,7 @@ func underway(t *testing.T, m *krait.Model, c call, want []int, after int) error
 		go cancel()
 	}
 	n := 0
-	c.o.OnToken = func(int) {
+	c.o.OnToken = func(int, time.Time) {
 		if n++; n == after {
 			cancel()
 		}

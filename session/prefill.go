@@ -26,6 +26,7 @@ type RemotePrefill struct {
 	Local    int           // of these, whose KV pages were here and were not transferred
 	Bytes    int64         // transferred
 	Pieces   int           // of the transfer
+	Begun    time.Time     // when the prompt was sent
 	Prefill  time.Duration // from the request to the answer that the prompt is prefilled
 	Transfer time.Duration
 	Fallback error // why this machine prefills the prompt instead; nil: it does not

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint"
@@ -130,7 +131,7 @@ func TestRequestsStopped(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			n := 0
-			c.o.OnToken = func(int) {
+			c.o.OnToken = func(int, time.Time) {
 				if n++; i%3 == 0 && n == i%12 {
 					cancel()
 				}

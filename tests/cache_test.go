@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
@@ -93,7 +94,7 @@ func TestPrefixCacheLaws(t *testing.T) {
 		return g
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	endless := krait.Generate{MaxTokens: 1 << 30, IgnoreEOS: true, OnToken: func(int) { cancel() }}
+	endless := krait.Generate{MaxTokens: 1 << 30, IgnoreEOS: true, OnToken: func(int, time.Time) { cancel() }}
 	if _, err := m.GenerateIDs(ctx, begin, endless); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

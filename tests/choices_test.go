@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/sim"
@@ -79,7 +80,7 @@ func TestChoicesStopped(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var once sync.Once
 	list := slices.Repeat([]krait.Generate{{MaxTokens: 1 << 20, IgnoreEOS: true}}, 5)
-	list[1].OnToken = func(int) { once.Do(cancel) }
+	list[1].OnToken = func(int, time.Time) { once.Do(cancel) }
 	ended := 0
 	var mu sync.Mutex
 	err := m.GenerateChoices(ctx, prompt, list, func(_ int, _ *krait.Generation, err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -313,8 +314,8 @@ func TestPrefillGreetedLate(t *testing.T) {
 // a client that sends garbage is.
 func TestPrefillLooked(t *testing.T) {
 	m := openModel(t, "../testdata/golden/bamba", krait.Options{})
-	said := make(chan string, 10)
-	_, address := serveModel(t, m, transfer.ServerOptions{Log: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) }})
+	said := make(lines, 10)
+	_, address := serveModel(t, m, transfer.ServerOptions{Log: slog.New(slog.NewTextHandler(said, nil))})
 	for _, text := range []string{"", "", "GET / HTTP/1.1\r\n\r\n"} {
 		c, err := net.Dial("tcp", address)
 		if err != nil {
@@ -328,9 +329,17 @@ func TestPrefillLooked(t *testing.T) {
 		}
 		c.Close()
 	}
-	if first := <-said; strings.HasSuffix(first, ": EOF") {
+	if first := <-said; strings.HasSuffix(first, "error=EOF\n") || !strings.Contains(first, "connection failed") {
 		t.Errorf("the log has %q", first)
 	}
+}
+
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
 }
 
 // heardConn tells when it has read.

@@ -315,7 +315,7 @@ func TestCloseWhileGenerating(t *testing.T) {
 		begun := make(chan bool, 1000)
 		for range 15 {
 			all.Go(func() {
-				_, err := m.GenerateIDs(context.Background(), []int{1, 2, 3}, krait.Generate{MaxTokens: 1 << 30, IgnoreEOS: true, OnToken: func(int) {
+				_, err := m.GenerateIDs(context.Background(), []int{1, 2, 3}, krait.Generate{MaxTokens: 1 << 30, IgnoreEOS: true, OnToken: func(int, time.Time) {
 					select {
 					case begun <- true:
 					default:

@@ -60,6 +60,9 @@ type prefill struct {
 	Have    int    `json:"have"` // tokens whose KV pages are not needed
 	// Salt of the prefix cache. It need not be valid UTF-8, which JSON strings would change.
 	Salt []byte `json:"salt,omitempty"`
+	// ID and Trace are the client's request and span, for the log and traces: [trace.Call].
+	ID    string `json:"id,omitempty"`
+	Trace string `json:"trace,omitempty"`
 }
 
 type progress struct {

@@ -42,7 +42,7 @@ func FuzzMessages(f *testing.F) {
 	f.Add([]byte(`{"meta":{"protocol":1,"model":"a","name":"b","ranks":"c","states":"f32","keeps":"ranks 2\nlayers.0.mixer.ssm : f32[s 8/1 4] shard(1: split)\n","page_tokens":16},"by":"tcp"}`))
 	f.Add([]byte(`{"request":1,"ticket":[1,2],"regions":[[1]],"lease_ms":3}`))
 	f.Add([]byte(`{"by":"ucx","address":"AAAA"}`))
-	f.Add([]byte(`{"protocol":4,"token":"00ff","session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`))
+	f.Add([]byte(`{"protocol":5,"token":"00ff","session":[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16]}`))
 	mine := Meta{Protocol: Protocol, Model: "a", Layout: "ranks 1\nlayers.0.mixer.ssm : f32[s 8/1 4]\n", PageTokens: 3}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if h, err := parse[hello](text); err == nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -222,6 +223,7 @@ type Fetched struct {
 	Rows     *state.DeviceKV
 	Bytes    int64
 	Pieces   int
+	Begun    time.Time     // when the prompt was sent
 	Prefill  time.Duration // from the request to the answer that it is ready
 	Transfer time.Duration
 }
@@ -268,7 +270,8 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 	begun := time.Now()
 	request, messages := p.begin()
 	defer p.end(request, messages)
-	if err := p.say(kindPrefill, prefill{request, tokens, have, []byte(salt)}); err != nil {
+	call := trace.From(ctx)
+	if err := p.say(kindPrefill, prefill{request, tokens, have, []byte(salt), call.ID, call.String()}); err != nil {
 		return nil, err
 	}
 	r, err := p.ready(ctx, messages, onProgress)
@@ -292,7 +295,7 @@ func (c *Client) fetch(ctx context.Context, salt string, tokens []int, have int,
 		a.Free()
 		return nil, err
 	}
-	a.Prefill = time.Since(begun) - a.Transfer
+	a.Begun, a.Prefill = begun, time.Since(begun)-a.Transfer
 	return a, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/lobby"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/transport"
 )
@@ -52,8 +54,10 @@ type ServerOptions struct {
 	// MaxConnections bounds the authenticated connections; 0: 256. Up to 64 others may be
 	// authenticating.
 	MaxConnections int
-	// Log gets a line per event; it may be nil.
-	Log func(format string, args ...any)
+	// Log gets a line per event; nil: no log.
+	Log *slog.Logger
+	// Trace gets a span of each prompt whose client traces it; nil: none.
+	Trace *trace.Exporter
 }
 
 // Server prefills prompts for clients. Its methods may be called from several goroutines.
@@ -95,9 +99,7 @@ func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	o.Lease, o.Stall = cmp.Or(o.Lease, 30*time.Second), cmp.Or(o.Stall, 10*time.Second)
 	o.MaxRequests, o.MaxConnections = cmp.Or(o.MaxRequests, 64), cmp.Or(o.MaxConnections, 256)
 	o.Greet = cmp.Or(o.Greet, 5*time.Second)
-	if o.Log == nil {
-		o.Log = func(string, ...any) {}
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	meta.Protocol = Protocol
 	s := &Server{meta: meta, source: source, o: o, grants: transport.NewGrants(), lobby: lobby.New(mostStrangers), conns: map[net.Conn]bool{},
 		listeners: map[net.Listener]bool{}, sessions: map[transport.Session]string{}}
@@ -154,7 +156,7 @@ func (s *Server) take(c net.Conn) {
 		}()
 		// A connection closed without a message is a liveness probe, as of Kubernetes.
 		if err := s.handle(c); err != nil && err != io.EOF && s.ctx.Err() == nil {
-			s.o.Log("%s: %v", c.RemoteAddr(), err)
+			s.o.Log.Warn("connection failed", "client", c.RemoteAddr().String(), "error", err)
 		}
 	})
 }
@@ -336,7 +338,7 @@ func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	if err := c.say(kindWelcome, welcome{meta, id}); err != nil {
 		return err
 	}
-	s.o.Log("%s: decode server connected: %s on %s, states over %s", c.RemoteAddr(), printable(h.Meta.Name), printable(h.Meta.Ranks), printable(h.By))
+	s.o.Log.Info("decode server connected", "client", c.RemoteAddr().String(), "model", short60(h.Meta.Name), "ranks", short60(h.Meta.Ranks), "transport", short60(h.By))
 	c.trust(mostControl)
 	return (&session{Server: s, channel: c, id: id, end: x.From, packing: packing, running: map[uint64]context.CancelFunc{}}).serve()
 }
@@ -355,7 +357,8 @@ func refused(c *channel, why error, differs bool) error {
 	return why
 }
 
-func printable(text string) string { return fmt.Sprintf("%.60q", text) }
+// short60 bounds what a client says of itself in the log, whose handler escapes it.
+func short60(text string) string { return fmt.Sprintf("%.60s", text) }
 
 // answer serves reads of a session on a connection for data.
 func (s *Server) answer(c *channel, text []byte, by transport.Session, place *lobby.Guest) error {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/transfer/internal/wire"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -118,12 +119,14 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	ctx, cancel := context.WithCancel(ctx)
 	s.running[p.Request] = cancel
 	s.live.Go(func() {
-		err := s.prefill(ctx, p)
+		begun := time.Now()
+		err := s.prefill(ctx, p, begun)
 		cancel()
 		s.mu.Lock()
 		delete(s.running, p.Request)
 		s.mu.Unlock()
 		if err != nil {
+			s.record(p, begun, err)
 			s.count(func(c *ServerStats) { c.Failures++ })
 			s.say(kindFailed, failed{p.Request, err.Error()})
 		}
@@ -131,9 +134,22 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	return nil
 }
 
+// record records the span of a prompt, before the client gets the answer.
+func (s *session) record(p prefill, begun time.Time, err error) {
+	parent := trace.Parse(p.Trace)
+	if !parent.Valid() {
+		return
+	}
+	span := trace.Span{Context: s.o.Trace.Start(parent), Parent: parent.Span, Name: "prefill", Kind: trace.Server, Start: begun, End: time.Now(),
+		Attributes: []trace.Attribute{{Key: "krait.prompt_tokens", Value: len(p.Tokens)}, {Key: "krait.request_id", Value: trace.CheckID(p.ID)}}}
+	if err != nil {
+		span.Error = err.Error()
+	}
+	s.o.Trace.Record(span)
+}
+
 // prefill prefills a prompt, and lends its state.
-func (s *session) prefill(ctx context.Context, p prefill) error {
-	begun := time.Now()
+func (s *session) prefill(ctx context.Context, p prefill, begun time.Time) error {
 	quiet := s.beat(ctx, p.Request)
 	k, err := s.source.Prefill(ctx, string(p.Salt), p.Tokens, quiet.set)
 	quiet.end()
@@ -164,10 +180,11 @@ func (s *session) prefill(ctx context.Context, p prefill) error {
 		s.mu.Unlock()
 		if !time.Now().Before(ends) {
 			s.count(func(c *ServerStats) { c.Expired++ })
-			s.o.Log("%s: request %d: the lease expired before the state was fetched", s.RemoteAddr(), p.Request)
+			s.o.Log.Warn("the lease expired before the state was fetched", "client", s.RemoteAddr().String(), "id", trace.CheckID(p.ID))
 		}
 	})
-	s.o.Log("%s: request %d: %d tokens in %s", s.RemoteAddr(), p.Request, len(p.Tokens), time.Since(begun).Round(time.Millisecond))
+	s.o.Log.Info("prompt prefilled", "client", s.RemoteAddr().String(), "id", trace.CheckID(p.ID), "tokens", len(p.Tokens), "seconds", time.Since(begun).Seconds())
+	s.record(p, begun, nil)
 	s.say(kindReady, ready{p.Request, ticket, numbers, s.o.Lease.Milliseconds()})
 	return nil
 }

@@ -45,6 +45,14 @@ func (s *Store) LimitPages(n int) {
 	s.t.pages.limit = n
 }
 
+// Pages returns how many pages are allocated, and how many may be; limit 0: any number.
+func (s *Store) Pages() (used, limit int) {
+	p := s.t.pages
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.refs) - len(p.free), p.limit
+}
+
 // PagesLeft is the number of pages that can be allocated before [ErrNoPages].
 func (s *Store) PagesLeft() int {
 	p := s.t.pages

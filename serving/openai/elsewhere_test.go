@@ -135,7 +135,7 @@ func TestElsewhere(t *testing.T) {
 	if here := from[1].Stats().Fallbacks; here == 0 || !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_fallbacks_total %d\n", here)) {
 		t.Errorf("this server prefilled %d prompts", here)
 	}
-	if n := from[0].Stats().Fetched + from[1].Stats().Fetched; !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_prefill_seconds_count %d\n", n)) {
+	if n := from[0].Stats().Fetched + from[1].Stats().Fetched; !strings.Contains(scraped(t, h), fmt.Sprintf("\nkrait_remote_prefill_seconds_count %d\n", n)) {
 		t.Errorf("metrics do not have %d prompts", n)
 	}
 }

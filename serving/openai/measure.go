@@ -2,8 +2,9 @@ package openai
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
-	"time"
 
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/session/draft"
@@ -16,24 +17,15 @@ func (s *Server) measure(m *metrics.Metrics) {
 		m.ServeHTTP(w, r)
 		return nil
 	}}
-	m.Gauge("krait_slots", "Slots: the most sequences that can run at the same time.", func() float64 { return float64(s.m.Engine().Slots()) })
+	m.SetModel(s.o.Name)
+	m.ServeTexts()
+	m.Session(s.m.Session())
 	m.Gauge("krait_ranks", "Ranks that run the model.", func() float64 { return float64(s.m.Ranks()) })
-	m.Gauge("krait_running", "Running sequences: those with a slot.", func() float64 { return float64(s.Load().Running) })
-	m.Gauge("krait_waiting", "Queued sequences: those without a slot, such as preempted ones.", func() float64 { return float64(s.Load().Waiting) })
-	m.Counter("krait_preemptions_total", "Preemptions: a sequence lost its slot to a tenant with fewer slots and resumes later.", func() float64 { return float64(s.m.Session().Scheduler().Load().Paused) })
-	m.Counter("krait_recomputed_texts_total", "Sequences whose state was evicted for lack of memory and recomputed.", func() float64 { return float64(s.m.Session().Scheduler().Load().Restarted) })
+	m.Gauge("krait_num_requests_waiting", "Queued sequences: those without a slot, such as preempted ones.", func() float64 { return float64(s.Load().Waiting) })
 	m.Gauge("krait_held_tokens", "Upper bound on tokens of all running and queued sequences.", func() float64 { return float64(s.Load().Tokens) })
+	m.Gauge("krait_held_tokens_limit", "The most tokens that running and queued sequences may hold; more requests get 429.", func() float64 { return float64(s.queue.Limits().Tokens) })
 	m.Gauge("krait_body_bytes", "Bytes in memory of request bodies, and of answers of /tokenize and /detokenize.", func() float64 { return float64(s.intake.bytes.Held()) })
 	s.measureDrafts(m)
-	if s.m.Session().PrefixCacheBytes() == 0 {
-		return
-	}
-	m.Gauge("krait_prefix_cache_capacity_bytes", "Capacity of the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCacheBytes()) })
-	m.Gauge("krait_prefix_cache_bytes", "Bytes in the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCache().Bytes) })
-	m.Gauge("krait_prefix_cache_states", "Snapshots in the prefix cache, without its host tier.", func() float64 { return float64(s.m.Session().PrefixCache().States) })
-	m.Counter("krait_prefix_cache_requests_total", "Prefix cache lookups.", func() float64 { return float64(s.m.Session().PrefixCache().Requests) })
-	m.Counter("krait_prefix_cache_hits_total", "Prefix cache lookups that hit a prefix of the prompt.", func() float64 { return float64(s.m.Session().PrefixCache().Hits) })
-	m.Counter("krait_prefix_cache_evictions_total", "Nodes evicted from the prefix cache, or their snapshots; the host tier may take them.", func() float64 { return float64(s.m.Session().PrefixCache().Evictions) })
 }
 
 // measureDrafts adds the counters of speculative decoding, with vLLM's names after krait_, by kind.
@@ -53,21 +45,25 @@ func (s *Server) measureDrafts(m *metrics.Metrics) {
 	}
 }
 
-// count counts an answered request by its route; unknown paths are "other".
-func (s *Server) count(r *http.Request, status int) {
+// count counts an answered request by its route; unknown paths are "other". A request that failed
+// has the status of its error, also where a stream had begun.
+func (s *Server) count(r *http.Request, status int, err *Error) {
 	if s.o.Metrics == nil {
 		return
+	}
+	if err != nil {
+		status = err.Status
 	}
 	path, _, _ := s.find(r.URL.Path)
 	s.o.Metrics.Request(path, cmp.Or(status, http.StatusOK))
 }
 
-// text counts a choice that ended.
-func (s *Server) text(c *choice, took time.Duration) {
+// text counts a choice that ended, with its error.
+func (s *Server) text(c *choice, err error) {
 	if s.o.Metrics == nil {
 		return
 	}
-	t := metrics.Text{Reason: "failed", Began: c.queued, First: c.first, Ended: took}
+	t := metrics.Text{Reason: metrics.Failed, Began: c.queued, First: c.first, Last: c.last, Ended: c.took}
 	if c.queued > 0 && !c.shares { // it had a slot
 		t.Prompt = len(c.prompt)
 	}
@@ -75,11 +71,14 @@ func (s *Server) text(c *choice, took time.Duration) {
 		t.Cached, t.Chosen = c.out.CachedTokens, len(c.out.IDs)
 		t.Fallback = c.out.Fallback != nil
 		if x := c.out.Remote; x != nil {
-			t.Fetched, t.Traveled, t.Prefill = x.Tokens, x.Bytes, x.Prefill
+			t.Fetched, t.Traveled, t.Prefill, t.Transfer = x.Tokens, x.Bytes, x.Prefill, x.Transfer
 		}
-		if c.done {
-			t.Reason = *finish(c.out)
-		}
+	}
+	switch {
+	case c.done:
+		t.Reason = *finish(c.out)
+	case errors.Is(err, context.Canceled):
+		t.Reason = metrics.Abort
 	}
 	s.o.Metrics.Text(t)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
 )
@@ -68,7 +66,9 @@ func TestMetrics(t *testing.T) {
 	open.Body.Close()
 	until(t, "the server is idle", func() bool { return s.Load() == openai.Load{} })
 	elapsed := time.Since(began).Seconds()
-	until(t, "the text has been counted", func() bool { return strings.Contains(scraped(t, h), `krait_texts_total{reason="failed"} 1`) })
+	until(t, "the text has been counted", func() bool {
+		return strings.Contains(scraped(t, h), `krait_request_success_total{finished_reason="abort"} 1`)
+	})
 	text := scraped(t, h)
 	value := func(name string) float64 {
 		line := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + ` (\S+)$`).FindStringSubmatch(text)
@@ -83,26 +83,34 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		`krait_requests_total{path="/v1/completions",status="400"}`: 1, `krait_requests_total{path="other",status="404"}`: 1,
-		`krait_texts_total{reason="length"}`: texts, "krait_queue_seconds_count": texts + 1, "krait_time_to_first_token_seconds_count": texts + 1,
-		"krait_prompt_tokens_total": prompt + 1, "krait_slots": 2, "krait_running": 0, "krait_waiting": 0, "krait_held_tokens": 0,
+		`krait_request_success_total{finished_reason="length"}`: texts, `krait_request_success_total{finished_reason="error"}`: 0, "krait_request_queue_time_seconds_count": texts + 1, "krait_time_to_first_token_seconds_count": texts + 1,
+		"krait_prompt_tokens_total": prompt + 1, "krait_slots": 2, "krait_num_requests_running": 0, "krait_num_requests_waiting": 0,
+		`krait_requests_total{path="/v1/completions",status="499"}`: 1, "krait_e2e_request_latency_seconds_count": texts, "krait_held_tokens": 0,
 	} {
 		if got := value(name); got != float64(want) {
 			t.Errorf("%s is %g, want %d", name, got, want)
 		}
 	}
 	// The tokens of the client that left are unknown, but it had one.
-	if got := value("krait_completion_tokens_total"); got < float64(chosen) {
+	if got := value("krait_generation_tokens_total"); got < float64(chosen) {
 		t.Errorf("%g tokens, and clients had %d", got, chosen)
 	}
-	if got := value("krait_cached_tokens_total"); got < float64(cached) || got == 0 {
+	if got := value("krait_prompt_tokens_cached_total"); got < float64(cached) || got == 0 {
 		t.Errorf("%g tokens were cached, and clients were told of %d", got, cached)
 	}
 	read := value("krait_step_prompt_tokens_total") + value("krait_step_decode_tokens_total")
 	if steps := value("krait_steps_total"); steps < 8 || read < steps || value("krait_measured_steps_total") < 1 {
 		t.Errorf("%g steps of %g tokens, %g measured", steps, read, value("krait_measured_steps_total"))
 	}
-	if sum := value("krait_time_to_first_token_seconds_sum"); sum <= value("krait_queue_seconds_sum") || sum > elapsed*float64(texts+1) {
+	if sum := value("krait_time_to_first_token_seconds_sum"); sum <= value("krait_request_queue_time_seconds_sum") || sum > elapsed*float64(texts+1) {
 		t.Errorf("%g seconds to first tokens, of %g", sum, elapsed)
+	}
+	// Each token after the first has a gap, and gaps add up to the time of decoding.
+	if n := value("krait_inter_token_latency_seconds_count"); n != value("krait_generation_tokens_total")-float64(texts+1) {
+		t.Errorf("%g gaps of %g tokens", n, value("krait_generation_tokens_total"))
+	}
+	if gaps, decode := value("krait_inter_token_latency_seconds_sum"), value("krait_request_decode_time_seconds_sum"); gaps < 0.999*decode || gaps > 1.001*decode {
+		t.Errorf("gaps of %g seconds in %g seconds of decoding", gaps, decode)
 	}
 }
 
@@ -111,54 +119,29 @@ func scraped(t *testing.T, h *httptest.Server) string {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.Config.Handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
-	return w.Body.String()
+	return plain(w.Body.String())
 }
 
-// TestDashboard: Grafana is asked to draw what there is, and all of ours but what needs no drawing.
-func TestDashboard(t *testing.T) {
-	text, err := os.ReadFile("../../packaging/grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+// plain takes the label model_name off metrics.
+func plain(text string) string {
+	return strings.NewReplacer("{}", "", "{,", "{").Replace(regexp.MustCompile(`,?model_name="[^"]*"`).ReplaceAllString(text, ""))
+}
+
+// TestFailedStream: a stream that fails after its first event counts as the failure, not as 200.
+func TestFailedStream(t *testing.T) {
 	counted := metrics.New()
-	counted.Request("/", 200) // those with labels are there from the first on
-	counted.Text(metrics.Text{Reason: "stop"})
-	counted.Recording()
-	counted.Record([]exec.Event{{Start: 0, End: 1}})
-	m, err := krait.Embedded(krait.Options{PrefixCache: 1 << 20})
-	if err != nil {
-		t.Fatal(err)
+	_, h, _ := server(t, openai.Options{Metrics: counted, Deadline: 300 * time.Millisecond}, 1)
+	status, text := post(t, h, "/v1/completions", `{"prompt": "a", "max_tokens": 900000, "ignore_eos": true, "stream": true}`)
+	if status != 200 || !strings.Contains(text, `"code":"timeout"`) {
+		t.Errorf("status %d, %.300s", status, text[max(0, len(text)-300):])
 	}
-	defer m.Close()
-	s, err := openai.New(m, openai.Options{Metrics: counted})
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := httptest.NewServer(s)
-	defer h.Close()
-	there, drawn := map[string]bool{}, map[string]bool{}
-	for _, name := range regexp.MustCompile(`(?m)^krait_\w+`).FindAllString(scraped(t, h), -1) {
-		there[name] = true
-	}
-	for _, p := range board.Panels {
-		for _, target := range p.Targets {
-			for _, name := range regexp.MustCompile(`krait_\w+`).FindAllString(target.Expr, -1) {
-				if drawn[name] = true; !there[name] {
-					t.Errorf("%s: there is no %s", p.Title, name)
-				}
-			}
+	text = scraped(t, h)
+	for _, want := range []string{`krait_requests_total{path="/v1/completions",status="504"} 1`, `krait_request_success_total{finished_reason="error"} 1`, "krait_e2e_request_latency_seconds_count 0"} {
+		if !strings.Contains(text, "\n"+want+"\n") {
+			t.Errorf("no line %s", want)
 		}
 	}
-	if len(board.Panels) != 10 || len(drawn) < 18 {
-		t.Errorf("%d panels of %d metrics", len(board.Panels), len(drawn))
+	if strings.Contains(text, `path="/v1/completions",status="200"`) {
+		t.Error("the stream counts as answered")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/session/admit"
 	"github.com/krait-ml/krait/text/reply"
@@ -56,18 +57,22 @@ type choice struct {
 
 	parser *reply.Parser // nil: the text is what it says
 
-	ticket *admit.Ticket
-	queued time.Duration
-	first  time.Duration    // until the first token came
-	took   time.Duration    // until it ended
-	ids    []int            // tokens that no part has yet, where parts have them
-	stream tokenizer.Stream // counts characters
-	chars  int
-	id     int // of the token before its log-probabilities come
-	probs  []probToken
-	scored []krait.LogProbs // of the prompt's tokens from the second on, where it is echoed with them
-	begun  bool             // a part was sent
-	done   bool             // it ended without an error
+	ticket  *admit.Ticket
+	call    trace.Call    // of the request
+	prefill trace.Context // of the span of the prefill
+	arrived time.Time
+	queued  time.Duration
+	first   time.Duration    // until the first token was chosen
+	last    time.Duration    // until the last one was
+	took    time.Duration    // until it ended
+	ids     []int            // tokens that no part has yet, where parts have them
+	stream  tokenizer.Stream // counts characters
+	chars   int
+	id      int // of the token before its log-probabilities come
+	probs   []probToken
+	scored  []krait.LogProbs // of the prompt's tokens from the second on, where it is echoed with them
+	begun   bool             // a part was sent
+	done    bool             // it ended without an error
 }
 
 func (s *Server) head(prefix, object string) head {
@@ -192,7 +197,9 @@ func (s *Server) run(ctx context.Context, tenant string, list []*choice, n int, 
 // generate generates the choices of a prompt.
 func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form) error {
 	begun := time.Now()
-	ctx, stop := context.WithCancelCause(ctx)
+	call := trace.From(ctx)
+	prefill := s.o.Trace.Start(call.Context)
+	ctx, stop := context.WithCancelCause(trace.With(ctx, trace.Call{ID: call.ID, Context: prefill}))
 	defer stop(nil)
 	var options []krait.Generate
 	send := func(c *choice, text string, end *string) {
@@ -201,6 +208,7 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 		}
 	}
 	for _, c := range list {
+		c.call, c.prefill = call, prefill
 		s.prepare(c, begun, send)
 		options = append(options, c.o)
 	}
@@ -210,21 +218,27 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 		if c.out, c.done = out, err == nil; c.done {
 			send(c, "", finish(out))
 		}
-		s.ended(c, c.took)
+		s.ended(c, cause(ctx, err))
 	})
 	for _, c := range list {
 		if c.out == nil { // it never had a slot
-			s.ended(c, time.Since(begun))
+			c.took = time.Since(begun)
+			s.ended(c, cause(ctx, err))
 		}
 	}
+	return cause(ctx, err)
+}
+
+// cause returns why a context ended, if that is why there is an error.
+func cause(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// ended counts a choice, and releases its ticket.
-func (s *Server) ended(c *choice, took time.Duration) {
+// ended counts a choice with its error, and releases its ticket.
+func (s *Server) ended(c *choice, err error) {
 	used := 0
 	if c.out != nil {
 		used = len(c.out.IDs)
@@ -232,20 +246,21 @@ func (s *Server) ended(c *choice, took time.Duration) {
 			used += len(c.prompt)
 		}
 	}
-	s.text(c, took)
+	s.text(c, err)
+	s.spans(c)
 	c.ticket.Leave(used)
 }
 
 // prepare sets the callbacks of a choice.
 func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text string, end *string)) {
+	c.arrived = begun
 	c.o.OnBegin = func() {
 		c.queued = time.Since(begun)
 		c.ticket.Begin()
 	}
-	c.o.OnToken = func(id int) {
-		if c.id = id; c.first == 0 {
-			c.first = time.Since(begun)
-		}
+	c.o.OnToken = func(id int, at time.Time) {
+		c.id = id
+		s.timed(c, at.Sub(begun))
 		if c.extra.ids {
 			c.ids = append(c.ids, id)
 		}
@@ -259,9 +274,20 @@ func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text s
 		c.o.Prefill = s.choosePrefill(c.prompt)
 	}
 	c.o.OnFallback = func(why error) {
-		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "tenant", c.ticket.Name(), "error", why)
+		s.o.Log.Warn("prefill server failed; this server prefills the prompt", "id", c.call.ID, "tenant", c.ticket.Name(), "error", why)
 	}
 	c.o.OnText = func(text string) { send(c, text, nil) }
+}
+
+// timed notes when a token was chosen.
+func (s *Server) timed(c *choice, at time.Duration) {
+	switch {
+	case c.first == 0:
+		c.first = at
+	case s.o.Metrics != nil:
+		s.o.Metrics.Gap(at - c.last)
+	}
+	c.last = at
 }
 
 // send sends a part of a choice if the answer is streamed.
@@ -409,7 +435,7 @@ func (f listForm) end(e *events, u *usage) error {
 	return e.write("", "[DONE]")
 }
 
-func (f listForm) fail(e *events, err *Error) { e.send("", err.Body()) }
+func (f listForm) fail(e *events, err *Error) { e.send("", err.Body(e.w.Header())) }
 
 func (f listForm) whole(list []*choice, parts []part, u *usage) any {
 	_, head := f.choices.heads()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/board"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/metrics"
@@ -78,6 +79,8 @@ type Options struct {
 	// PrefillNames name each of Prefill for the request header Krait-Prefill, by which krait route
 	// chooses one. Empty: the header is rejected.
 	PrefillNames []string
+	// Trace gets spans of requests and their phases; nil: none.
+	Trace *trace.Exporter
 	// Metrics are served at /metrics; open the model with their callbacks. nil: none.
 	Metrics *metrics.Metrics
 	// Board provides the page at /; open the model with its callbacks. nil: no page.
@@ -203,13 +206,16 @@ func (s *Server) Load() Load {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
-	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, strict: s.o.StrictAPI, id: api.NewID("req-")}
-	out.Header().Set("X-Request-Id", out.id)
-	err := s.answer(out, r)
+	out := &response{ResponseWriter: w, control: http.NewResponseController(w), stall: s.o.Stall, strict: s.o.StrictAPI, call: trace.Read(r.Header)}
+	out.parent = out.call.Context
+	out.call.Context = s.o.Trace.Start(out.parent)
+	out.call.ID = cmp.Or(out.call.ID, api.NewID("req-"))
+	out.Header().Set(trace.IDHeader, out.call.ID)
+	err := s.answer(out, r.WithContext(trace.With(r.Context(), out.call)))
 	code := ""
+	var e *Error
 	if err != nil {
-		e := errorOf(err)
-		if out.status == 0 {
+		if e = errorOf(err); out.status == 0 {
 			e.Write(out)
 		}
 		code = e.Type
@@ -219,15 +225,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			code += " " + *e.Param
 		}
 		if e.Status >= 500 && e.Status != http.StatusServiceUnavailable {
-			s.o.Log.Error("request failed", "id", out.id, "error", err)
+			s.o.Log.Error("request failed", "id", out.call.ID, "error", err)
 		}
 	}
-	s.count(r, out.status)
+	s.count(r, out.status, e)
+	s.spanOf(out, r, begun, err)
 	level := slog.LevelInfo
 	if s.routes[r.URL.Path].quiet && err == nil {
 		level = slog.LevelDebug
 	}
-	s.o.Log.Log(r.Context(), level, "request", "id", out.id, "tenant", out.tenant, "method", r.Method, "path", short(r.URL.Path), "status", out.status,
+	s.o.Log.Log(r.Context(), level, "request", "id", out.call.ID, "tenant", out.tenant, "method", r.Method, "path", short(r.URL.Path), "status", out.status,
 		"error", code, "seconds", time.Since(begun).Seconds(), "queued", out.queued.Seconds(), "prompt", out.used.Prompt, "cached", out.used.Details.Cached, "completion", out.used.Completion)
 }
 
@@ -251,7 +258,7 @@ func (s *Server) answer(w *response, r *http.Request) error {
 		if err != nil {
 			return err
 		}
-		w.tenant = tenant
+		w.tenant, w.known = tenant, true
 	}
 	if to.method != "" && r.Method != to.method && !(r.Method == http.MethodHead && to.method == http.MethodGet) {
 		w.Header().Set("Allow", to.method)
@@ -278,12 +285,15 @@ type response struct {
 	control *http.ResponseController
 	stall   time.Duration
 
-	strict     bool // unknown parameters are errors
-	id, tenant string
-	status     int // 0: nothing was written
-	queued     time.Duration
-	used       usage
-	lease      *lease // of a request with a body
+	strict bool // unknown parameters are errors
+	call   trace.Call
+	parent trace.Context // the caller's span
+	tenant string
+	known  bool // its key is valid, or none is required
+	status int  // 0: nothing was written
+	queued time.Duration
+	used   usage
+	lease  *lease // of a request with a body
 }
 
 func (w *response) WriteHeader(status int) {
@@ -306,10 +316,19 @@ func (s *Server) health(w *response, _ *http.Request) error {
 	return nil
 }
 
+// ServeReady answers as /ready does, on a listener of the caller's.
+func (s *Server) ServeReady(w http.ResponseWriter, _ *http.Request) {
+	if s.queue.Closed() {
+		errorOf(errDraining()).Write(w)
+		return
+	}
+	api.WriteJSON(w, http.StatusOK, status{"ready"})
+}
+
 func (s *Server) ready(w *response, _ *http.Request) error {
 	if s.queue.Closed() {
 		return errDraining()
 	}
-	api.WriteJSON(w, http.StatusOK, status{"ready"})
+	s.ServeReady(w, nil)
 	return nil
 }

@@ -59,7 +59,7 @@ func TestSpeculate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"draft_tokens": drafted, "accepted_tokens": accepted} {
-		found := regexp.MustCompile(`(?m)^krait_spec_decode_num_` + name + `_total\{kind="ngram"\} (\S+)`).FindStringSubmatch(page.String())
+		found := regexp.MustCompile(`(?m)^krait_spec_decode_num_` + name + `_total\{kind="ngram"\} (\S+)`).FindStringSubmatch(plain(page.String()))
 		if found == nil {
 			t.Fatalf("no %s", name)
 		}

@@ -3,6 +3,7 @@ package route
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
@@ -24,7 +26,7 @@ const mostAnswer = 64 << 20
 // about a client than it needs.
 var (
 	requestHeaders  = []string{"Authorization", "Content-Type", "Accept"}
-	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "X-Request-Id", "Retry-After", "Www-Authenticate", "Allow", "Krait-Warning"}
+	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "Retry-After", "Www-Authenticate", "Allow", "Krait-Warning"}
 )
 
 // answer is a machine's answer.
@@ -38,20 +40,27 @@ type answer struct {
 
 // ServeHTTP forwards a request to a server, and its answer to the client.
 func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
-	switch q.URL.Path {
+	switch path := routed(q.URL.Path); path {
 	case "/health":
 		api.WriteJSON(w, http.StatusOK, status{"ok"})
 	case "/ready":
 		r.answerReady(w)
-	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models", "/version", "/openapi.json", "/tokenize", "/detokenize":
-		r.route(w, q)
+	case "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/models", modelPath, "/version", "/openapi.json", "/tokenize", "/detokenize":
+		r.route(w, q, path)
 	default:
-		if strings.HasPrefix(q.URL.Path, "/v1/models/") {
-			r.route(w, q)
-			return
-		}
 		coded(http.StatusNotFound, "unknown_url", "unknown URL: %.20s %.100s", q.Method, q.URL.Path).Write(w)
 	}
+}
+
+// modelPath is before the names of models.
+const modelPath = "/v1/models/"
+
+// routed returns the name that metrics and traces have for a path: clients choose names of models.
+func routed(path string) string {
+	if strings.HasPrefix(path, modelPath) {
+		return modelPath
+	}
+	return path
 }
 
 type status struct {
@@ -74,30 +83,33 @@ func errNoServer() *api.Error {
 	return coded(http.StatusServiceUnavailable, "no_server", "no server is ready")
 }
 
-// route forwards a request, counts it and logs it.
-func (r *Router) route(w http.ResponseWriter, q *http.Request) {
-	id, begun := api.NewID("route-"), time.Now()
-	o := outcome{status: http.StatusOK}
+// route forwards a request, counts it under the name of its path, and logs it.
+func (r *Router) route(w http.ResponseWriter, q *http.Request, path string) {
+	begun := time.Now()
+	o := outcome{status: http.StatusOK, call: trace.Read(q.Header)}
+	parent := o.call.Context
+	o.call.Context = r.o.Trace.Start(parent)
+	o.call.ID = cmp.Or(o.call.ID, api.NewID("route-"))
+	w.Header().Set(trace.IDHeader, o.call.ID)
 	err := r.try(w, q, &o)
+	code := ""
 	if err != nil {
-		o.status = err.Status
+		o.status, code = err.Status, *err.Code
 		if !o.begun {
-			w.Header().Set("X-Request-Id", id)
 			err.Write(w)
 		}
 	}
-	code := ""
-	if err != nil {
-		code = *err.Code
-	}
-	r.metrics.request(q.URL.Path, o)
-	r.o.Log.Info("request", "id", id, "path", q.URL.Path, "status", o.status, "error", code, "machine", o.machine, "prefill", o.prefill,
+	r.metrics.request(path, o)
+	r.span(q, path, &o, parent, begun, err)
+	r.o.Log.Info("request", "id", o.call.ID, "path", path, "status", o.status, "error", code, "machine", o.machine, "prefill", o.prefill,
 		"tries", o.tries, "seconds", time.Since(begun).Seconds())
 }
 
 // outcome is how a request went.
 type outcome struct {
 	status           int
+	call             trace.Call
+	known            bool // its key is valid, or none is required
 	machine, prefill string
 	tries            int
 	begun            bool // something was sent to the client
@@ -120,6 +132,7 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.E
 	if failure != nil {
 		return failure
 	}
+	o.known = true
 	defer q.free()
 	http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if err := r.enter(q); err != nil {
@@ -131,9 +144,9 @@ func (r *Router) try(w http.ResponseWriter, in *http.Request, o *outcome) *api.E
 
 // find tries up to two machines, and sends the answer of the one that succeeds, else the last.
 func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error {
-	begun := time.Now()
+	entered := time.Now()
 	n := q.need
-	prefill := r.takePrefill(q, &n, begun)
+	prefill := r.takePrefill(q, &n, entered)
 	defer prefill.free()
 	if prefill != nil {
 		o.prefill = prefill.m.name
@@ -150,18 +163,21 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		o.tries++
 		o.machine = h.m.name
 		tried = append(tried, h.m)
-		a, err := r.ask(q, h.m, o.prefill)
+		call, begun := trace.Call{ID: o.call.ID, Context: r.o.Trace.Start(o.call.Context)}, time.Now()
+		a, err := r.ask(q, h.m, o.prefill, call)
 		if last != nil && last.status == http.StatusInternalServerError && err == nil && a.status < 400 {
 			r.answered(from, false) // another succeeds, so the failure was not due to the request
 		}
 		final := err == nil && (o.tries == 2 || !retryable(a.status) || a.status == http.StatusInternalServerError && !r.retries.take())
 		if final {
-			o.first = time.Since(begun)
+			defer func() { r.spanOfTry(h.m, call, o, begun, nil) }()
+			o.first = time.Since(entered)
 			prefill.free()
 			q.answered()
 			defer h.free()
 			return r.pass(w, q, h.m, a, o)
 		}
+		r.spanOfTry(h.m, call, o, begun, err)
 		h.free()
 		switch {
 		case q.ctx.Err() != nil:
@@ -169,7 +185,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 		case err == nil:
 			last, from = a, h.m
 		default:
-			r.o.Log.Warn("request failed on a server", "machine", h.m.name, "error", err)
+			r.o.Log.Warn("request failed on a server", "id", o.call.ID, "machine", h.m.name, "error", err)
 		}
 	}
 	switch {
@@ -208,7 +224,7 @@ func retryable(status int) bool {
 
 // ask sends a request to a machine, and waits for its answer or the first event of a stream. It
 // fails when the machine answers neither checks nor the request.
-func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err error) {
+func (r *Router) ask(q *request, m *machine, prefill string, call trace.Call) (_ *answer, err error) {
 	f := r.servers.fly(q.ctx, m)
 	defer func() {
 		if err != nil {
@@ -228,6 +244,7 @@ func (r *Router) ask(q *request, m *machine, prefill string) (_ *answer, err err
 		out.GetBody = func() (io.ReadCloser, error) { return q.reader(), nil }
 	}
 	copyHeader(out.Header, q.Header, requestHeaders)
+	call.Write(out.Header)
 	if prefill != "" {
 		out.Header.Set("Krait-Prefill", prefill)
 	}
@@ -349,7 +366,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 		if data, err = event(a.rest); done || err == io.EOF && len(data) == 0 {
 			break
 		} else if err != nil {
-			return r.lost(send, q, m, cmpCause(a.ctx, err))
+			return r.lost(w.Header(), send, q, o, m, cmpCause(a.ctx, err))
 		}
 	}
 	if a.status < 500 && a.status != http.StatusTooManyRequests {
@@ -359,7 +376,7 @@ func (r *Router) pass(w http.ResponseWriter, q *request, m *machine, a *answer, 
 }
 
 // lost ends a client's stream with an error event.
-func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error) *api.Error {
+func (r *Router) lost(h http.Header, send func([]byte) error, q *request, o *outcome, m *machine, why error) *api.Error {
 	if q.Context().Err() != nil {
 		return q.over()
 	}
@@ -367,12 +384,12 @@ func (r *Router) lost(send func([]byte) error, q *request, m *machine, why error
 		r.answered(m, false)
 	}
 	r.metrics.lost.WithLabelValues(m.name).Inc()
-	r.o.Log.Warn("connection to a server lost during an answer", "machine", m.name, "error", why)
+	r.o.Log.Warn("connection to a server lost during an answer", "id", o.call.ID, "machine", m.name, "error", why)
 	e := coded(http.StatusBadGateway, "server_lost", "the connection to the server was lost during the answer")
 	if q.ctx.Err() != nil {
 		e = q.over()
 	}
-	data, bad := json.Marshal(e.Body())
+	data, bad := json.Marshal(e.Body(h))
 	if bad != nil {
 		panic("BUG: " + bad.Error())
 	}

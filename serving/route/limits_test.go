@@ -19,6 +19,7 @@ import (
 // TestHeaders: servers get a request's key and type, and nothing else that a client says; whom they
 // redirect to gets nothing.
 func TestHeaders(t *testing.T) {
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the key was sent on") }))
 	defer elsewhere.Close()
 	list, h, _ := fakes(t, 1, route.Options{})
@@ -30,7 +31,8 @@ func TestHeaders(t *testing.T) {
 		w.WriteHeader(http.StatusTemporaryRedirect)
 	})
 	q, _ := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(prompt("x")))
-	for name, v := range map[string]string{"Authorization": "Bearer k", "Content-Type": "application/json", "Krait-Prefill": "evil:1", "Cookie": "c=d", "X-Forwarded-For": "1.2.3.4"} {
+	for name, v := range map[string]string{"Authorization": "Bearer k", "Content-Type": "application/json", "Krait-Prefill": "evil:1", "Cookie": "c=d", "X-Forwarded-For": "1.2.3.4",
+		"X-Request-Id": "mine-1", "Traceparent": parent, "Tracestate": "v=1"} {
 		q.Header.Set(name, v)
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -39,12 +41,23 @@ func TestHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Body.Close()
-	if a.StatusCode != 307 || a.Header.Get("Location") != "" || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Request-Id") != "req-1" || a.Header.Get("Retry-After") != "7" {
+	if a.StatusCode != 307 || a.Header.Get("Location") != "" || a.Header.Get("Set-Cookie") != "" || a.Header.Get("X-Request-Id") != "mine-1" || a.Header.Get("Retry-After") != "7" {
 		t.Errorf("%d %v", a.StatusCode, a.Header)
 	}
 	got := list[0].last.Header
-	if got.Get("Authorization") != "Bearer k" || got.Get("Content-Type") != "application/json" || got.Get("Krait-Prefill") != "" || got.Get("Cookie") != "" || got.Get("X-Forwarded-For") != "" {
+	if got.Get("Authorization") != "Bearer k" || got.Get("Content-Type") != "application/json" || got.Get("Krait-Prefill") != "" || got.Get("Cookie") != "" || got.Get("X-Forwarded-For") != "" ||
+		got.Get("X-Request-Id") != "mine-1" || got.Get("Traceparent") != parent || got.Get("Tracestate") != "v=1" {
 		t.Error(got)
+	}
+	q.Header.Set("X-Request-Id", "two words")
+	q.Header.Set("Traceparent", "none")
+	q.Body = io.NopCloser(strings.NewReader(prompt("x")))
+	if a, err = client.Do(q); err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if got, made := list[0].last.Header, a.Header.Get("X-Request-Id"); !strings.HasPrefix(made, "route-") || got.Get("X-Request-Id") != made || got["Traceparent"] != nil || got["Tracestate"] != nil {
+		t.Error(made, got)
 	}
 }
 
@@ -210,7 +223,7 @@ func TestAdmin(t *testing.T) {
 		ask(t, h, prompt("x"))
 	}
 	w := httptest.NewRecorder()
-	r.Admin().ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
+	r.Admin()["/metrics"].ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), "GET", "/metrics", nil))
 	for _, want := range []string{`krait_route_requests_total{machine="` + list[1].URL + `",path="/v1/completions",status="200"} 4`,
 		`krait_route_retries_total `, `krait_route_ready{machine="` + list[0].URL + `",role="server"} 1`} {
 		if !strings.Contains(w.Body.String(), want) {

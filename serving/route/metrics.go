@@ -6,14 +6,14 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/krait-ml/krait/serving/internal/scrape"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // metrics are the router's metrics for Prometheus.
 type metrics struct {
 	registry        *prometheus.Registry
+	page            http.Handler
 	requests        *prometheus.CounterVec
 	retries         prometheus.Counter
 	lost, ejections *prometheus.CounterVec
@@ -31,8 +31,13 @@ func newMetrics(r *Router) *metrics {
 		Help: "Ejections of a server after repeated failures (outlier ejection)."}, []string{"machine"})
 	f.first = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "krait_route_first_part_seconds",
 		Help: "Time from the end of a request's body to the first bytes of its answer, retries included.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)})
-	f.registry.MustRegister(f.requests, f.retries, f.lost, f.ejections, f.first, machines{r},
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f.registry.MustRegister(f.requests, f.retries, f.lost, f.ejections, f.first, machines{r})
+	if e := r.o.Trace; e != nil {
+		f.registry.MustRegister(
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "krait_spans_sent_total", Help: "Spans that the collector of --otlp has accepted."}, func() float64 { return float64(e.Sent()) }),
+			prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "krait_spans_dropped_total", Help: "Spans that were lost: the queue was full, or the collector did not accept them."}, func() float64 { return float64(e.Dropped()) }))
+	}
+	f.page = scrape.Handler(f.registry)
 	return f
 }
 
@@ -76,16 +81,18 @@ func (r *Router) Machines() (list []Machine) {
 	return list
 }
 
-// Admin serves /metrics for Prometheus and /machines, which is [Router.Machines] as JSON. Both name
-// machines and require no key, so serve them on a separate address.
-func (r *Router) Admin() http.Handler {
-	m := http.NewServeMux()
-	m.Handle("GET /metrics", promhttp.HandlerFor(r.metrics.registry, promhttp.HandlerOpts{DisableCompression: true}))
-	m.HandleFunc("GET /machines", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		json.NewEncoder(w).Encode(r.Machines())
-	})
-	return m
+// Admin returns the pages for an operator by their paths: /metrics for Prometheus, /machines, which
+// is [Router.Machines] as JSON, and /ready. They name machines and require no key, so serve them on
+// a separate address.
+func (r *Router) Admin() map[string]http.Handler {
+	return map[string]http.Handler{
+		"/metrics": r.metrics.page,
+		"/machines": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(r.Machines())
+		}),
+		"/ready": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { r.answerReady(w) }),
+	}
 }
 
 // machines collects the state of machines for Prometheus.

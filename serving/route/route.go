@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/internal/lobby"
+	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/serving/internal/budget"
 )
@@ -62,6 +63,8 @@ type Options struct {
 	Stall time.Duration
 	// Log receives a line per request and per change of a machine's state, without texts; nil: no log.
 	Log *slog.Logger
+	// Trace gets spans of requests and of each try; nil: none.
+	Trace *trace.Exporter
 	// Local accepts only requests whose Host is an IP address, localhost or one of Hosts, which
 	// prevents DNS rebinding from a browser.
 	Local bool

@@ -254,7 +254,7 @@ func (c *Client) Prefill(ctx context.Context, s *session.Session, salt string, p
 	s.FreePages(len(prompt) - have)
 	var err error
 	if f.Fetched, err = c.client.Fetch(ctx, salt, prompt[:n], have, progress); err == nil {
-		return f, session.RemotePrefill{Tokens: n, Local: f.Rows.From, Bytes: f.Bytes, Pieces: f.Pieces, Prefill: f.Prefill, Transfer: f.Transfer}, nil
+		return f, session.RemotePrefill{Tokens: n, Local: f.Rows.From, Bytes: f.Bytes, Pieces: f.Pieces, Begun: f.Begun, Prefill: f.Prefill, Transfer: f.Transfer}, nil
 	}
 	freeKV(f.local)
 	switch {

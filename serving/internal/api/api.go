@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/krait-ml/krait/internal/trace"
 )
 
 // Error is an error response in the shape of OpenAI's API.
@@ -23,6 +25,7 @@ type Error struct {
 	Type    string        `json:"type"`
 	Param   *string       `json:"param"` // the invalid parameter; nil: none
 	Code    *string       `json:"code"`
+	Request string        `json:"request_id,omitempty"`
 	Retry   time.Duration `json:"-"` // for the header Retry-After; 0: none
 }
 
@@ -31,7 +34,7 @@ const StatusGone = 499
 
 func (e *Error) Error() string { return e.Message }
 
-// Write writes the error as the response.
+// Write writes the error as the response, with the request's id of the header.
 func (e *Error) Write(w http.ResponseWriter) {
 	if e.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.Retry.Seconds()))))
@@ -39,14 +42,16 @@ func (e *Error) Write(w http.ResponseWriter) {
 	if e.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
-	WriteJSON(w, e.Status, e.Body())
+	WriteJSON(w, e.Status, e.Body(w.Header()))
 }
 
-// Body returns the error as the API's JSON object.
-func (e *Error) Body() any {
+// Body returns the error as the API's JSON object, with the request's id of the answer's header.
+func (e *Error) Body(answer http.Header) any {
+	out := *e
+	out.Request = answer.Get(trace.IDHeader)
 	return struct {
 		Error *Error `json:"error"`
-	}{e}
+	}{&out}
 }
 
 // WriteJSON writes v as a JSON response.
