@@ -10,8 +10,8 @@ import (
 )
 
 // Drafter returns a drafter of the most probable tokens of the session's model, for a sequence of
-// another model. An error here ends the drafts, and nothing else. If the model is an MTP head, which
-// has the input hidden, the drafter is a [draft.HiddenReader].
+// another model. An error here ends the drafts, and nothing else. If the model is an MTP head, as
+// its input hidden tells, the drafter is a [draft.HiddenReader].
 func (s *Session) Drafter() draft.Drafter {
 	d := modelDrafter{s: s}
 	if h, ok := s.model.Graph.Value(exec.HiddenOutput); ok && h.Def.Op.Class == graph.Leaf {
