@@ -270,13 +270,10 @@ func (m *Model) newDrafter(o *Generate) (draft.Drafter, error) {
 // Drafter returns a drafter for requests of the session's scheduler, of a kind that CheckSpeculate
 // allows and a salt. A model that drafts goes before n-grams.
 func (m *Model) Drafter(kind, salt string) draft.Drafter {
-	switch {
-	case m.drafts == nil || kind == "ngram":
-		return m.session.NGrams(salt)
-	case m.head != nil:
-		return newMTPDrafter(m.drafts)
+	if m.drafts != nil && kind != "ngram" {
+		return m.drafts.session.Drafter()
 	}
-	return &modelDrafter{m: m.drafts}
+	return m.session.NGrams(salt)
 }
 
 // CheckSpeculate returns an error unless [Generate.Speculate] may have a value.

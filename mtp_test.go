@@ -73,7 +73,7 @@ func generateMTP(t *testing.T, m *Model, prompt []int, o Generate, d draft.Draft
 
 // recorder is an MTP drafter that remembers what it was given, and its drafts.
 type recorder struct {
-	*mtpDrafter
+	draft.HiddenReader
 	tokens []int
 	hidden map[int][]float32
 	drafts []recordedDraft
@@ -86,16 +86,16 @@ type recordedDraft struct {
 
 func (r *recorder) Read(tokens ...int) {
 	r.tokens = append(r.tokens, tokens...)
-	r.mtpDrafter.Read(tokens...)
+	r.HiddenReader.Read(tokens...)
 }
 
 func (r *recorder) ReadHidden(at int, row []float32) {
 	r.hidden[at] = slices.Clone(row)
-	r.mtpDrafter.ReadHidden(at, row)
+	r.HiddenReader.ReadHidden(at, row)
 }
 
 func (r *recorder) Draft(dst []int, n int) []int {
-	out := r.mtpDrafter.Draft(dst, n)
+	out := r.HiddenReader.Draft(dst, n)
 	r.drafts = append(r.drafts, recordedDraft{len(r.tokens), slices.Clone(out[len(dst):])})
 	return out
 }
@@ -122,7 +122,7 @@ func TestMTP(t *testing.T) {
 			}
 			for text, first := range []int{0, session.PrefillChunk} { // the second hits the first's prompt
 				o := Generate{MaxTokens: 30, Temperature: 0.7, Seed: uint64(text), IgnoreEOS: true, Salt: "with"}
-				d := &recorder{mtpDrafter: m.Drafter("mtp", "").(*mtpDrafter), hidden: map[int][]float32{}}
+				d := &recorder{HiddenReader: m.Drafter("mtp", "").(draft.HiddenReader), hidden: map[int][]float32{}}
 				got := generateMTP(t, m, prompt, o, d)
 				o.Salt = "without"
 				if wrong := same(got, generateMTP(t, m, prompt, o, nil)); wrong != "" {
@@ -138,7 +138,7 @@ func TestMTP(t *testing.T) {
 					if i%8 != 5 {
 						continue
 					}
-					fresh := newMTPDrafter(m.drafts)
+					fresh := m.Drafter("mtp", "").(draft.HiddenReader)
 					fresh.Read(d.tokens[:c.tokens]...)
 					for at := got.CachedTokens; at < c.tokens-1; at++ {
 						fresh.ReadHidden(at, d.hidden[at])
@@ -205,7 +205,7 @@ func cycled(t *testing.T, dir string) {
 
 // shifted gives the head the hidden state of the token before.
 type shifted struct {
-	*mtpDrafter
+	draft.HiddenReader
 	last []float32
 }
 
@@ -213,7 +213,7 @@ func (s *shifted) ReadHidden(at int, row []float32) {
 	if s.last == nil {
 		s.last = make([]float32, len(row))
 	}
-	s.mtpDrafter.ReadHidden(at, s.last)
+	s.HiddenReader.ReadHidden(at, s.last)
 	copy(s.last, row)
 }
 
@@ -245,7 +245,7 @@ func TestMTPAccepts(t *testing.T) {
 					if wrong := same(got, want); wrong != "" || got.Drafts < 90 || got.Accepted != got.Drafts {
 						t.Errorf("%d of %d drafts accepted; %s", got.Accepted, got.Drafts, wrong)
 					}
-					got = generateMTP(t, m, prompt, o, &shifted{mtpDrafter: m.Drafter("auto", "").(*mtpDrafter)})
+					got = generateMTP(t, m, prompt, o, &shifted{HiddenReader: m.Drafter("auto", "").(draft.HiddenReader)})
 					if wrong := same(got, want); wrong != "" || got.Drafts < 90 || got.Accepted > got.Drafts/10 {
 						t.Errorf("hidden states of other tokens: %d of %d drafts accepted; %s", got.Accepted, got.Drafts, wrong)
 					}

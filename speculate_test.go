@@ -168,7 +168,7 @@ func (s *speculation) generate(d drawn, prompt []int, salt string, texts [][]int
 			case d.way == mtpDrafts:
 				g.drafter = s.m.Drafter("auto", salt) // n-grams without a head
 			case d.way == faultyMTPDrafts && s.m.head != nil:
-				g.drafter = &shifted{mtpDrafter: newMTPDrafter(s.m.drafts)}
+				g.drafter = &shifted{HiddenReader: s.m.Drafter("mtp", salt).(draft.HiddenReader)}
 			case d.way >= ngramDrafts:
 				g.drafter = s.m.session.NGrams(salt)
 			default:

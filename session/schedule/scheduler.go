@@ -76,6 +76,7 @@ type Scheduler struct {
 	chosen    []int32
 	keep      func(*exec.Results) error
 	drafting  []*request // that have a guess
+	hidden    bool       // a drafter reads the step's hidden states
 	kept      []exec.Kept
 	unsettled error // of Settle
 }
@@ -353,7 +354,7 @@ func (s *Scheduler) fill() {
 	if b.Choices, b.Outputs = s.choose, nil; len(s.choose) == 0 {
 		b.Choices, b.Outputs = nil, noOutputs
 	}
-	if slices.ContainsFunc(s.parts, func(p part) bool { return p.readsHidden() != nil }) {
+	if s.hidden = slices.ContainsFunc(s.parts, func(p part) bool { return p.readsHidden() != nil }); s.hidden {
 		b.Outputs = hiddenOutputs
 	}
 }

@@ -85,7 +85,7 @@ func (r *request) readsHidden() draft.HiddenReader {
 
 // readHidden gives drafters the hidden states of a step.
 func (s *Scheduler) readHidden(r *exec.Results) error {
-	if len(s.batch.Outputs) == 0 {
+	if !s.hidden {
 		return nil
 	}
 	t, err := r.Output(exec.HiddenOutput)
