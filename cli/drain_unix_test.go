@@ -177,11 +177,13 @@ func TestDrainBehindRouter(t *testing.T) {
 func TestDrainConnections(t *testing.T) {
 	dir := t.TempDir()
 	certificates(t, dir)
-	config, err := (&tlsFlags{cert: dir + "/server.pem", key: dir + "/server.key"}).server()
+	flags := &tlsFlags{cert: dir + "/server.pem", key: dir + "/server.key"}
+	config, err := flags.server()
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.NextProtos = []string{"h2", "http/1.1"}
+	flags.current.Load().NextProtos = config.NextProtos
 	pool, err := readCAs("--tls-ca", dir+"/ca.pem")
 	if err != nil {
 		t.Fatal(err)
