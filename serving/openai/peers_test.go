@@ -16,8 +16,8 @@ import (
 
 var updatePeers = flag.Bool("update-peers", false, "rewrite the table of docs/serving.md")
 
-// A peerTest is a test of another server, by file and name: what it asks, in Krait's terms, and what
-// must come. Names of models are the server's, and prompts and their lengths are the model's here.
+// A peerTest is a test of another server, by file and name: what it asks, in Krait's terms, and
+// what must come. Names of models are the server's, and prompts those of the model here.
 type peerTest struct {
 	file, name string
 	ask        []peerAsk
@@ -49,11 +49,12 @@ const (
 	inside = "calls functions of the server's code"
 )
 
-// completion, chat and reply are requests of a few tokens, with more parameters.
+// completion is a request of a few tokens, with more parameters.
 func completion(more string, has ...string) peerAsk {
 	return peerAsk{path: "/v1/completions", body: `{"max_tokens": 5, "temperature": 0, "ignore_eos": true, "prompt": "In the beginning"` + more + `}`, has: has}
 }
 
+// dialog is the same of a chat.
 func dialog(more string, has ...string) peerAsk {
 	if !strings.Contains(more, "max_") {
 		more += `, "max_completion_tokens": 5, "ignore_eos": true`
@@ -61,6 +62,7 @@ func dialog(more string, has ...string) peerAsk {
 	return peerAsk{path: "/v1/chat/completions", body: `{"messages": [{"role": "system", "content": "Book"}, {"role": "user", "content": "What is the best book"}]` + more + `}`, has: has}
 }
 
+// fails is a request that must be rejected with a status.
 func (a peerAsk) fails(status int) peerAsk {
 	a.status = status
 	a.has = append(a.has, `"error":{"message":`)
