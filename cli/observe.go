@@ -157,8 +157,9 @@ func adminPages(pages map[string]http.Handler) http.Handler {
 // mostProfile bounds the time of a CPU profile.
 const mostProfile = 5 * time.Minute
 
-// writeProfile writes a profile for go tool pprof: "profile" is the CPU's for ?seconds=30, and others
-// are runtime/pprof's. It takes the place of net/http/pprof, which adds twice as much to the program.
+// writeProfile writes a profile for go tool pprof: "profile" is the CPU's for ?seconds=30, and the
+// others are runtime/pprof's. It takes the place of net/http/pprof, which adds twice as much to the
+// program.
 func writeProfile(w http.ResponseWriter, r *http.Request, name string) {
 	if name == "profile" {
 		seconds, err := strconv.Atoi(cmp.Or(r.FormValue("seconds"), "30"))

@@ -52,7 +52,7 @@ ends the process at once.
 An address that other machines can reach, or that a container publishes, requires --api-keys,
 --tls-client-ca or --insecure. Add --tls-cert and --tls-key on networks that
 others can read. Without keys, the Host header of a request must be an IP address, localhost
-or one of --hosts. SIGHUP reloads the keys.
+or one of --hosts. SIGHUP reloads keys and certificates.
 
 serve prefill and serve decode split a deployment into prefill and decode servers
 (docs/disaggregation.md).`,

@@ -74,8 +74,8 @@ func (s *shared) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-// TestHops: a request's id and trace go through router, decode and prefill server: each logs the id,
-// and the spans are a tree of one trace, whose times lie within their parents'.
+// TestHops: a request's id and trace go through router, decode and prefill server: each logs the
+// id, and the spans are a tree of one trace, whose times lie within their parents'.
 func TestHops(t *testing.T) {
 	got := &collector{}
 	at := httptest.NewServer(got)

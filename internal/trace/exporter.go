@@ -40,8 +40,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Exporter sends spans to a collector. Its methods may be called from several goroutines; none waits
-// for the collector but Close. A nil one records nothing.
+// Exporter sends spans to a collector. Its methods may be called from several goroutines; only
+// Close waits for the collector. A nil one records nothing.
 type Exporter struct {
 	o        Options
 	url      string

@@ -109,7 +109,7 @@ func CheckID(id string) string {
 	return id
 }
 
-// Read returns the call of a request's headers. What is malformed is left out.
+// Read returns the call of a request's headers. It leaves out malformed ones.
 func Read(h http.Header) Call {
 	c := Call{ID: CheckID(h.Get(IDHeader)), Context: Parse(h.Get(parentHeader))}
 	if state := h.Get(stateHeader); c.Valid() && len(state) <= mostState {

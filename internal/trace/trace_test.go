@@ -125,8 +125,8 @@ func TestExporter(t *testing.T) {
 	}
 }
 
-// TestSlowCollector: a collector that does not answer, or is away, makes no caller wait; the queue is
-// bounded, and lost spans are counted.
+// TestSlowCollector: a collector that does not answer, or is away, makes no caller wait; the queue
+// is bounded, and lost spans are counted.
 func TestSlowCollector(t *testing.T) {
 	release := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))

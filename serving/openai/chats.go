@@ -195,7 +195,7 @@ func (s *Server) chats(w *response, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return s.serve(w, r, &q.params, [][]int{ids}, listForm{&chatForm{s, s.head("chatcmpl-", "chat.completion")}, q.usage})
+	return s.serve(w, r, &q.params, [][]int{ids}, listForm{&chatForm{s, s.head("chatcmpl-", "chat.completion")}, q.usage, q.usage && q.usages})
 }
 
 // prompted checks a chat, and makes its prompt. The request then has no more lease.

@@ -77,7 +77,7 @@ func (s *Server) completions(w *response, r *http.Request) error {
 	}
 	q.prompts = nil
 	w.lease.end()
-	return s.serve(w, r, &q.params, prompts, listForm{&completionForm{s, s.head("cmpl-", "text_completion"), q.echo, echoes, q.choices}, q.usage})
+	return s.serve(w, r, &q.params, prompts, listForm{&completionForm{s, s.head("cmpl-", "text_completion"), q.echo, echoes, q.choices}, q.usage, q.usage && q.usages})
 }
 
 // settle checks parameters that depend on each other, and sets what follows from them.
@@ -142,7 +142,7 @@ func (f *completionForm) part(c *choice, p part) any {
 				f.echoed(out.LogProbs, c, before)
 			}
 		}
-		f.logProbs(out.LogProbs, p.probs, before, c.o.TopLogProbs)
+		f.logProbs(out.LogProbs, p.probs, before)
 	}
 	return out
 }
@@ -160,7 +160,7 @@ func (f *completionForm) echoed(out *completionLogProbs, c *choice, length int) 
 		list = append(list, p)
 		at += utf8.RuneCountInString(stream.Push(id))
 	}
-	f.logProbs(out, list, 0, c.o.TopLogProbs)
+	f.logProbs(out, list, 0)
 	out.Probs[0], out.Top[0] = nil, nil
 }
 
@@ -169,7 +169,7 @@ func (f *completionForm) whole(c *choice, p part) any { return f.part(c, p) }
 func (f *completionForm) heads() (part, whole head) { return f.head, f.head }
 
 // logProbs adds tokens whose text begins after before characters.
-func (f *completionForm) logProbs(out *completionLogProbs, list []probToken, before, top int) {
+func (f *completionForm) logProbs(out *completionLogProbs, list []probToken, before int) {
 	for _, p := range list {
 		name, _ := f.s.spelling(p.id)
 		out.Tokens = append(out.Tokens, name)
@@ -182,9 +182,6 @@ func (f *completionForm) logProbs(out *completionLogProbs, list []probToken, bef
 			if _, there := best[name]; !there {
 				best[name] = finite(t.LogProb)
 			}
-		}
-		if top == 0 {
-			best = nil
 		}
 		out.Top = append(out.Top, best)
 	}

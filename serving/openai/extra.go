@@ -11,13 +11,14 @@ import (
 
 // extra are parameters that other servers have and OpenAI's has not.
 type extra struct {
-	least     int  // tokens before the text may end
-	cut       int  // last tokens of a prompt that are used; 0: all
-	scores    bool // answer with log-probabilities of the prompt
-	hidden    bool // the text's own are not asked for
-	promptTop int  // of the most probable tokens at each of the prompt's
-	ids       bool // answer with token ids
-	timed     bool // answer with times
+	least     int    // tokens before the text may end
+	cut       int    // tokens of a prompt that are used; 0: all
+	side      string // of the prompt that is cut off: left, or right
+	scores    bool   // answer with log-probabilities of the prompt
+	hidden    bool   // the text's own are not asked for
+	promptTop int    // of the most probable tokens at each of the prompt's
+	ids       bool   // answer with token ids
+	timed     bool   // answer with times
 }
 
 // maxStopIDs bounds the tokens that end a text.
@@ -56,10 +57,13 @@ func (x *extra) check(s *Server, p *params) *Error {
 	return s.checkIDs("stop_token_ids", g.StopIDs)
 }
 
-// shorten keeps the last tokens of a prompt.
+// shorten keeps the last tokens of a prompt, or the first.
 func (x *extra) shorten(ids []int) []int {
 	if x.cut == 0 || len(ids) <= x.cut {
 		return ids
+	}
+	if x.side == "right" {
+		return ids[:x.cut]
 	}
 	return ids[len(ids)-x.cut:]
 }

@@ -106,9 +106,9 @@ func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
 	return nil
 }
 
-// guided is vLLM's older parameter guided_NOTATION. A schema may also be a string.
-func guided[T any](notation string, of func(T) *params) field[T] {
-	name := "guided_" + notation
+// guided is a parameter for a text in a notation: vLLM's older guided_NOTATION, or llama.cpp's. A
+// schema may also be a string.
+func guided[T any](name, notation string, of func(T) *params) field[T] {
 	return field[T]{name: name, read: func(t T, raw json.RawMessage) *Error {
 		var text string
 		if notation == "json" && json.Unmarshal(raw, &text) == nil {

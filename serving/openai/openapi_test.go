@@ -68,7 +68,7 @@ func TestOpenAPI(t *testing.T) {
 		"/v1/completions": `{"prompt": "a", "max_tokens": 2, "logprobs": 1, "prompt_logprobs": 1, "return_token_ids": true, "timings": true}`, "/v1/responses": `{"input": "a", "max_output_tokens": 2}`,
 		"/v1/chat/completions": `{"messages": [{"role": "user", "content": "a"}], "max_tokens": 2, "logprobs": true, "top_logprobs": 1}`, "/tokenize": `{"prompt": "a"}`, "/detokenize": `{"tokens": [65]}`,
 	}
-	notations := []string{"guided_json", "guided_grammar"} // which a schema does not describe
+	notations := []string{"guided_json", "guided_grammar", "json_schema", "grammar"} // which a schema does not describe
 	// Values of every kind, and at the bounds of numbers.
 	values := []string{`{"x": {"y": []}}`, `[[[1.5]]]`, `""`, `"\u0000"`, `[]`, `["a"]`, `[1]`, `-7.5`, `0`, `1`, `2`, `20`, `21`, `100`, `20000000`, `true`}
 	for path, methods := range d.Paths {

@@ -22,6 +22,8 @@ type params struct {
 	seed     int64
 	stream   bool
 	usage    bool               // send it at the end of a stream
+	usages   bool               // and in each part
+	streamed bool               // there are stream_options
 	most     int                // max_tokens; 0: not given
 	newMost  int                // max_completion_tokens
 	grammar  *constrain.Grammar // of response_format and the like; nil: any text
@@ -71,7 +73,8 @@ func common[T any](of func(T) *params) []field[T] {
 		{name: "logit_bias", read: func(t T, raw json.RawMessage) *Error { return readBias(&of(t).generate, raw) }},
 		{name: "response_format", read: func(t T, raw json.RawMessage) *Error { return readFormat(of(t), raw) }},
 		{name: "structured_outputs", read: func(t T, raw json.RawMessage) *Error { return readStructured(of(t), raw) }},
-		guided("json", of), guided("regex", of), guided("choice", of), guided("grammar", of),
+		guided("guided_json", "json", of), guided("guided_regex", "regex", of), guided("guided_choice", "choice", of), guided("guided_grammar", "grammar", of),
+		guided("json_schema", "json", of), guided("grammar", "grammar", of),
 		{name: "stop", read: func(t T, raw json.RawMessage) *Error { return readStop(&of(t).generate, raw) }},
 		whole("n", 1, maxChoices, func(t T) *int { return &of(t).choices }),
 		value("seed", "a whole number", func(t T) *int64 { return &of(t).seed }, nil),
@@ -80,6 +83,7 @@ func common[T any](of func(T) *params) []field[T] {
 		whole("min_tokens", 0, maxTokens, func(t T) *int { return &of(t).least }),
 		{name: "stop_token_ids", read: func(t T, raw json.RawMessage) *Error { return readStopIDs(&of(t).generate, raw) }},
 		whole("truncate_prompt_tokens", 1, maxTokens, func(t T) *int { return &of(t).cut }),
+		oneOf("truncation_side", []string{"left", "right"}, func(t T) *string { return &of(t).side }),
 		{name: "prompt_logprobs", read: func(t T, raw json.RawMessage) *Error {
 			of(t).scores = true
 			return whole("prompt_logprobs", 0, maxTopLogProbs, func(t T) *int { return &of(t).promptTop }).read(t, raw)
@@ -136,15 +140,17 @@ func readStreamOptions(p *params, raw json.RawMessage) *Error {
 	if !begins(raw, '{') {
 		return bad("stream_options", "it is %s; it must be an object such as {\"include_usage\": true}", short(string(raw)))
 	}
+	p.streamed = true
 	for key, v := range members(raw) {
 		at := "stream_options." + short(key)
 		switch {
-		case key == "include_usage":
-			if json.Unmarshal(v, &p.usage) != nil { // null is the same as absent
+		case key == "include_usage" || key == "continuous_usage_stats":
+			to := map[string]*bool{"include_usage": &p.usage, "continuous_usage_stats": &p.usages}[key]
+			if json.Unmarshal(v, to) != nil { // null is the same as absent
 				return bad(at, "it is %s; it must be true or false", short(string(v)))
 			}
 		case key != "include_obfuscation":
-			return unknown(at, "it is not supported: stream_options has include_usage")
+			return unknown(at, "it is not supported: stream_options has include_usage and continuous_usage_stats")
 		case string(v) != "false" && string(v) != "null":
 			return bad(at, "it is %s; it must be false: this server adds no obfuscation", short(string(v)))
 		}
@@ -159,7 +165,7 @@ func (p *params) check(s *Server) *Error {
 	}
 	vocab := s.m.Vocab()
 	switch {
-	case p.usage && !p.stream:
+	case p.streamed && !p.stream:
 		return bad("stream_options", "it requires stream: set stream to true")
 	case p.most > 0 && p.newMost > 0 && p.most != p.newMost:
 		return bad("max_completion_tokens", "it differs from max_tokens: give only one of them")

@@ -44,6 +44,9 @@ func (s *Server) find(path string) (name string, _ route, _ bool) {
 	if strings.HasPrefix(path, modelPath) && path != modelPath {
 		return modelPath, route{method: "GET", handle: s.model, described: described{about: "describes the served model", answer: modelCard{}}}, true
 	}
+	if to, ok := s.routes["/v1"+path]; ok { // as llama.cpp's
+		return "/v1" + path, to, true
+	}
 	for begin, why := range notBuilt {
 		if path == begin || strings.HasPrefix(path, strings.TrimSuffix(begin, "/")+"/") {
 			return "other", route{handle: func(*response, *http.Request) error {
@@ -93,6 +96,13 @@ func (s *Server) model(w *response, r *http.Request) error {
 		return err
 	}
 	api.WriteJSON(w, http.StatusOK, s.card())
+	return nil
+}
+
+// load answers /load.
+func (s *Server) load(w *response, _ *http.Request) error {
+	texts, _ := s.queue.Load()
+	api.WriteJSON(w, http.StatusOK, load{texts})
 	return nil
 }
 

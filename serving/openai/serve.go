@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/program"
 	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/internal/api"
 	"github.com/krait-ml/krait/session/admit"
@@ -64,6 +65,7 @@ type choice struct {
 	queued  time.Duration
 	first   time.Duration    // until the first token was chosen
 	last    time.Duration    // until the last one was
+	tokens  int              // so far
 	took    time.Duration    // until it ended
 	ids     []int            // tokens that no part has yet, where parts have them
 	stream  tokenizer.Stream // counts characters
@@ -76,7 +78,7 @@ type choice struct {
 }
 
 func (s *Server) head(prefix, object string) head {
-	return head{ID: api.NewID(prefix), Object: object, Created: time.Now().Unix(), Model: s.o.Name}
+	return head{ID: api.NewID(prefix), Object: object, Created: time.Now().Unix(), Model: s.o.Name, Build: "krait-" + program.Version()}
 }
 
 // serve generates the choices of a request, and writes them.
@@ -288,6 +290,7 @@ func (s *Server) timed(c *choice, at time.Duration) {
 		s.o.Metrics.Gap(at - c.last)
 	}
 	c.last = at
+	c.tokens++
 }
 
 // send sends a part of a choice if the answer is streamed.
@@ -412,6 +415,7 @@ func (e *events) write(name, data string) error {
 type listForm struct {
 	choices choiceForm
 	usage   bool // sent at the end of a stream
+	usages  bool // and that of its choice in each part
 }
 
 type choiceForm interface {
@@ -423,7 +427,11 @@ type choiceForm interface {
 func (f listForm) send(e *events, c *choice, p part) error {
 	head, _ := f.choices.heads()
 	if f.usage {
-		return e.send("", partWithUsage{head, []any{f.choices.part(c, p)}, nil})
+		var so *usage
+		if f.usages {
+			so = &usage{Prompt: len(c.prompt), Completion: c.tokens, Total: len(c.prompt) + c.tokens}
+		}
+		return e.send("", partWithUsage{head, []any{f.choices.part(c, p)}, so})
 	}
 	return e.send("", answer{head: head, Choices: []any{f.choices.part(c, p)}})
 }

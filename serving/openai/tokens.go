@@ -119,6 +119,7 @@ func tokenizeFields() []field[*tokenizeRequest] {
 	return []field[at]{
 		text("model", func(q at) *string { return &q.model }),
 		value("prompt", "a string", func(q at) **string { return &q.text }, nil),
+		value("content", "a string", func(q at) **string { return &q.text }, nil), // llama.cpp's name
 		truth("add_special_tokens", func(q at) *bool { return &q.special }),
 		{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
 		{name: "tools", read: func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},

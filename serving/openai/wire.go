@@ -28,6 +28,7 @@ type head struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	Model   string `json:"model"`
+	Build   string `json:"system_fingerprint"` // the same text may come only from the same build
 }
 
 type answer struct {
@@ -121,6 +122,11 @@ type tokensAnswer struct {
 // textAnswer is the answer of /detokenize.
 type textAnswer struct {
 	Prompt string `json:"prompt"`
+}
+
+// load is the answer of /load, as vLLM's.
+type load struct {
+	Requests int `json:"server_load"` // running and queued
 }
 
 type version struct {

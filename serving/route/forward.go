@@ -25,7 +25,7 @@ const mostAnswer = 64 << 20
 // Headers that the router forwards. Others belong to one connection, or would tell a server more
 // about a client than it needs.
 var (
-	requestHeaders  = []string{"Authorization", "Content-Type", "Accept"}
+	requestHeaders  = []string{"Authorization", "X-Api-Key", "Content-Type", "Accept"}
 	responseHeaders = []string{"Content-Type", "Cache-Control", "X-Accel-Buffering", "Retry-After", "Www-Authenticate", "Allow", "Krait-Warning"}
 )
 
@@ -40,6 +40,10 @@ type answer struct {
 
 // ServeHTTP forwards a request to a server, and its answer to the client.
 func (r *Router) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	if short := q.URL.Path; slices.Contains([]string{"/completions", "/chat/completions", "/responses", "/models"}, short) { // as llama.cpp's
+		q = q.Clone(q.Context())
+		q.URL.Path = "/v1" + short
+	}
 	switch path := routed(q.URL.Path); path {
 	case "/health":
 		api.WriteJSON(w, http.StatusOK, status{"ok"})

@@ -32,7 +32,7 @@ func TestHeaders(t *testing.T) {
 	})
 	q, _ := http.NewRequest("POST", h.URL+"/v1/completions", strings.NewReader(prompt("x")))
 	for name, v := range map[string]string{"Authorization": "Bearer k", "Content-Type": "application/json", "Krait-Prefill": "evil:1", "Cookie": "c=d", "X-Forwarded-For": "1.2.3.4",
-		"X-Request-Id": "mine-1", "Traceparent": parent, "Tracestate": "v=1"} {
+		"X-Api-Key": "k2", "X-Request-Id": "mine-1", "Traceparent": parent, "Tracestate": "v=1"} {
 		q.Header.Set(name, v)
 	}
 	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -46,9 +46,10 @@ func TestHeaders(t *testing.T) {
 	}
 	got := list[0].last.Header
 	if got.Get("Authorization") != "Bearer k" || got.Get("Content-Type") != "application/json" || got.Get("Krait-Prefill") != "" || got.Get("Cookie") != "" || got.Get("X-Forwarded-For") != "" ||
-		got.Get("X-Request-Id") != "mine-1" || got.Get("Traceparent") != parent || got.Get("Tracestate") != "v=1" {
+		got.Get("X-Api-Key") != "k2" || got.Get("X-Request-Id") != "mine-1" || got.Get("Traceparent") != parent || got.Get("Tracestate") != "v=1" {
 		t.Error(got)
 	}
+	q.URL.Path = "/completions" // as llama.cpp's
 	q.Header.Set("X-Request-Id", "two words")
 	q.Header.Set("Traceparent", "none")
 	q.Body = io.NopCloser(strings.NewReader(prompt("x")))
@@ -56,6 +57,9 @@ func TestHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Body.Close()
+	if list[0].last.URL.Path != "/v1/completions" {
+		t.Error(list[0].last.URL)
+	}
 	if got, made := list[0].last.Header, a.Header.Get("X-Request-Id"); !strings.HasPrefix(made, "route-") || got.Get("X-Request-Id") != made || got["Traceparent"] != nil || got["Tracestate"] != nil {
 		t.Error(made, got)
 	}

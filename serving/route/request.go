@@ -40,7 +40,7 @@ func (r *Router) read(ctx context.Context, w http.ResponseWriter, q *http.Reques
 		}
 	}
 	if out.writes {
-		out.need = r.guess(q.Header.Get("Authorization"), out.bytes())
+		out.need = r.guess(q.Header.Get("Authorization")+q.Header.Get("X-Api-Key"), out.bytes())
 	}
 	return out, nil
 }

@@ -43,6 +43,9 @@ func ReadKeys(r io.Reader) (*Keys, error) {
 	return k, nil
 }
 
+// keyHeader may have the key as well.
+const keyHeader = "X-Api-Key"
+
 // Tenant returns the tenant of a request's key, or "" if k is nil. Its time does not depend on the
 // key.
 func (k *Keys) Tenant(r *http.Request) (string, *Error) {
@@ -50,6 +53,9 @@ func (k *Keys) Tenant(r *http.Request) (string, *Error) {
 		return "", nil
 	}
 	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if given := r.Header.Get(keyHeader); key == "" && given != "" {
+		scheme, key = "Bearer", given
+	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(key)))
 	found := -1
 	for i := range k.sums {
