@@ -31,10 +31,10 @@ func (m *Model) prepareMTP() (err error) {
 }
 
 // openMTP opens the MTP head on the model's ranks, or, if these are processes, on one rank in the
-// process of rank 0.
+// process of rank 0. The strategy is channel, since others may be for parts that no head has.
 func (m *Model) openMTP(o *Options, ranks int) (err error) {
 	with := Options{Slots: o.Slots, PageTokens: state.PageTokens(o.PageTokens, o.Context), Workers: o.Workers, Reference: o.Reference, Device: o.Device,
-		Sharding: Sharding{Ranks: ranks, Strategy: o.Sharding.Strategy}}
+		Sharding: Sharding{Ranks: ranks}}
 	if o.Processes != nil {
 		if o.Processes.Rank() > 0 {
 			return nil

@@ -282,7 +282,7 @@ func TestMTPForward(t *testing.T) {
 	for golden, f := range headedGoldens {
 		for ranks := range 2 {
 			t.Run(fmt.Sprint(golden, " ranks ", ranks+1), func(t *testing.T) {
-				m, err := Open(headed(t, golden, nil), Options{Slots: 1, Speculate: "mtp", Sharding: Sharding{Ranks: ranks + 1}})
+				m, err := Open(headed(t, golden, nil), Options{Slots: 1, Speculate: "mtp", Sharding: Sharding{Ranks: ranks + 1, Strategy: []string{"", "sequence"}[ranks]}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -65,8 +65,13 @@ func (g *ggufConfig) read() {
 	g.set("hidden_size", g.int("embedding_length", 1))
 	g.set("num_hidden_layers", g.int("block_count", 0))
 	if n, ok := g.file.Value(g.arch + ".nextn_predict_layers"); ok && g.count(n) > 0 {
-		g.set("num_hidden_layers", max(0, g.int("block_count", 0)-g.count(n))) // what follows predicts more tokens, and plain decoding ignores it
+		g.set("num_hidden_layers", max(0, g.int("block_count", 0)-g.count(n))) // what follows is an MTP head, and plain decoding ignores it
+		if g.table.mtp != nil {
+			g.set("mtp_num_hidden_layers", g.count(n))
+			g.Set("mtp_use_dedicated_embeddings", g.any("nextn.embed_tokens.weight") || g.any("nextn.shared_head_head.weight"))
+		}
 	}
+	g.table.layers = int(g.Value("num_hidden_layers").(float64))
 	if n := g.Value("num_hidden_layers").(float64); n > models.MaxLayers {
 		g.wrong(g.arch+".block_count", fmt.Sprintf("is %.0f; the most that Krait reads is %d", n, models.MaxLayers))
 		return

@@ -25,6 +25,9 @@ type ggufArch struct {
 	centred bool      // output_norm is of the centred norms
 	kernel  string    // the key for the width of the convolution; empty: ssm.conv_kernel
 
+	mtp    map[string]ggufName // of the block of an MTP head, beside those of any block; nil: no head is read
+	layers int                 // of the model: the block of that number is an MTP head's
+
 	width int                    // of the convolution
 	heads func(layer int) [2]int // of queries and keys
 }
@@ -135,9 +138,9 @@ var ggufArchs = map[string]ggufArch{
 	"lfm2":    lfm2Arch("lfm2"),
 	"lfm2moe": lfm2Arch("lfm2_moe", ggufKey{lfm2Experts, exportLFM2Experts}),
 
-	"qwen3next": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_next", true, true)},
-	"qwen35":    {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_text", false, true)},
-	"qwen35moe": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_moe_text", true, false)},
+	"qwen3next": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, mtp: ggufQwenMTP, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_next", true, true)},
+	"qwen35":    {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, mtp: ggufQwenMTP, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_text", false, true)},
+	"qwen35moe": {prefix: "model.", outer: outerNames(models.QwenNames), centred: true, tiled: true, mtp: ggufQwenMTP, blocks: ggufQwenBlocks, keys: ggufQwen("qwen3_5_moe_text", true, false)},
 
 	"nemotron_h":     nemotronArch,
 	"nemotron_h_moe": nemotronArch,
@@ -175,11 +178,17 @@ func (a *ggufArch) parts(t gguf.Tensor) (map[string]ggufPart, error) {
 		return map[string]ggufPart{name: {Tensor: t, shape: t.Shape, centred: a.centred && t.Name == "output_norm.weight"}}, nil
 	}
 	layer, rest, ok := ggufLayer(t.Name)
+	if n, is := a.mtp[rest]; is && layer == a.layers {
+		return map[string]ggufPart{"mtp." + n.name: {Tensor: t, shape: t.Shape, centred: n.how == ggufCentred}}, nil
+	}
 	n, known := a.blocks[rest]
 	if !ok || !known {
 		return map[string]ggufPart{t.Name: {Tensor: t, shape: t.Shape}}, nil // unused: the user gets a warning
 	}
 	name := fmt.Sprintf("%slayers.%d.%s", a.prefix, layer, n.name)
+	if a.mtp != nil && layer >= a.layers {
+		name = fmt.Sprintf("mtp.layers.%d.%s", layer-a.layers, n.name)
+	}
 	p := ggufPart{Tensor: t, shape: t.Shape, exact: n.how == ggufExact || n.how == ggufRow, centred: n.how == ggufCentred}
 	switch n.how {
 	case ggufRow:

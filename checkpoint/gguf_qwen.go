@@ -81,6 +81,10 @@ var (
 		{"ffn_down_exps.weight", "experts.#.down_proj.weight", "experts"},
 		{"ffn_gate_shexp.weight", "shared_expert.gate_proj.weight"}, {"ffn_up_shexp.weight", "shared_expert.up_proj.weight"}, {"ffn_down_shexp.weight", "shared_expert.down_proj.weight"},
 	}
+	ggufQwenMTP = ggufBlocks([][3]string{
+		{"nextn.enorm.weight", "pre_fc_norm_embedding.weight", "centred"}, {"nextn.hnorm.weight", "pre_fc_norm_hidden.weight", "centred"},
+		{"nextn.eh_proj.weight", "fc.weight"}, {"nextn.shared_head_norm.weight", "norm.weight", "centred"},
+	})
 	ggufQwenBlocks = ggufBlocks([][3]string{{"attn_norm.weight", "input_layernorm.weight", "centred"}, {"post_attention_norm.weight", "post_attention_layernorm.weight", "centred"}},
 		under("self_attn.", ggufQwenAttention), under("linear_attn.", ggufQwenDelta), under("mlp.", ggufMLP), under("mlp.", ggufQwenExperts))
 )
