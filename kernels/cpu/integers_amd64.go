@@ -61,52 +61,62 @@ func dotEightsx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blo
 //go:noescape
 func dotEightsx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
 
-// unpackQ8AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ8AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those
+// that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ8AVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ8AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ4KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ4KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those
+// that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ4KAVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ4KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ5KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ5KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those
+// that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ5KAVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ5KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ6KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ6KAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those
+// that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ6KAVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ6KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ4x0AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ4x0AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ4x0AVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ4x0AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ4x1AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ4x1AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ4x1AVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ4x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ5x0AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ5x0AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ5x0AVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ5x0AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackQ5x1AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackQ5x1AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackQ5x1AVX2(to *byte, from *byte, ws int, blocks int)
+func unpackQ5x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackIQ4NLAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackIQ4NLAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int)
+func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// unpackIQ4XSAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel.
+// unpackIQ4XSAVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
 //
 //go:noescape
-func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int)
+func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int, ahead int)

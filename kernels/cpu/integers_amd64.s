@@ -1408,15 +1408,18 @@ block:
 	VZEROUPPER
 	RET
 
-// func unpackQ8AVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ8AVX2(SB), NOSPLIT, $0-32
+// func unpackQ8AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ8AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 2(CX), Y0
@@ -1470,23 +1473,36 @@ block:
 	VPINSRW        $0x07, (DI)(SI*1), X0, X0
 	VCVTPH2PS      X0, Y0
 	VMOVDQU        Y0, 256(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000022, CX
 	ADDQ           $0x00000022, DI
+	ADDQ           $0x00000022, R8
+	ADDQ           $0x00000022, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
 	VZEROUPPER
 	RET
 
-// func unpackQ4KAVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $0-32
+// func unpackQ4KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ4KAVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 (CX), Y0
@@ -1918,8 +1934,34 @@ block:
 	VPSRLW         $0x04, Y1, Y1
 	VPAND          Y0, Y1, Y1
 	VMOVDQU        Y1, 2464(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     64(R8)
+	PREFETCHT0     128(R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     64(R8)(DX*1)
+	PREFETCHT0     128(R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     64(R8)(DX*2)
+	PREFETCHT0     128(R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     64(R8)(SI*1)
+	PREFETCHT0     128(R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     64(R9)
+	PREFETCHT0     128(R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     64(R9)(DX*1)
+	PREFETCHT0     128(R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     64(R9)(DX*2)
+	PREFETCHT0     128(R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
+	PREFETCHT0     64(R9)(SI*1)
+	PREFETCHT0     128(R9)(SI*1)
 	ADDQ           $0x00000090, CX
 	ADDQ           $0x00000090, DI
+	ADDQ           $0x00000090, R8
+	ADDQ           $0x00000090, R9
 	ADDQ           $0x00000a00, AX
 	DECQ           BX
 	JNZ            block
@@ -1980,15 +2022,18 @@ DATA integerBytes0f<>+30(SB)/1, $0x0f
 DATA integerBytes0f<>+31(SB)/1, $0x0f
 GLOBL integerBytes0f<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ5KAVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $0-32
+// func unpackQ5KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ5KAVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 (CX), Y0
@@ -2636,8 +2681,34 @@ block:
 	VPAND          integerBytes10<>+0(SB), Y0, Y0
 	VPOR           Y0, Y2, Y2
 	VMOVDQU        Y2, 2464(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     64(R8)
+	PREFETCHT0     128(R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     64(R8)(DX*1)
+	PREFETCHT0     128(R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     64(R8)(DX*2)
+	PREFETCHT0     128(R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     64(R8)(SI*1)
+	PREFETCHT0     128(R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     64(R9)
+	PREFETCHT0     128(R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     64(R9)(DX*1)
+	PREFETCHT0     128(R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     64(R9)(DX*2)
+	PREFETCHT0     128(R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
+	PREFETCHT0     64(R9)(SI*1)
+	PREFETCHT0     128(R9)(SI*1)
 	ADDQ           $0x000000b0, CX
 	ADDQ           $0x000000b0, DI
+	ADDQ           $0x000000b0, R8
+	ADDQ           $0x000000b0, R9
 	ADDQ           $0x00000a00, AX
 	DECQ           BX
 	JNZ            block
@@ -2678,15 +2749,18 @@ DATA integerBytes10<>+30(SB)/1, $0x10
 DATA integerBytes10<>+31(SB)/1, $0x10
 GLOBL integerBytes10<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ6KAVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $0-32
+// func unpackQ6KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ6KAVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VPXOR          X0, X0, X0
@@ -3358,8 +3432,42 @@ block:
 	VPAND          Y1, Y0, Y0
 	VPOR           Y0, Y3, Y3
 	VMOVDQU        Y3, 2912(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     64(R8)
+	PREFETCHT0     128(R8)
+	PREFETCHT0     192(R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     64(R8)(DX*1)
+	PREFETCHT0     128(R8)(DX*1)
+	PREFETCHT0     192(R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     64(R8)(DX*2)
+	PREFETCHT0     128(R8)(DX*2)
+	PREFETCHT0     192(R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     64(R8)(SI*1)
+	PREFETCHT0     128(R8)(SI*1)
+	PREFETCHT0     192(R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     64(R9)
+	PREFETCHT0     128(R9)
+	PREFETCHT0     192(R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     64(R9)(DX*1)
+	PREFETCHT0     128(R9)(DX*1)
+	PREFETCHT0     192(R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     64(R9)(DX*2)
+	PREFETCHT0     128(R9)(DX*2)
+	PREFETCHT0     192(R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
+	PREFETCHT0     64(R9)(SI*1)
+	PREFETCHT0     128(R9)(SI*1)
+	PREFETCHT0     192(R9)(SI*1)
 	ADDQ           $0x000000d2, CX
 	ADDQ           $0x000000d2, DI
+	ADDQ           $0x000000d2, R8
+	ADDQ           $0x000000d2, R9
 	ADDQ           $0x00000c00, AX
 	DECQ           BX
 	JNZ            block
@@ -3410,15 +3518,18 @@ DATA integerBytes30<>+30(SB)/1, $0x30
 DATA integerBytes30<>+31(SB)/1, $0x30
 GLOBL integerBytes30<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ4x0AVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ4x0AVX2(SB), NOSPLIT, $0-32
+// func unpackQ4x0AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ4x0AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 2(CX), Y0
@@ -3471,8 +3582,18 @@ block:
 	VBROADCASTSS   lanesC1000000<>+0(SB), Y1
 	VMULPS         Y1, Y0, Y0
 	VMOVDQU        Y0, 288(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000012, CX
 	ADDQ           $0x00000012, DI
+	ADDQ           $0x00000012, R8
+	ADDQ           $0x00000012, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
@@ -3489,15 +3610,18 @@ DATA lanesC1000000<>+24(SB)/4, $0xc1000000
 DATA lanesC1000000<>+28(SB)/4, $0xc1000000
 GLOBL lanesC1000000<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ4x1AVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ4x1AVX2(SB), NOSPLIT, $0-32
+// func unpackQ4x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ4x1AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 4(CX), Y0
@@ -3558,23 +3682,36 @@ block:
 	VPINSRW        $0x07, 2(DI)(SI*1), X0, X0
 	VCVTPH2PS      X0, Y0
 	VMOVDQU        Y0, 288(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000014, CX
 	ADDQ           $0x00000014, DI
+	ADDQ           $0x00000014, R8
+	ADDQ           $0x00000014, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
 	VZEROUPPER
 	RET
 
-// func unpackQ5x0AVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ5x0AVX2(SB), NOSPLIT, $0-32
+// func unpackQ5x0AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ5x0AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VPBROADCASTD   2(CX), Y0
@@ -3685,8 +3822,18 @@ block:
 	VBROADCASTSS   lanesC1800000<>+0(SB), Y1
 	VMULPS         Y1, Y0, Y0
 	VMOVDQU        Y0, 288(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000016, CX
 	ADDQ           $0x00000016, DI
+	ADDQ           $0x00000016, R8
+	ADDQ           $0x00000016, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
@@ -3723,15 +3870,18 @@ DATA lanesC1800000<>+24(SB)/4, $0xc1800000
 DATA lanesC1800000<>+28(SB)/4, $0xc1800000
 GLOBL lanesC1800000<>(SB), RODATA|NOPTR, $32
 
-// func unpackQ5x1AVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackQ5x1AVX2(SB), NOSPLIT, $0-32
+// func unpackQ5x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackQ5x1AVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VPBROADCASTD   4(CX), Y0
@@ -3850,23 +4000,36 @@ block:
 	VPINSRW        $0x07, 2(DI)(SI*1), X0, X0
 	VCVTPH2PS      X0, Y0
 	VMOVDQU        Y0, 288(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000018, CX
 	ADDQ           $0x00000018, DI
+	ADDQ           $0x00000018, R8
+	ADDQ           $0x00000018, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
 	VZEROUPPER
 	RET
 
-// func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-32
+// func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ4NLAVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VMOVDQU        integerLevels<>+0(SB), Y0
@@ -3925,8 +4088,18 @@ block:
 	VPINSRW        $0x07, (DI)(SI*1), X0, X0
 	VCVTPH2PS      X0, Y0
 	VMOVDQU        Y0, 256(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
 	ADDQ           $0x00000012, CX
 	ADDQ           $0x00000012, DI
+	ADDQ           $0x00000012, R8
+	ADDQ           $0x00000012, R9
 	ADDQ           $0x00000140, AX
 	DECQ           BX
 	JNZ            block
@@ -3967,15 +4140,18 @@ DATA integerLevels<>+30(SB)/1, $+89
 DATA integerLevels<>+31(SB)/1, $+113
 GLOBL integerLevels<>(SB), RODATA|NOPTR, $32
 
-// func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int)
-// Requires: AVX, AVX2, F16C
-TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $0-32
+// func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+// Requires: AVX, AVX2, F16C, MMX+
+TEXT ·unpackIQ4XSAVX2(SB), NOSPLIT, $0-40
 	MOVQ to+0(FP), AX
 	MOVQ from+8(FP), CX
 	MOVQ ws+16(FP), DX
 	MOVQ blocks+24(FP), BX
 	LEAQ (DX)(DX*2), SI
 	LEAQ (CX)(DX*4), DI
+	MOVQ ahead+32(FP), R8
+	LEAQ (DI)(R8*1), R9
+	ADDQ CX, R8
 
 block:
 	VBROADCASTI128 (CX), Y0
@@ -4439,8 +4615,34 @@ block:
 	VPAND          integerBytes0f<>+0(SB), Y1, Y1
 	VPSHUFB        Y1, Y0, Y1
 	VMOVDQU        Y1, 2464(AX)
+	PREFETCHT0     (R8)
+	PREFETCHT0     64(R8)
+	PREFETCHT0     128(R8)
+	PREFETCHT0     (R8)(DX*1)
+	PREFETCHT0     64(R8)(DX*1)
+	PREFETCHT0     128(R8)(DX*1)
+	PREFETCHT0     (R8)(DX*2)
+	PREFETCHT0     64(R8)(DX*2)
+	PREFETCHT0     128(R8)(DX*2)
+	PREFETCHT0     (R8)(SI*1)
+	PREFETCHT0     64(R8)(SI*1)
+	PREFETCHT0     128(R8)(SI*1)
+	PREFETCHT0     (R9)
+	PREFETCHT0     64(R9)
+	PREFETCHT0     128(R9)
+	PREFETCHT0     (R9)(DX*1)
+	PREFETCHT0     64(R9)(DX*1)
+	PREFETCHT0     128(R9)(DX*1)
+	PREFETCHT0     (R9)(DX*2)
+	PREFETCHT0     64(R9)(DX*2)
+	PREFETCHT0     128(R9)(DX*2)
+	PREFETCHT0     (R9)(SI*1)
+	PREFETCHT0     64(R9)(SI*1)
+	PREFETCHT0     128(R9)(SI*1)
 	ADDQ           $0x00000088, CX
 	ADDQ           $0x00000088, DI
+	ADDQ           $0x00000088, R8
+	ADDQ           $0x00000088, R9
 	ADDQ           $0x00000a00, AX
 	DECQ           BX
 	JNZ            block

@@ -8,7 +8,7 @@ import (
 // codedWeights are what there is for weights of a format in integer products: what unpacks 8 rows,
 // and what multiplies 16 with 1, 2, … tokens.
 type codedWeights struct {
-	unpack func(to, from *byte, ws, blocks int)
+	unpack func(to, from *byte, ws, blocks, ahead int)
 	dots   []func(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
 	bytes  int // of 32 elements of 8 rows in a panel
 }
@@ -69,7 +69,11 @@ func multiplyPanels(m integerProduct) {
 				if rows := m.rows - r - half; rows < 8 {
 					w, ws = m.copied(memory[2*apart:], w, rows, n*f.Bytes), n*f.Bytes
 				}
-				with.unpack(to, &w[0], ws, n)
+				ahead := integerRows * m.ws
+				if from+n < m.count {
+					ahead = n * f.Bytes
+				}
+				with.unpack(to, &w[0], ws, n, ahead)
 			}
 			m.pass(&with, memory, apart, totals.h, r, from, n)
 		}

@@ -74,6 +74,7 @@ type integerGenerator struct {
 	masks map[uint8]Mem
 
 	to, from, ws, ws3, upper, blocks reg.Register // upper is the fifth row of weights
+	ahead, upperAhead                reg.Register // what is fetched for the next panel
 }
 
 // mask is a byte in each of a vector, in memory.
@@ -271,18 +272,27 @@ func (g *integerGenerator) dot(k codeKind, tokens int) {
 
 // unpack begins what unpacks 8 rows of weights.
 func (g *integerGenerator) unpack(name string) {
-	g.function(name, "(to *byte, from *byte, ws int, blocks int)", "unpacks blocks of 8 rows, which are ws bytes apart, into a panel.")
+	g.function(name, "(to *byte, from *byte, ws int, blocks int, ahead int)", "unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those that are ahead bytes further on.")
 	g.to, g.from, g.ws, g.blocks = g.param("to"), g.param("from"), g.param("ws"), g.param("blocks")
 	g.ws3, g.upper = g.GP64(), g.GP64()
 	g.LEAQ(Mem{Base: g.ws, Index: g.ws, Scale: 2}, g.ws3)
 	g.LEAQ(Mem{Base: g.from, Index: g.ws, Scale: 4}, g.upper)
+	g.ahead, g.upperAhead = g.param("ahead"), g.GP64()
+	g.LEAQ(Mem{Base: g.upper, Index: g.ahead, Scale: 1}, g.upperAhead)
+	g.ADDQ(g.from, g.ahead)
 	g.Label("block")
 }
 
 // next goes on to the next block: of some bytes, and of some of the panel.
 func (g *integerGenerator) next(bytes, panel int) {
-	g.ADDQ(U32(uint32(bytes)), g.from)
-	g.ADDQ(U32(uint32(bytes)), g.upper)
+	for r := range 8 {
+		for line := 0; line < bytes; line += 64 {
+			g.PREFETCHT0(g.rowAt(g.ahead, g.upperAhead, r, line))
+		}
+	}
+	for _, at := range []reg.Register{g.from, g.upper, g.ahead, g.upperAhead} {
+		g.ADDQ(U32(uint32(bytes)), at)
+	}
 	g.ADDQ(U32(uint32(panel)), g.to)
 	g.DECQ(g.blocks)
 	g.JNZ(LabelRef("block"))
@@ -290,10 +300,11 @@ func (g *integerGenerator) next(bytes, panel int) {
 }
 
 // row is a byte of a row's block.
-func (g *integerGenerator) row(r, disp int) Mem {
-	base := g.from
+func (g *integerGenerator) row(r, disp int) Mem { return g.rowAt(g.from, g.upper, r, disp) }
+
+func (g *integerGenerator) rowAt(base, upper reg.Register, r, disp int) Mem {
 	if r >= 4 {
-		base = g.upper
+		base = upper
 	}
 	m := strided(base, g.ws, g.ws3)[r%4]
 	m.Disp = disp
