@@ -35,7 +35,7 @@ it has no folder. In a batch, sequences have an eighth of
 --prompt and half of --tokens. Run it on an otherwise idle machine.`,
 		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16
   krait bench paired ~/peer --only mamba-130m-q4_k_m --math int8`,
-		Args:    takes(1, 1, "one PEER, a folder"),
+		Args: takes(1, 1, "one PEER, a folder"),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case f.modelFlags.device.name != "cpu":
