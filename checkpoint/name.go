@@ -22,16 +22,3 @@ func NameOf(path string) string {
 	}
 	return filepath.Base(full)
 }
-
-// Family returns the family of the checkpoint at path, as its config or the metadata of its GGUF
-// file say. It is an error if Krait does not run the model.
-func Family(path string) (string, error) {
-	m, w, err := load(path, true)
-	if err != nil {
-		return "", err
-	}
-	if w != nil {
-		err = w.Close()
-	}
-	return m.Family, err
-}

@@ -30,10 +30,12 @@ func newBenchPaired() *cobra.Command {
 		Long: `Paired measures llama.cpp and Krait on the same models, in turns, and prints the ratio of
 median tokens per second, Krait to llama.cpp. PEER is a folder with llama.cpp's programs
 in bin/ (llama-bench, llama-batched-bench), its models as gguf/NAME-TYPE.gguf, and the folders
-that they were converted from as hf/NAME-TYPE. In a batch, sequences have an eighth of
+that they were converted from as hf/NAME-TYPE; of a model that --only names, both open the file if
+it has no folder. In a batch, sequences have an eighth of
 --prompt and half of --tokens. Run it on an otherwise idle machine.`,
-		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16`,
-		Args:    takes(1, 1, "one PEER, a folder"),
+		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16
+  krait bench paired ~/peer --only mamba-130m-q4_k_m --math int8`,
+		Args: takes(1, 1, "one PEER, a folder"),
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case f.modelFlags.device.name != "cpu":
@@ -66,6 +68,9 @@ func (f *pairedFlags) run(c *cobra.Command, dir string) error {
 	}
 	models, left, err := peer.Models(f.only)
 	if err != nil {
+		return err
+	}
+	if f.options.Device, err = f.device.open(""); err != nil {
 		return err
 	}
 	f.options.Slots, f.options.Workers = f.o.Batch, cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))

@@ -32,7 +32,7 @@ var completions = map[string]func() []string{
 	"comm":              func() []string { return []string{"local", "mpi", "tcp", "nccl"} },
 	"like":              synth.Sizes,
 	"device":            func() []string { return devices.Names },
-	"math":              func() []string { return []string{"f32", "bf16"} },
+	"math":              func() []string { return []string{"f32", "bf16", "int8"} },
 	"type":              func() []string { return append([]string{"q8"}, convert.Types()...) },
 	"dtype":             func() []string { return []string{"f32", "bf16", "f16"} },
 	"format":            func() []string { return []string{"text", "dot", "svg"} },

@@ -26,7 +26,8 @@ func newEval() *cobra.Command {
 per token. The text is cut into windows that start from an empty state and whose first token
 is not scored; --window 0 makes it one window.
 
-With --payload it also runs the model with exact payloads and prints how well the two agree:
+With --payload or --math it also runs the model with exact payloads, in f32, and prints how well
+the two agree:
   top-1            share of tokens with the same most probable prediction
   top-5 ordered    share with the same five predictions in the same order, the
                    published measure
@@ -94,8 +95,7 @@ Without DIR it uses the embedded model.`,
 			if now {
 				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
-			if f.options.Sharding.Payload != "" {
-				r.Quantize = f.options.Sharding.Payload
+			if r.Quantize, r.Math = f.rounded(); r.Quantize != "" || r.Math != "" {
 				if r.Agreement, err = f.agreement(c, m, dir, tokens, o); err != nil {
 					return err
 				}
@@ -138,7 +138,8 @@ type evalReport struct {
 	Perplexity   figure               `json:"perplexity"`
 	Against      *evalReport          `json:"against,omitempty"` // of the other model
 	Quantize     string               `json:"quantize,omitempty"`
-	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with exact payloads
+	Math         string               `json:"math,omitempty"`      // of products, if it is not f32
+	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with exact payloads, in f32
 }
 
 // read reads the text as tokens, or as ids.
@@ -194,7 +195,14 @@ func (r *evalReport) printAgreement(w io.Writer) {
 	if a == nil {
 		return
 	}
-	fmt.Fprintf(w, "agreement with exact payloads (%s), over %s\n", r.Quantize, count(a.Tokens, "token"))
+	with := "exact payloads (" + r.Quantize + ")"
+	switch {
+	case r.Quantize == "":
+		with = "products in f32 (" + r.Math + ")"
+	case r.Math != "":
+		with += " and products in f32 (" + r.Math + ")"
+	}
+	fmt.Fprintf(w, "agreement with %s, over %s\n", with, count(a.Tokens, "token"))
 	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
 	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
 	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
@@ -228,7 +236,15 @@ func (r *evalReport) printAgainst(w io.Writer) {
 	fmt.Fprintf(w, "against %s: bits per %s %.6f, %+.6f here\n", visible(r.Against.Model.Name), unit, there, here-there)
 }
 
-// agreement compares the model with one that has exact payloads.
+// rounded returns the formats of payloads and of products, empty where nothing is rounded.
+func (f *modelFlags) rounded() (payload, math string) {
+	if math = f.device.options.Math; math == "f32" {
+		math = ""
+	}
+	return f.options.Sharding.Payload, math
+}
+
+// agreement compares the model with one that has exact payloads, and products in f32.
 func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*agreement.Agreement, error) {
 	plain := f.plain()
 	base, err := plain.open(c, dir)
@@ -242,10 +258,11 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	return agreement.Measure(c.Context(), m, base, tokens, o)
 }
 
-// plain returns the flags of the model with exact payloads.
+// plain returns the flags of the model with exact payloads, and products in f32.
 func (f *modelFlags) plain() *modelFlags {
 	plain := *f
 	plain.quiet = true
+	plain.device.options.Math = "f32"
 	plain.options.Sharding.Payload = ""
 	plain.options.Sharding.CheckPayloads = false
 	plain.options.Sharding.Dump = nil
@@ -261,7 +278,7 @@ func (f *modelFlags) followEval(c *cobra.Command, dir, against string) error {
 	if against != "" {
 		list = append(list, open(f, against))
 	}
-	if f.options.Sharding.Payload != "" {
+	if payload, math := f.rounded(); payload != "" || math != "" {
 		list = append(list, open(f.plain(), dir))
 	}
 	return f.comm.follow(c.Context(), list...)

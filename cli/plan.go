@@ -92,6 +92,10 @@ Without DIR it uses the embedded model.`,
 			if err != nil {
 				return err
 			}
+			for _, f := range g.WeightFormats() {
+				r.Formats = append(r.Formats, formatReport{f.DType.String(), f.Bytes})
+				r.blocks = r.blocks || f.DType.Quantized()
+			}
 			return out.print(c, r, r.print)
 		},
 	}
@@ -168,9 +172,18 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 type planReport struct {
 	Model string `json:"model"`
 	stepSizes
+	Formats     []formatReport     `json:"weight_formats,omitempty"`
 	Ranks       []rankReport       `json:"ranks"`
 	Collectives []collectiveReport `json:"collectives"`
 	Sent        perStep            `json:"sent_bytes_per_rank"`
+
+	blocks bool // some weights are in blocks
+}
+
+// formatReport is the bytes of the weights of all ranks in a number format.
+type formatReport struct {
+	Format string `json:"format"`
+	Bytes  int64  `json:"bytes"`
 }
 
 type rankReport struct {
@@ -222,6 +235,13 @@ func (r *planReport) print(w io.Writer) {
 			thousands(x.Activations.Prompt), thousands(x.Activations.Decode), x.Kernels, x.Collectives)
 	}
 	fmt.Fprintln(w, "bytes; kernels and collectives per step, prompt and decode: activations at their peak")
+	if r.blocks {
+		var list []string
+		for _, f := range r.Formats {
+			list = append(list, fmt.Sprintf("%s in %s", thousands(f.Bytes), f.Format))
+		}
+		fmt.Fprintf(w, "weights of all ranks: %s\n", strings.Join(list, ", "))
+	}
 	if n := r.Ranks[0].PeerNorms; n > 0 {
 		fmt.Fprintf(w, "%d of the kernels run in the launch of an all_reduce where ranks sum over peer memory\n", n)
 	}

@@ -47,7 +47,11 @@ With HF_HUB_OFFLINE=1 no command makes a request. docs/names.md has the rest.`,
 				return err
 			}
 			if !quiet {
-				fmt.Fprintf(c.ErrOrStderr(), "%s at commit %.12s: %s, %s bytes, %s downloaded\n", n, got.Commit, count(got.Files, "file"), thousands(got.Bytes), thousands(got.Fetched))
+				_, format := familyOf(got.Path)
+				if format != "" {
+					format = " in " + format
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "%s at commit %.12s: %s, %s bytes%s, %s downloaded\n", n, got.Commit, count(got.Files, "file"), thousands(got.Bytes), format, thousands(got.Fetched))
 			}
 			_, err = fmt.Fprintln(c.OutOrStdout(), got.Path)
 			return err
@@ -131,7 +135,7 @@ func newModels() *cobra.Command {
 		Use:   "models [flags]",
 		Short: "List the downloaded models",
 		Long: `Models lists the models in the cache that Hugging Face's programs share (krait pull): their
-names, families and sizes. "not supported" stands for a family that Krait does not run, "no weights"
+names, families, formats of most of the weights, and sizes. "not supported" stands for a family that Krait does not run, "no weights"
 for a model whose weights are not in the cache. The cache is the folder HF_HUB_CACHE, or else hub in
 HF_HOME (default: ~/.cache/huggingface).`,
 		Example: `  krait models
@@ -148,7 +152,8 @@ HF_HOME (default: ~/.cache/huggingface).`,
 			}
 			models := []cachedModel{}
 			for _, m := range cached {
-				models = append(models, cachedModel{m.Name.String(), familyOf(m), m.Bytes, m.Partial, m.Path})
+				family, format := familyOf(m.Path)
+				models = append(models, cachedModel{m.Name.String(), family, format, m.Bytes, m.Partial, m.Path})
 			}
 			if len(models) == 0 && !to.json {
 				fmt.Fprintf(c.ErrOrStderr(), "no models in %s; krait pull ORG/NAME downloads one\n", visible(h.Cache))
@@ -165,18 +170,22 @@ HF_HOME (default: ~/.cache/huggingface).`,
 type cachedModel struct {
 	Name    string `json:"name"`
 	Family  string `json:"family,omitempty"` // empty: no weights, or not supported
+	Format  string `json:"format,omitempty"` // of most of the weights' bytes
 	Bytes   int64  `json:"bytes"`
 	Partial int64  `json:"partial_bytes"` // of interrupted downloads
 	Path    string `json:"path,omitempty"`
 }
 
-// familyOf is the family of a model that Krait runs.
-func familyOf(m hub.Cached) string {
-	if m.Path == "" {
-		return ""
+// familyOf returns the family of a model that Krait runs, and the format of most of its weights.
+func familyOf(path string) (family, format string) {
+	if path == "" {
+		return "", ""
 	}
-	family, _ := checkpoint.Family(m.Path)
-	return family
+	m, g, err := checkpoint.Describe(path)
+	if err != nil {
+		return "", ""
+	}
+	return m.Family, g.WeightFormats()[0].DType.String()
 }
 
 // modelTable writes models as lines with columns.
@@ -191,7 +200,7 @@ func modelTable(models []cachedModel) func(io.Writer) {
 			if m.Path == "" {
 				family = "no weights"
 			}
-			fmt.Fprintf(w, "%-*s  %-16s %9.1f MB", longest, m.Name, family, float64(m.Bytes)/1e6)
+			fmt.Fprintf(w, "%-*s  %-16s %-7s %9.1f MB", longest, m.Name, family, m.Format, float64(m.Bytes)/1e6)
 			if m.Partial > 0 {
 				fmt.Fprintf(w, ", and %.1f MB of an interrupted download", float64(m.Partial)/1e6)
 			}

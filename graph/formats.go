@@ -222,11 +222,7 @@ func superblock(d DType, to []float32, b, high, q []byte) {
 	d.PartScales(&s, b)
 	for k := range 8 {
 		for i := range 32 {
-			v := q[k/2*32+i] >> (k % 2 * 4) & 15
-			if high != nil {
-				v |= high[i] >> k & 1 << 4
-			}
-			to[k*32+i] = float32(s[k]*float32(v)) - s[8+k]
+			to[k*32+i] = float32(s[k]*float32(nibbles(q, high, k, i))) - s[8+k]
 		}
 	}
 }
@@ -243,14 +239,7 @@ func scales(b []byte, k int) (scale, least byte) {
 func sixes(to []float32, b []byte) {
 	var s [16]float32
 	Q6_K.PartScales(&s, b)
-	for n := range 2 { // halves of 128
-		low, high := b[n*64:], b[128+n*32:]
-		for i := range 32 {
-			for k := range 4 {
-				v := low[k%2*32+i] >> (k / 2 * 4) & 15
-				v |= high[i] >> (2 * k) & 3 << 4
-				to[n*128+k*32+i] = float32(s[n*8+2*k+i/16] * float32(int(v)-32))
-			}
-		}
+	for i := range to {
+		to[i] = float32(s[i/16] * float32(int(six(b, i))-32))
 	}
 }

@@ -20,10 +20,11 @@ import (
 // Device is this process, for [exec.Options]. The zero value is a good start.
 type Device struct {
 	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or the plain ones
-	// Rounding lets products of weights in bf16 round activations to bf16, which AMX
-	// does with a third of the products; without $KRAIT_CPU=amx a model cannot be opened then.
-	Rounding bool
-	Workers  int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
+	// Math is f32, also for an empty one; bf16: products of weights in bf16 round activations to
+	// bf16, which AMX does with a third of the products, and without $KRAIT_CPU=amx a model cannot be
+	// opened; or int8: products of weights in blocks round activations to 8 bits (see [cpu.ForMath]).
+	Math    string
+	Workers int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
 }
 
 // String names the kernels: processes that run a model together must have the same.
@@ -35,8 +36,8 @@ func (d *Device) String() string {
 	if err != nil {
 		return err.Error()
 	}
-	if d.Rounding {
-		isa += ", rounding"
+	if d.Math != "" && d.Math != "f32" {
+		isa += ", " + d.Math
 	}
 	return "cpu with " + isa
 }
@@ -52,15 +53,11 @@ const maxWorkers = 1 << 12
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
 	switch {
-	case set != nil && d.Rounding:
-		return nil, errors.New("kernels that are given round as they do: leave out rounding, or the kernels")
+	case set != nil && d.Math != "":
+		return nil, errors.New("kernels that are given round as they do: leave out Math, or the kernels")
 	case set == nil:
-		choose := cpu.Chosen
-		if d.Rounding {
-			choose = cpu.Rounding
-		}
 		var err error
-		if set, err = choose(); err != nil {
+		if set, err = cpu.ForMath(d.Math); err != nil {
 			return nil, err
 		}
 	}

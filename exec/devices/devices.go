@@ -26,9 +26,9 @@ const Help = "cpu, cuda, cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 
 
 // Options configure a device.
 type Options struct {
-	// Math is how products are computed: f32 (also for an empty one), or bf16, which
-	// rounds activations: on a GPU products of many rows, on tensor cores, on the CPU
-	// products with weights in bf16, by AMX.
+	// Math is how products are computed: f32 (also for an empty one); bf16, which rounds activations:
+	// on a GPU products of many rows, on tensor cores, on the CPU products with weights in bf16, by
+	// AMX; or on the CPU int8, which rounds those of weights in blocks to 8 bits.
 	Math string
 	// NoGraphs launches kernels one by one instead of a captured graph, on a GPU.
 	NoGraphs bool
@@ -41,9 +41,9 @@ type Options struct {
 
 // Open opens a device.
 func Open(name string, o Options) (exec.Device, error) {
-	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16}[o.Math]
+	math, ok := map[string]kernels.Math{"": kernels.F32, "f32": kernels.F32, "bf16": kernels.BF16, "int8": kernels.F32}[o.Math]
 	if !ok {
-		return nil, fmt.Errorf("math is %q; it must be f32 or bf16", o.Math)
+		return nil, fmt.Errorf("math is %q; it must be f32, bf16 or int8", o.Math)
 	}
 	if name == "" || name == "cpu" {
 		if o.NoGraphs {
@@ -55,7 +55,10 @@ func Open(name string, o Options) (exec.Device, error) {
 		if o.PeerBytes != 0 {
 			return nil, errors.New("peer memory is for GPUs: leave out --peer-bytes on the cpu")
 		}
-		return &cpu.Device{Rounding: math == kernels.BF16}, nil
+		return &cpu.Device{Math: o.Math}, nil
+	}
+	if o.Math == "int8" {
+		return nil, errors.New("math is int8, which is for the cpu; on GPUs it must be f32 or bf16")
 	}
 	d, err := Driver(name)
 	if err != nil {

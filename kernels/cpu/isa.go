@@ -98,6 +98,18 @@ var Chosen = sync.OnceValues(func() (kernels.Set, error) {
 	return ForISA(name)
 })
 
+// ForMath is the set for a number format of activations in products: the chosen one for f32 (or an
+// empty one), [Rounding] for bf16, [Integers] for int8.
+func ForMath(math string) (kernels.Set, error) {
+	choose := maths[math]
+	if choose == nil {
+		return nil, fmt.Errorf("math is %q; it must be f32, bf16 or int8", math)
+	}
+	return choose()
+}
+
+var maths = map[string]func() (kernels.Set, error){"": Chosen, "f32": Chosen, "bf16": Rounding, "int8": Integers}
+
 // Rounding is the chosen set with products of weights in bf16 that round activations to
 // bf16, too: what AMX does with a third of the products.
 func Rounding() (kernels.Set, error) {
@@ -113,6 +125,33 @@ func Rounding() (kernels.Set, error) {
 		maps.Copy(set, amxRounding)
 	}
 	return set, err
+}
+
+// integerProducts puts those of an instruction set into a set.
+var integerProducts = map[string]func(set kernels.Set){plain: plainIntegers.into}
+
+// Integers is the chosen set with integer products: weights in blocks of whole numbers (those of
+// [graph.DType.HasCodes]) are multiplied with activations that are rounded to 8 bits.
+func Integers() (kernels.Set, error) {
+	name, err := ChosenISA()
+	if err != nil {
+		return nil, err
+	}
+	return IntegersForISA(name)
+}
+
+// IntegersForISA is [Integers] for an instruction set.
+func IntegersForISA(name string) (kernels.Set, error) {
+	set, err := ForISA(name)
+	if err != nil {
+		return nil, err
+	}
+	set = maps.Clone(set)
+	if name == "amx" {
+		name = "avx512" // tiles are of weights in bf16
+	}
+	integerProducts[name](set)
+	return set, nil
 }
 
 // noRounding says why products cannot round with the chosen set, on a machine with these sets.

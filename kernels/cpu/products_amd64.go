@@ -16,6 +16,7 @@ type products struct {
 	bf16, f16 narrow
 	blocks    map[graph.DType]blockWeights
 	panels    *panels
+	integers  *integers // nil: activations stay f32
 }
 
 // weight is what weights are made of in memory; of blocks, bytes.
@@ -64,7 +65,11 @@ func (p *products) multiply(m *product) {
 		return
 	}
 	if m.w.Blocks != nil {
-		p.multiplyBlocks(m)
+		if p.integers != nil && m.w.DType.HasCodes() {
+			p.multiplyIntegers(m)
+		} else {
+			p.multiplyBlocks(m)
+		}
 		return
 	}
 	m.check()

@@ -181,44 +181,15 @@ func (p *products) multiplyBlocks(m *product) {
 		part.tokens = min(blockTokens, m.tokens-t)
 		part.x, part.y = buf.h, m.y[t*m.ys:]
 		for i := range part.tokens {
-			with.lay(part.x[i*part.k:][:part.k], m.x[(t+i)*m.xs:][:m.k], b, col, first)
+			to := part.x[i*part.k:][:part.k]
+			x := lay(to, m.x[(t+i)*m.xs:][:m.k], b, col, first)
+			if with.spread != nil {
+				with.spread(&to[0], &x[0], count)
+			}
 		}
 		p.sweepBlocks(&part, &with, w)
 	}
 	buf.giveBack()
-}
-
-// touched are the blocks of a line that have its elements from col on.
-func touched(b *graph.Blocks, col, n int) (first, count int) {
-	end := 0
-	for i, s := range b.Spans {
-		if s.Len > 0 && s.At <= col {
-			first = b.Spans[i].Block + (s.Lead+col-s.At)/b.Format.Elems
-		}
-		if s.Len > 0 && s.At < col+n {
-			end = s.Block + (s.Lead+min(s.Len, col+n-s.At)-1)/b.Format.Elems + 1
-		}
-	}
-	return first, end - first
-}
-
-// lay lays activations of the elements from col on as they lie in blocks, of which
-// the first is one of a line.
-func (w *blockWeights) lay(to, x []float32, b *graph.Blocks, col, first int) {
-	from := x
-	if len(to) != len(x) {
-		clear(to)
-		for _, s := range b.Spans {
-			lo, hi := max(s.At, col), min(s.At+s.Len, col+len(x))
-			if lo < hi {
-				copy(to[(s.Block-first)*b.Format.Elems+s.Lead+lo-s.At:], x[lo-col:hi-col])
-			}
-		}
-		from = to
-	}
-	if w.spread != nil {
-		w.spread(&to[0], &from[0], len(to)/b.Format.Elems)
-	}
 }
 
 // sweepBlocks multiplies whole blocks, of rows that are m.ws bytes apart.

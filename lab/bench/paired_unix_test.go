@@ -114,7 +114,7 @@ func TestPeerErrors(t *testing.T) {
 	for _, c := range []struct {
 		remove, name, want string
 	}{
-		{"", "b-f32", "model b-f32: " + filepath.Join(dir, "hf/b-f32/config.json") + " is missing"},
+		{"", "b-f32", "model b-f32: " + filepath.Join(dir, "hf/b-f32") + " is missing"},
 		{"gguf/a-f32.gguf", "a-f32", filepath.Join(dir, "gguf/a-f32.gguf") + " is missing"},
 	} {
 		if c.remove != "" {
@@ -125,6 +125,13 @@ func TestPeerErrors(t *testing.T) {
 		if _, _, err := p.Models([]string{c.name}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+	same := filepath.Join(dir, "gguf", "c-q4_k_m.gguf")
+	if err := os.WriteFile(same, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := p.Models([]string{"c-q4_k_m"}); err != nil || len(list) != 1 || p.Folder(list[0]) != same {
+		t.Errorf("a file without a folder: %v, %v", list, err)
 	}
 	if _, left, err := p.Models(nil); err == nil || !strings.Contains(err.Error(), "has no model for both") || len(left) != 1 {
 		t.Errorf("%v, %v", left, err)

@@ -15,7 +15,8 @@ import (
 )
 
 // Peer is a folder with a build of llama.cpp and models for both programs: bin/ has its programs,
-// gguf/NAME-TYPE.gguf a model, and hf/NAME-TYPE/ the checkpoint that it was made from.
+// gguf/NAME-TYPE.gguf a model, and hf/NAME-TYPE/ the checkpoint that it was made from. Without that
+// checkpoint Krait opens the same file.
 type Peer struct{ dir string }
 
 // PeerName is the peer's name in results.
@@ -37,8 +38,16 @@ func OpenPeer(dir string) (*Peer, error) {
 	return &Peer{dir}, nil
 }
 
-// Folder returns the path of a model for Krait.
-func (p *Peer) Folder(model string) string { return filepath.Join(p.dir, "hf", model) }
+// Folder returns the path of a model for Krait: its folder, or the peer's file if there is none.
+func (p *Peer) Folder(model string) string {
+	folder := filepath.Join(p.dir, "hf", model)
+	if _, err := os.Stat(folder); err != nil {
+		if _, err := os.Stat(p.file(model)); err == nil {
+			return p.file(model)
+		}
+	}
+	return folder
+}
 
 // file returns the path of a model for the peer, which calls q8 q8_0.
 func (p *Peer) file(model string) string {
@@ -52,7 +61,7 @@ func (p *Peer) file(model string) string {
 // models that only Krait has.
 func (p *Peer) Models(named []string) (list, left []string, err error) {
 	for _, name := range named {
-		for _, path := range []string{filepath.Join(p.Folder(name), "config.json"), p.file(name)} {
+		for _, path := range []string{p.Folder(name), p.file(name)} {
 			if _, err := os.Stat(path); err != nil {
 				return nil, nil, fmt.Errorf("model %s: %s is missing; both Krait and the peer need it", name, path)
 			}

@@ -32,6 +32,7 @@ var generators = map[string]func(*build.Context){
 	"delta":       delta,
 	"elementwise": elementwise,
 	"gemm":        gemm,
+	"integers":    integers,
 	"matrices":    matrices,
 	"maxima":      maximum,
 	"norm":        norm,

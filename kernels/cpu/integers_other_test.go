@@ -1,0 +1,8 @@
+//go:build !amd64
+
+package cpu
+
+// rounders are what rounds activations, by instruction set.
+func rounders() map[string]func(to []byte, x []float32) {
+	return map[string]func(to []byte, x []float32){plain: roundPlain}
+}
