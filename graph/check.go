@@ -215,7 +215,7 @@ func checkLeaf(n *Node) error {
 		return fmt.Errorf("is %s; only quantize encodes into a codec", t)
 	case n.Op.Name == "param" && symbolic:
 		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
-	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):
+	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs || t.Dims[0].Times > 0):
 		return fmt.Errorf("%s: the first axis of a state is s, the sequences", t)
 	}
 	if n.Part != nil {
@@ -228,7 +228,7 @@ func checkLeaf(n *Node) error {
 func checkStates(n *Node) error {
 	for i, v := range n.Args {
 		takes := slices.ContainsFunc(n.Op.States, func(p StatePair) bool { return p.Operand == i })
-		if is := v.Def.Op.Name == "state"; is != takes {
+		if is := keeps(v); is != takes && !(takes && ofParts(v)) {
 			if is {
 				return fmt.Errorf("operand %d (%s) is state, which this operation does not update", i, v.Name)
 			}
@@ -237,6 +237,12 @@ func checkStates(n *Node) error {
 	}
 	return nil
 }
+
+// keeps reports whether v is what a sequence keeps between steps.
+func keeps(v *Value) bool { return v.Def.Op.Name == "state" }
+
+// ofParts reports whether v has a row per part of each sequence, as the states of parts have.
+func ofParts(v *Value) bool { return len(v.Type.Dims) > 0 && v.Type.Dims[0].Times > 0 }
 
 // Equal reports whether two graphs are the same: nodes, names, types, storage
 // and outputs, in order.

@@ -149,8 +149,7 @@ func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, er
 		switch {
 		case d.Sym == 0:
 		case i == 0 && t.Layout.ByBatch():
-			run := t.Extents(theBatch, ranks, rank)[0]
-			x.Dims[0], x.First = run.Len, run.Start
+			x.Hold(t.Extents(theBatch, ranks, rank))
 		case state && i == 0 && d.Sym == graph.Seqs:
 			x.Dims[0] = slots
 		case state && i == 1 && t.Ragged():
@@ -158,7 +157,7 @@ func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, er
 		case i == 0 && d.Sym == graph.Tokens:
 			x.Dims[0] = tokens
 		case i == 0 && (d.Sym == graph.Seqs || d.Sym == graph.Rows):
-			x.Dims[0] = sequences
+			x.Dims[0] = sequences * max(1, d.Times)
 		default:
 			return x, skip(fmt.Sprintf("%s is %s; how large %s is in a batch is not known", v.Name, t, d))
 		}
