@@ -61,10 +61,10 @@ func (c *Checker) Check(g *Graph) error {
 		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 	}
 	defined := make(map[*Value]bool, g.Len())
-	uses := map[*Value]int{} // of states
+	uses := map[*Value]int{} // of states, and of what has a row per part
 	for _, n := range g.Nodes {
 		for i, v := range n.Args {
-			if v.Def.Op.Name == "state" {
+			if keeps(v) || ofParts(v) {
 				uses[v]++
 			}
 			if !defined[v] {
@@ -79,6 +79,7 @@ func (c *Checker) Check(g *Graph) error {
 		}
 	}
 	checkThen(g, fail)
+	checkReplaced(g, uses, fail)
 	states := g.Leaves("state")
 	checkParts(states, fail)
 	for _, n := range states {
@@ -101,6 +102,17 @@ func (c *Checker) Check(g *Graph) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkReplaced checks that nothing else takes a state of parts, which an operation replaces.
+func checkReplaced(g *Graph, uses map[*Value]int, fail func(where, format string, args ...any)) {
+	for _, n := range g.Nodes {
+		for _, p := range n.Op.States {
+			if v := n.Args[p.Operand]; ofParts(v) && uses[v] != 1 {
+				fail(n.Name(), "%s: operand %d (%s) is a state of parts, which the operation replaces, and it is taken %d times: write zeros, or the conversion, for each", n.Op.Name, p.Operand, v.Name, uses[v])
+			}
+		}
+	}
 }
 
 // checkThen checks each all_reduce that says which operation comes then: at stage fused, the sum is
