@@ -13,7 +13,7 @@ func inContext(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	r := &parter{rewriter: rewrite(g, g.Stage, g.Ranks), parts: o.Ranks, segments: map[string]*graph.Value{}}
 	for _, n := range g.Nodes {
 		pass, ok := passings[n.Op.Name]
-		if !ok {
+		if !ok || n.Args[pass.state].Type.Dims[0].Times > 0 { // or is over parts already
 			if err := r.copy(n); err != nil {
 				return nil, err
 			}

@@ -62,10 +62,12 @@ func HasUnits(d graph.Dim) bool {
 }
 
 // Lies reports whether the class has a value that lies as t does: by units, or along its rows. In
-// parts all else is whole.
+// parts all else is whole, and segments of parts are on the rank that has these.
 func Lies(border graph.PlaceKind, t graph.Type, made bool) bool {
 	if border == graph.InParts {
-		return t.Layout.Kind == graph.Replicated || InRows(border, t) || t.Dims[0].Times > 0 && t.Layout.Equal(graph.SplitRows(graph.Even))
+		parts := len(t.Dims) > 0 && t.Dims[0].Times > 0
+		return InRows(border, t) || parts && t.Layout.Equal(graph.SplitRows(graph.Even)) ||
+			t.Layout.Kind == graph.Replicated && !(parts && t.DType == graph.I32)
 	}
 	return Owned(t, made) || InRows(border, t)
 }
