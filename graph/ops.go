@@ -97,18 +97,18 @@ var table = []*Op{
 		Operands: "aaaaasi", States: []StatePair{{5, 1, SSMState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, Work: []string{"7 t g q n p"}, check: checkDelta},
 
 	// Recurrences over parts of sequences; see parts.go. Letter z is the parts of all sequences.
-	{Name: "parts", Doc: "the segments of the parts of sequences that ranks have, all first parts before all second: x seg", Class: Compute, Operands: "ai",
+	{Name: "parts", Doc: "the segments of the parts of sequences that ranks have, all first parts before all second: x seg", Class: Compute, Parts: true, Operands: "ai",
 		Attrs: []Attr{{"parts", IntAttr, nil, severalParts}}, Gives: I32, infer: inferParts, cost: costSegments},
-	{Name: "zeros", Doc: "a row of zeros, of the axes dims, for each row of x; diagonal=1: with ones where the last two axes are equal", Class: Compute,
+	{Name: "zeros", Doc: "a row of zeros, of the axes dims, for each row of x; diagonal=1: with ones where the last two axes are equal", Class: Compute, Parts: true,
 		Attrs: []Attr{{"dims", StringAttr, nil, anything}, {"diagonal", IntAttr, 0, zeroOrOne}}, infer: inferZeros, cost: costZeros},
-	{Name: "segment_sums", Doc: "the sum of the rows of each segment: x seg", Class: Compute, Rule: rule("t! d, s! f! -> s! d"), Operands: "ai", Work: []string{"1 t d"}, check: checkSegments(1)},
-	{Name: "conv_states", Doc: "the last inputs before each part, and after all: those after each part from zero, the state, the segments: u h seg", Class: Compute,
+	{Name: "segment_sums", Doc: "the sum of the rows of each segment: x seg", Class: Compute, Parts: true, Rule: rule("t! d, s! f! -> s! d"), Operands: "ai", Work: []string{"1 t d"}, check: checkSegments(1)},
+	{Name: "conv_states", Doc: "the last inputs before each part, and after all: those after each part from zero, the state, the segments: u h seg", Class: Compute, Parts: true,
 		Rule: rule("z! c m!, s! c m!, s! f! -> z! c m!, s! c m!"), Operands: "fsi", States: []StatePair{{1, 1, ConvState}}, Work: []string{"1 z c m"}, check: checkStatesOfParts(2)},
-	{Name: "selective_states", Doc: "h before each part, and after all, where a part makes exp(A Σdt) h + u of it: Σdt u A h seg", Class: Compute,
+	{Name: "selective_states", Doc: "h before each part, and after all, where a part makes exp(A Σdt) h + u of it: Σdt u A h seg", Class: Compute, Parts: true,
 		Rule: rule("z! d, z! d n!, d n!, s! d n!, s! f! -> z! d n!, s! d n!"), Operands: "fffsi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"4 z d n"}, check: checkStatesOfParts(4)},
-	{Name: "ssd_states", Doc: "selective_states with one A per head: Σdt u A h seg", Class: Compute,
+	{Name: "ssd_states", Doc: "selective_states with one A per head: Σdt u A h seg", Class: Compute, Parts: true,
 		Rule: rule("z! h, z! h p! n!, h, s! h p! n!, s! f! -> z! h p! n!, s! h p! n!"), Operands: "fffsi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"2 z h p n"}, check: checkStatesOfParts(4)},
-	{Name: "delta_states", Doc: "S before each part, and after all, where a part makes M S + u of it: M u S seg", Class: Compute,
+	{Name: "delta_states", Doc: "S before each part, and after all, where a part makes M S + u of it: M u S seg", Class: Compute, Parts: true,
 		Rule: rule("z! h n! m!, z! h n! p!, s! h m! p!, s! f! -> z! h n! p!, s! h m! p!"), Operands: "ffsi", States: []StatePair{{2, 1, SSMState}}, Work: []string{"2 z h n m p"}, check: checkStatesOfParts(3)},
 
 	// The selective scan in steps that leave their results in memory, as without

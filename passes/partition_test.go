@@ -128,8 +128,8 @@ func TestStrategyFiles(t *testing.T) {
 		"# doc\n\nx  halve": `file: line 3: unknown layout "halve"`,
 		"x split:y":         `unknown layout "split:y"`,
 		"[ whole":           `"[" is not a valid pattern`,
-		"border odd":        `file: line 1: border odd; it must be whole, even or sequence`,
-		"border":            `file: line 1: border ; it must be whole, even or sequence`,
+		"border odd":        `file: line 1: border odd; it must be whole, even, sequence or parts`,
+		"border":            `file: line 1: border ; it must be whole, even, sequence or parts`,
 	} {
 		if _, err := ParseStrategy("file", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)

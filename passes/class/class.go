@@ -24,6 +24,15 @@ const RowsText = ` Values that have tokens and no units may be split along their
 	`an add of them is not whole, and they are no terms. ` +
 	`All_gathers of them are joined like all_reduces, and so are reduce_scatters that give them, in the order in which all are the fewest launches.`
 
+// PartsText states the class where borders split tokens in parts.
+const PartsText = `Context parallelism. Ranks have the tokens of each sequence in parts, and the segments and states of these parts. ` +
+	`Whatever has tokens and can be computed by them is split so, and crosses borders so; weights, states and all else are whole. ` +
+	`A section is a run of nodes of one block, or of none; graph outputs are whole. ` +
+	`Each launch of a collective counts one; those in a section that share rows of the batch and of which none needs another's result are one launch. ` +
+	`Least, in this order: collectives; bytes sent per rank, for one token, one sequence, one row; values that travel. ` +
+	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites but those of recurrences over parts, ` +
+	`in which every token's contribution enters the state of each later token once.`
+
 // AtBorder is how a value crosses a border: whole, or where borders split tokens and
 // it has tokens and no units, split along them.
 func AtBorder(border graph.PlaceKind, t graph.Type) graph.Layout {
