@@ -10,6 +10,9 @@ import (
 // zero states gives what a part adds; an operation of [passings] makes of these the state before
 // each part, from which the recurrence runs again, and the state after all. See graph/parts.go.
 func inContext(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	if o.Ranks == 1 {
+		return g, nil
+	}
 	r := &parter{rewriter: rewrite(g, g.Stage, g.Ranks), parts: o.Ranks, segments: map[string]*graph.Value{}}
 	for _, n := range g.Nodes {
 		pass, ok := passings[n.Op.Name]

@@ -140,7 +140,7 @@ func TestStrategyFiles(t *testing.T) {
 			t.Errorf("strategy %s has no doc", s.Name)
 		}
 	}
-	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `unknown strategy "best"; it must be one of channel, hoisted, replicated-x, sequence, batch, naive, paper-naive`) {
+	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `unknown strategy "best"; it must be one of channel, hoisted, replicated-x, sequence, batch, context, naive, paper-naive`) {
 		t.Error(err)
 	}
 	bad, err := ParseStrategy("file", "* split:7")
