@@ -90,7 +90,9 @@ func checkOp(t *rapid.T, op *graph.Op) {
 			share = 0
 		}
 		same(t, "result", output(t, fast), output(t, plain), share)
-		if !c.op.Parts { // whose batches of one sequence have other parts
+		if c.op.Parts { // whose inputs have a row per part, not per token
+			step(t, alone, &b)
+		} else {
 			c.checkAlone(t, alone, &b, output(t, fast))
 		}
 		for _, n := range c.graph.Leaves("state") {
@@ -116,6 +118,9 @@ func (c *opCase) lengths() []int {
 	lengths := []int{1, 1, 2, 3, 5, 9}
 	if slices.Contains([]string{"ssd_scan", "delta_scan", "attention"}, c.op.Name) {
 		lengths = append(lengths, 7, 8, 15, 16, 17, 24, 33, 127, 130)
+	}
+	if c.op.Parts {
+		lengths = append(lengths, 64, 65, 127, 130, 200)
 	}
 	return lengths
 }
@@ -175,6 +180,8 @@ func drawOp(t *rapid.T, op *graph.Op, field func() bool) *opCase {
 		}
 		n := rapid.SampledFrom(sizes).Draw(t, string(rune(l)))
 		switch {
+		case l == 'm' && op.Name == "delta_states":
+			n = letters['n']
 		case l == 'r': // decays of delta_scan, whose n came before
 			n = rapid.SampledFrom([]int{1, letters['n']}).Draw(t, "decays")
 		case l == 'k' && !strings.Contains(op.Rule.String(), "(") && rapid.IntRange(0, 9).Draw(t, "deep") == 0:
@@ -416,6 +423,8 @@ func (c *opCase) fill(b *exec.Batch) {
 		shape := []int{tokens}
 		if v.Type.Dims[0].Sym == graph.Rows {
 			shape[0] = rows
+		} else if parts := v.Type.Dims[0].Times; parts > 0 {
+			shape[0] = parts * len(b.Sequences)
 		}
 		for _, d := range v.Type.Dims[1:] {
 			shape = append(shape, d.Len())

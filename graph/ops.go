@@ -109,7 +109,7 @@ var table = []*Op{
 	{Name: "ssd_states", Doc: "selective_states with one A per head: Σdt u A h seg", Class: Compute, Parts: true,
 		Rule: rule("z! h, z! h p! n!, h, s! h p! n!, s! f! -> z! h p! n!, s! h p! n!"), Operands: "fffsi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"2 z h p n"}, check: checkStatesOfParts(4)},
 	{Name: "delta_states", Doc: "S before each part, and after all, where a part makes M S + u of it: M u S seg", Class: Compute, Parts: true,
-		Rule: rule("z! h n! m!, z! h n! p!, s! h m! p!, s! f! -> z! h n! p!, s! h m! p!"), Operands: "ffsi", States: []StatePair{{2, 1, SSMState}}, Work: []string{"2 z h n m p"}, check: checkStatesOfParts(3)},
+		Rule: rule("z! h n! m!, z! h n! p!, s! h m! p!, s! f! -> z! h n! p!, s! h m! p!"), Operands: "ffsi", States: []StatePair{{2, 1, SSMState}}, Work: []string{"2 z h n m p"}, check: checkDeltaStates},
 
 	// The selective scan in steps that leave their results in memory, as without
 	// one kernel for all of it: the pass unfuse-scan writes it. A prefix scan is not in

@@ -121,6 +121,14 @@ func checkStatesOfParts(seg int) func(*Node, *binding) error {
 	}
 }
 
+// checkDeltaStates: what is left of a state is a square matrix for each head.
+func checkDeltaStates(n *Node, b *binding) error {
+	if b.size('n') != b.size('m') {
+		return fmt.Errorf("operand 0 has matrices of %d by %d for each head; they must be square", b.size('n'), b.size('m'))
+	}
+	return checkStatesOfParts(3)(n, b)
+}
+
 // checkWholeSegments checks for segments of sequences, not of parts.
 func checkWholeSegments(seg int) func(*Node, *binding) error {
 	return func(n *Node, b *binding) error {

@@ -74,11 +74,13 @@ func passParts(parts, state, seg, before *kernels.Tensor, after func(h []float64
 		for k := range h {
 			h[k] = at(state, slot, k)
 		}
-		kernels.EachPart(parts, seg, s, func(row, _ int) {
+		kernels.EachPart(parts, seg, s, func(row, tokens int) {
 			for k := range h {
 				set(before, row, k, h[k])
 			}
-			h = after(h, row)
+			if tokens > 0 { // else its row says nothing
+				h = after(h, row)
+			}
 		})
 		for k := range h {
 			set(state, slot, k, h[k])
