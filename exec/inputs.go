@@ -61,7 +61,7 @@ func (e *Engine) fill(b *Batch, z graph.Batch) error {
 		n := int64(in.Type.DType.Bytes())
 		for _, d := range in.Type.Dims {
 			if d.Sym != 0 {
-				n *= z.Of(d.Sym)
+				n *= int64(d.At(z.Sizes))
 			} else {
 				n *= int64(d.Len())
 			}

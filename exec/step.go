@@ -176,8 +176,8 @@ func (e *Engine) count(b *Batch) (z graph.Batch, err error) {
 		z.Rows += int64(q.rows())
 		z.Ends = append(z.Ends, int(z.Tokens))
 	}
-	if e.schedules[0].BySequence() {
-		z.Largest = z.LargestShare(len(e.schedules))
+	if place := e.schedules[0].RowPlace(); place > graph.Even {
+		z.Largest = z.LargestShare(place, len(e.schedules))
 	}
 	return z, nil
 }

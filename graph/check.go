@@ -61,10 +61,10 @@ func (c *Checker) Check(g *Graph) error {
 		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
 	}
 	defined := make(map[*Value]bool, g.Len())
-	uses := map[*Value]int{} // of states
+	uses := map[*Value]int{} // of states, and of what has a row per part
 	for _, n := range g.Nodes {
 		for i, v := range n.Args {
-			if v.Def.Op.Name == "state" {
+			if keeps(v) || ofParts(v) {
 				uses[v]++
 			}
 			if !defined[v] {
@@ -79,6 +79,7 @@ func (c *Checker) Check(g *Graph) error {
 		}
 	}
 	checkThen(g, fail)
+	checkReplaced(g, uses, fail)
 	states := g.Leaves("state")
 	checkParts(states, fail)
 	for _, n := range states {
@@ -101,6 +102,17 @@ func (c *Checker) Check(g *Graph) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkReplaced checks that nothing else takes a state of parts, which an operation replaces.
+func checkReplaced(g *Graph, uses map[*Value]int, fail func(where, format string, args ...any)) {
+	for _, n := range g.Nodes {
+		for _, p := range n.Op.States {
+			if v := n.Args[p.Operand]; ofParts(v) && uses[v] != 1 {
+				fail(n.Name(), "%s: operand %d (%s) is a state of parts, which the operation replaces, and it is taken %d times: write zeros, or the conversion, for each", n.Op.Name, p.Operand, v.Name, uses[v])
+			}
+		}
+	}
 }
 
 // checkThen checks each all_reduce that says which operation comes then: at stage fused, the sum is
@@ -215,7 +227,7 @@ func checkLeaf(n *Node) error {
 		return fmt.Errorf("is %s; only quantize encodes into a codec", t)
 	case n.Op.Name == "param" && symbolic:
 		return fmt.Errorf("%s: the shape of a parameter has no symbols", t)
-	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs):
+	case n.Op.Name == "state" && (len(t.Dims) == 0 || t.Dims[0].Sym != Seqs || t.Dims[0].Times > 0):
 		return fmt.Errorf("%s: the first axis of a state is s, the sequences", t)
 	}
 	if n.Part != nil {
@@ -228,7 +240,7 @@ func checkLeaf(n *Node) error {
 func checkStates(n *Node) error {
 	for i, v := range n.Args {
 		takes := slices.ContainsFunc(n.Op.States, func(p StatePair) bool { return p.Operand == i })
-		if is := v.Def.Op.Name == "state"; is != takes {
+		if is := keeps(v); is != takes && !(takes && ofParts(v)) {
 			if is {
 				return fmt.Errorf("operand %d (%s) is state, which this operation does not update", i, v.Name)
 			}
@@ -237,6 +249,12 @@ func checkStates(n *Node) error {
 	}
 	return nil
 }
+
+// keeps reports whether v is what a sequence keeps between steps.
+func keeps(v *Value) bool { return v.Def.Op.Name == "state" }
+
+// ofParts reports whether v has a row per part of each sequence, as the states of parts have.
+func ofParts(v *Value) bool { return len(v.Type.Dims) > 0 && v.Type.Dims[0].Times > 0 }
 
 // Equal reports whether two graphs are the same: nodes, names, types, storage
 // and outputs, in order.

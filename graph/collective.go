@@ -104,6 +104,9 @@ func inferExchange(n *Node) ([]Type, error) {
 	if len(n.Args) == 0 {
 		return nil, errors.New("no operand is given")
 	}
+	if !n.Op.Variadic && len(n.Args) != 1 {
+		return nil, fmt.Errorf("%d operands given, 1 required", len(n.Args))
+	}
 	var out []Type
 	for i, v := range n.Args {
 		if v.Type.Layout.Kind != n.Op.From {
@@ -129,7 +132,7 @@ func inferExchange(n *Node) ([]Type, error) {
 			out = append(out, Type{F32, v.Type.Dims, l})
 			continue
 		case v.Type.DType.InBlocks():
-		case !v.Type.DType.Float() && (n.Op.From == Sharded || n.Op.To == Sharded):
+		case !v.Type.DType.Float() && n.Op.Class == Collective && (n.Op.From == Sharded || n.Op.To == Sharded):
 			return nil, fmt.Errorf("operand %d is %s; it must be of a float format", i, v.Type.DType)
 		}
 		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
@@ -147,13 +150,13 @@ func cutOf(a Attrs, t Type) (Layout, error) {
 	kind, known := rowPlaces[place]
 	switch {
 	case place != "" && !known:
-		return Layout{}, fmt.Errorf("place is %q; the rows of a batch lie even or by sequence", place)
+		return Layout{}, fmt.Errorf("place is %q; the rows of a batch lie even, by sequence or in parts", place)
 	case d.Sym == 0 && place != "":
 		return Layout{}, fmt.Errorf("axis %d of %s is not the rows of a batch, and only those can be %s; leave the place out", axis, t, place)
 	case d.Sym == 0:
 		return SplitOn(axis, len(d.Fields)), nil
 	case place == "":
-		return Layout{}, fmt.Errorf("axis %d of %s cannot be split without a place for its rows: even or sequence", axis, t)
+		return Layout{}, fmt.Errorf("axis %d of %s cannot be split without a place for its rows: even, sequence or parts", axis, t)
 	}
 	l := Layout{Kind: Sharded, Axis: axis, Place: []Placement{{Kind: kind}}}
 	return l, l.valid(t.Dims)

@@ -9,6 +9,9 @@ import (
 // derive says how the results lie over the ranks, given how the operands do.
 // It refuses every combination that the rule does not make right.
 func (b *binding) derive(in []Type, op *Op, ranks int) ([]Layout, error) {
+	if b.ofParts() {
+		return b.deriveParts(in, ranks)
+	}
 	out := make([]Layout, len(b.rule.out))
 	index, err := b.cutIndex(in, ranks)
 	if err != nil {

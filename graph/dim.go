@@ -30,6 +30,9 @@ type Dim struct {
 	// Over is the number of ranks of which each has a share of the rows; 0: all are here.
 	// Only what a rank holds has it, see [Type.Local].
 	Over int
+	// Times is how many rows there are for each of the symbol: the parts of a sequence, see
+	// [InParts]. 0: one.
+	Times int
 }
 
 // maxSize bounds a dimension, so that products of a shape cannot overflow unnoticed.
@@ -62,10 +65,13 @@ func (d Dim) Poly() Poly {
 	case d.Over > 0:
 		return Share(d.Sym, d.Over)
 	case d.Sym != 0:
-		return Var(d.Sym)
+		return Var(d.Sym).Times(Const(int64(max(1, d.Times))))
 	}
 	return Const(int64(d.Len()))
 }
+
+// At is the size of a symbolic axis in a batch.
+func (d Dim) At(z Sizes) int { return int(z.Of(d.Sym)) * max(1, d.Times) }
 
 // Field finds a field by name and says where it starts.
 func (d Dim) Field(name string) (f Field, index, start int, ok bool) {
@@ -97,7 +103,7 @@ func (d Dim) Run(names string) (first, n, start int, ok bool) {
 // same reports whether two axes may be walked by one index: equal sizes, cut at
 // the same places, field by field. Names do not matter.
 func (d Dim) same(e Dim) bool {
-	if d.Sym != e.Sym || d.Over != e.Over || len(d.Fields) != len(e.Fields) {
+	if d.Sym != e.Sym || d.Over != e.Over || d.Times != e.Times || len(d.Fields) != len(e.Fields) {
 		return false
 	}
 	for i, f := range d.Fields {
@@ -110,7 +116,7 @@ func (d Dim) same(e Dim) bool {
 
 // equal compares names and units, too.
 func (d Dim) equal(e Dim) bool {
-	return d.Sym == e.Sym && d.Over == e.Over && slices.Equal(d.Fields, e.Fields)
+	return d.Sym == e.Sym && d.Over == e.Over && d.Times == e.Times && slices.Equal(d.Fields, e.Fields)
 }
 
 // RowElems is the number of elements below the first axis, whose size may be a
@@ -129,6 +135,9 @@ func (d Dim) valid() error {
 	if d.Sym != 0 {
 		if !d.Sym.ofBatch() || len(d.Fields) > 0 || d.Over != 0 {
 			return fmt.Errorf("unknown symbol %q", rune(d.Sym))
+		}
+		if d.Times != 0 && (d.Sym != Seqs || d.Times < 2 || d.Times > MaxRanks) {
+			return fmt.Errorf("%s: only s, the sequences, has parts, and from 2 to %d of them", d, MaxRanks)
 		}
 		return nil
 	}
@@ -166,11 +175,13 @@ func (f Field) String() string {
 	return s
 }
 
-// String writes the axis as graph text does: t, 2560, or x:256|z:256.
+// String writes the axis as graph text does: t, s*4, 2560, or x:256|z:256.
 func (d Dim) String() string {
 	switch {
 	case d.Over > 0:
 		return fmt.Sprintf("%c/%d", d.Sym, d.Over)
+	case d.Times > 0:
+		return fmt.Sprintf("%c*%d", d.Sym, d.Times)
 	case d.Sym != 0:
 		return string(rune(d.Sym))
 	}

@@ -19,9 +19,34 @@ func (r Run) within(rows Run) Run {
 // ExtentsWithin is the first of what the rank holds of some rows, counted from the first
 // that it holds, and how many there are, of a value whose rows lie as the batch says.
 func (t Type) ExtentsWithin(b *Batch, ranks, rank int, rows Run) Run {
-	all := t.Extents(b, ranks, rank)[0]
-	r := all.within(rows)
-	return Run{r.Start - all.Start, r.Len}
+	var out Run
+	for _, all := range t.Extents(b, ranks, rank) {
+		out.Start += all.within(Run{0, rows.Start}).Len
+		out.Len += all.within(rows).Len
+	}
+	return out
+}
+
+// PartBlock is the number of tokens at multiples of which sequences are cut in parts.
+const PartBlock = 64
+
+// PartOf is the run of a sequence's new tokens that a rank has of them in parts: whole blocks of
+// [PartBlock], as even as possible, and no token of a short sequence. It depends on the number of
+// the tokens and of the ranks alone.
+func PartOf(tokens, ranks, rank int) Run {
+	r := Owned((tokens+PartBlock-1)/PartBlock, ranks, rank)
+	lo, hi := min(r.Start*PartBlock, tokens), min(r.End()*PartBlock, tokens)
+	return Run{lo, hi - lo}
+}
+
+// parts lists the run that a rank has of each sequence.
+func (b *Batch) parts(ranks, rank int) []Run {
+	runs, start := make([]Run, len(b.Ends)), 0
+	for i, end := range b.Ends {
+		r := PartOf(end-start, ranks, rank)
+		runs[i], start = Run{start + r.Start, r.Len}, end
+	}
+	return runs
 }
 
 // Batch is what says how the rows of a batch lie over ranks: its sizes, and where its
@@ -61,14 +86,22 @@ func (b *Batch) closest(n, ranks int) int {
 // EvenShare is [Batch.LargestShare] of sequences that have the same number of tokens each.
 func EvenShare(seqs, tokens, ranks int64) int64 { return (seqs + ranks - 1) / ranks * tokens }
 
-// LargestShare is the most tokens that a rank has when ranks have whole sequences:
-// what [Largest] stands for.
-func (b *Batch) LargestShare(ranks int) int64 {
+// LargestShare is the most tokens that a rank has when ranks have whole sequences, or parts of
+// them: what [Largest] stands for.
+func (b *Batch) LargestShare(place PlaceKind, ranks int) int64 {
 	most := 0
 	for rank := range ranks {
-		most = max(most, b.whole(ranks, rank).Len)
+		most = max(most, total(b.rows(Symbol(Tokens), place, ranks, rank)))
 	}
 	return int64(most)
+}
+
+// total is the length of all runs.
+func total(runs []Run) (n int) {
+	for _, r := range runs {
+		n += r.Len
+	}
+	return n
 }
 
 // Extents lists, field by field, what a rank holds of the axis that t is
@@ -81,7 +114,7 @@ func (t Type) Extents(b *Batch, ranks, rank int) []Run {
 		return nil
 	}
 	if t.Layout.ByBatch() {
-		return []Run{b.rows(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks, rank)}
+		return b.rows(t.Dims[0], t.Layout.Place[0].Kind, ranks, rank)
 	}
 	fields := t.Dims[t.Layout.Axis].Fields
 	runs := make([]Run, len(fields))
@@ -94,15 +127,17 @@ func (t Type) Extents(b *Batch, ranks, rank int) []Run {
 	return runs
 }
 
-// rows is the run of rows that a rank has.
-func (b *Batch) rows(s Sym, place PlaceKind, ranks, rank int) Run {
+// rows lists the runs of rows that a rank has: one, or in parts one of each sequence.
+func (b *Batch) rows(d Dim, place PlaceKind, ranks, rank int) []Run {
 	switch {
 	case b == nil:
 		panic("BUG: which rows a rank has is asked for without a batch")
 	case place == BySequence:
-		return b.whole(ranks, rank)
+		return []Run{b.whole(ranks, rank)}
+	case place == InParts:
+		return b.parts(ranks, rank)
 	}
-	return Owned(int(b.Of(s)), ranks, rank)
+	return []Run{Owned(d.At(b.Sizes), ranks, rank)}
 }
 
 // placed is the run of the field's units that a rank holds.
@@ -131,7 +166,7 @@ func (t Type) Local(ranks, rank int) Type {
 	out := Type{DType: t.DType, Dims: append([]Dim(nil), t.Dims...)}
 	if t.Layout.ByBatch() {
 		if ranks > 1 {
-			out.Dims[0] = largest(t.Dims[0].Sym, t.Layout.Place[0].Kind, ranks)
+			out.Dims[0] = largest(t.Dims[0], t.Layout.Place[0].Kind, ranks)
 		}
 		return out
 	}
@@ -146,9 +181,12 @@ func (t Type) Local(ranks, rank int) Type {
 }
 
 // largest is the rows of the rank that has most.
-func largest(s Sym, place PlaceKind, ranks int) Dim {
-	if place == BySequence {
+func largest(d Dim, place PlaceKind, ranks int) Dim {
+	switch {
+	case place >= BySequence:
 		return Symbol(Largest)
+	case d.Times > 0: // as many parts of each sequence as ranks, see deriveParts
+		return Symbol(d.Sym)
 	}
-	return Dim{Sym: s, Over: ranks}
+	return Dim{Sym: d.Sym, Over: ranks}
 }

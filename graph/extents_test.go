@@ -75,7 +75,7 @@ func TestEvenShare(t *testing.T) {
 				for i := range seqs {
 					b.Ends = append(b.Ends, (i+1)*tokens)
 				}
-				if got, want := EvenShare(int64(seqs), int64(tokens), int64(ranks)), b.LargestShare(ranks); got != want {
+				if got, want := EvenShare(int64(seqs), int64(tokens), int64(ranks)), b.LargestShare(BySequence, ranks); got != want {
 					t.Errorf("%d sequences of %d on %d ranks: %d, and a rank has %d", seqs, tokens, ranks, got, want)
 				}
 			}
@@ -94,7 +94,7 @@ func TestRowExtents(t *testing.T) {
 			b.Tokens, b.Seqs = b.Tokens+int64(n), b.Seqs+1
 			b.Ends = append(b.Ends, int(b.Tokens))
 		}
-		b.Largest = b.LargestShare(ranks)
+		b.Largest = b.LargestShare(BySequence, ranks)
 		for _, sym := range []Sym{Tokens, Seqs, Rows} {
 			rows := TypeOf(F32, Symbol(sym), Size(3))
 			rows.Layout = SplitRows(Even)

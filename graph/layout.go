@@ -28,6 +28,7 @@ const (
 	// depend on the batch.
 	Even       // cut anywhere, as even as possible
 	BySequence // of tokens: runs end where sequences end, as close to even as these let them
+	InParts    // of tokens: of each sequence a run, see [PartOf]; a rank has several runs of rows
 )
 
 // Placement is how a field lies over the ranks. Of is used by Cover only: the number of units
@@ -102,11 +103,11 @@ func (l Layout) validRows(dims []Dim) error {
 	d := dims[l.Axis]
 	switch {
 	case len(l.Place) != 1 || l.Place[0].Kind < Even:
-		return fmt.Errorf("the symbolic axis %s is split even or by sequence", d)
+		return fmt.Errorf("the symbolic axis %s is split even, by sequence or in parts", d)
 	case l.Axis > 0 || d.Sym != Tokens && d.Sym != Seqs && d.Sym != Rows || len(dims) > 1 && dims[1].Sym != 0:
 		return fmt.Errorf("sharded on the symbolic axis %s; of those, the first may be, if it is t, s or o", d)
-	case l.Place[0].Kind == BySequence && d.Sym != Tokens:
-		return fmt.Errorf("%s is split by sequence; only t may be", d)
+	case l.Place[0].Kind >= BySequence && d.Sym != Tokens:
+		return fmt.Errorf("%s is split by %s; only t may be", d, l.Place[0])
 	}
 	return nil
 }

@@ -24,17 +24,18 @@ type Legal struct {
 
 // What attributes of the table may be.
 var (
-	anything    Legal
-	above0      = Legal{Above: true, Max: math.Inf(1), want: "above 0"}
-	zeroOrOne   = Legal{Max: 1, want: "0 or 1"}
-	someExperts = Legal{Min: 1, MaxOf: 'e', want: "1 to %d, the experts"}
-	fewGroups   = Legal{Min: 1, Max: 64, want: "1 to 64"}
-	someGroups  = Legal{Min: 1, MaxOf: 'g', want: "1 to %d, the groups"}
-	evenPart    = Legal{MaxOf: 'p', Step: 2, want: "even and at most %d, the size of a head"}
-	transport   = Legal{OneOf: []string{"f32", "f16", "bf16"}, More: isCodec, want: "f32, f16, bf16 or a codec such as int8/32"}
-	widened     = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
-	accumulator = Legal{OneOf: []string{"", "f32"}, want: "f32"}
-	joinable    = Legal{OneOf: []string{"", "add_rmsnorm"}, want: "add_rmsnorm"}
+	anything     Legal
+	above0       = Legal{Above: true, Max: math.Inf(1), want: "above 0"}
+	severalParts = Legal{Min: 2, Max: MaxRanks, want: "2 to 1024"}
+	zeroOrOne    = Legal{Max: 1, want: "0 or 1"}
+	someExperts  = Legal{Min: 1, MaxOf: 'e', want: "1 to %d, the experts"}
+	fewGroups    = Legal{Min: 1, Max: 64, want: "1 to 64"}
+	someGroups   = Legal{Min: 1, MaxOf: 'g', want: "1 to %d, the groups"}
+	evenPart     = Legal{MaxOf: 'p', Step: 2, want: "even and at most %d, the size of a head"}
+	transport    = Legal{OneOf: []string{"f32", "f16", "bf16"}, More: isCodec, want: "f32, f16, bf16 or a codec such as int8/32"}
+	widened      = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
+	accumulator  = Legal{OneOf: []string{"", "f32"}, want: "f32"}
+	joinable     = Legal{OneOf: []string{"", "add_rmsnorm"}, want: "add_rmsnorm"}
 	// What experts may apply to their gate, or to what they have for one: names of operations.
 	gateActivation = Legal{OneOf: []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, want: "one of [silu gelu gelu_tanh relu relu2]"}
 )

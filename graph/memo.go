@@ -65,7 +65,7 @@ func (k key) attr(v any) key {
 func (k key) typ(t *Type) key {
 	k = append(k, byte(t.DType)).int(len(t.Dims))
 	for _, d := range t.Dims {
-		k = append(k, byte(d.Sym)).int(len(d.Fields))
+		k = append(k, byte(d.Sym)).int(d.Times).int(len(d.Fields))
 		for _, f := range d.Fields {
 			k = k.text(f.Name).int(f.Size).int(f.Unit)
 		}

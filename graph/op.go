@@ -41,6 +41,9 @@ type Op struct {
 	// results: any, or where it splits or gathers, those of one [Joint].
 	Variadic bool
 
+	// Parts says that the operation is of recurrences over parts of sequences (parts.go).
+	Parts bool
+
 	// Stands says which operations a fused one stands for; see [Op.Apart]. Commutes says
 	// that the two operands may change places to the last bit.
 	Stands   string

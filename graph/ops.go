@@ -96,6 +96,21 @@ var table = []*Op{
 		Rule:     rule("t! (g n!), t! (g n!), t! (g q p!), t! (g q r!), t! (g q), s! (g q) n! p!, s! f! -> t! (g q p!), s! (g q) n! p!"),
 		Operands: "aaaaasi", States: []StatePair{{5, 1, SSMState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, Work: []string{"7 t g q n p"}, check: checkDelta},
 
+	// Recurrences over parts of sequences; see parts.go. Letter z is the parts of all sequences.
+	{Name: "parts", Doc: "the segments of the parts of sequences that ranks have, all first parts before all second: x seg", Class: Compute, Parts: true, Operands: "ai",
+		Attrs: []Attr{{"parts", IntAttr, nil, severalParts}}, Gives: I32, infer: inferParts, cost: costSegments},
+	{Name: "zeros", Doc: "a row of zeros, of the axes dims, for each row of x; diagonal=1: with ones where the last two axes are equal", Class: Compute, Parts: true,
+		Attrs: []Attr{{"dims", StringAttr, nil, anything}, {"diagonal", IntAttr, 0, zeroOrOne}}, infer: inferZeros, cost: costZeros},
+	{Name: "segment_sums", Doc: "the sum of the rows of each segment: x seg", Class: Compute, Parts: true, Rule: rule("t! d, s! f! -> s! d"), Operands: "ai", Work: []string{"1 t d"}, check: checkSegments(1)},
+	{Name: "conv_states", Doc: "the last inputs before each part, and after all: those after each part from zero, the state, the segments: u h seg", Class: Compute, Parts: true,
+		Rule: rule("z! c m!, s! c m!, s! f! -> z! c m!, s! c m!"), Operands: "fsi", States: []StatePair{{1, 1, ConvState}}, Work: []string{"1 z c m"}, check: checkStatesOfParts(2)},
+	{Name: "selective_states", Doc: "h before each part, and after all, where a part makes exp(A Σdt) h + u of it: Σdt u A h seg", Class: Compute, Parts: true,
+		Rule: rule("z! d, z! d n!, d n!, s! d n!, s! f! -> z! d n!, s! d n!"), Operands: "fffsi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"4 z d n"}, check: checkStatesOfParts(4)},
+	{Name: "ssd_states", Doc: "selective_states with one A per head: Σdt u A h seg", Class: Compute, Parts: true,
+		Rule: rule("z! h, z! h p! n!, h, s! h p! n!, s! f! -> z! h p! n!, s! h p! n!"), Operands: "fffsi", States: []StatePair{{3, 1, SSMState}}, Work: []string{"2 z h p n"}, check: checkStatesOfParts(4)},
+	{Name: "delta_states", Doc: "S before each part, and after all, where a part makes M S + u of it: M u S seg", Class: Compute, Parts: true,
+		Rule: rule("z! h n! m!, z! h n! p!, s! h m! p!, s! f! -> z! h n! p!, s! h m! p!"), Operands: "ffsi", States: []StatePair{{2, 1, SSMState}}, Work: []string{"2 z h n m p"}, check: checkDeltaStates},
+
 	// The selective scan in steps that leave their results in memory, as without
 	// one kernel for all of it: the pass unfuse-scan writes it. A prefix scan is not in
 	// place, since neighbours are read at every level (Blelloch 1990).
@@ -214,7 +229,7 @@ var table = []*Op{
 	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true, infer: inferExchange},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis, of each operand; of several, over the same rows of the batch; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Variadic: true,
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}}, infer: inferExchange},
-	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, From: Replicated, To: Sharded, Operands: "a",
+	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, From: Replicated, To: Sharded,
 		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}}, infer: inferExchange},
 	{Name: "quantize", Doc: "x rounded to a smaller format for transport; only a collective may take it", Class: Compute, Rule: rule("* -> *"), Operands: "a",
 		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil, transport}}, Work: []string{"1"}, infer: inferConvert},

@@ -54,9 +54,12 @@ func PiecesIn(b *Batch, t Type, ranks, rank int) Pieces {
 // PiecesWithin says what a rank holds of some rows, counted from their first, of a tensor
 // whose rows lie as the batch says. In the part they are counted from the first that it holds.
 func PiecesWithin(b *Batch, t Type, ranks, rank int, rows Run) Pieces {
-	p := Pieces{Rows: true}
-	if r := t.Extents(b, ranks, rank)[0].within(rows); r.Len > 0 {
-		p.List = []Stretch{{r.Start - rows.Start, 0, r.Len}}
+	p, at := Pieces{Rows: true}, 0
+	for _, r := range t.Extents(b, ranks, rank) {
+		if r = r.within(rows); r.Len > 0 {
+			p.List = append(p.List, Stretch{r.Start - rows.Start, at, r.Len})
+			at += r.Len
+		}
 	}
 	return p
 }

@@ -72,6 +72,19 @@ func Follow(n *Node, at int) (operands, results []int, ok bool) {
 	return find(r.in), find(r.out), ok
 }
 
+// ByTokens reports whether the node can be computed some tokens at a time: its results are split by
+// tokens where its operands are.
+func ByTokens(n *Node) bool {
+	if n.Op.Rule == nil {
+		return true
+	}
+	r := n.Op.Rule.forRank(len(n.Results[0].Type.Dims))
+	if len(r.out) == 0 || len(r.out[0]) == 0 {
+		return false
+	}
+	return r.out[0][0].fixed == 0 || slices.ContainsFunc(n.Args, ofParts)
+}
+
 // OfGroups reports whether v is made per group of an index of groups and members:
 // ranks that share the members of a group have sums over parts of it.
 func OfGroups(v *Value) bool {

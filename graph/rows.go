@@ -133,6 +133,14 @@ func costCopy(n *Node, _ *binding) Cost {
 	return Cost{Read: b, Write: b}
 }
 
+// costSegments counts the segments that are read and written.
+func costSegments(n *Node, _ *binding) Cost {
+	return Cost{Read: n.Args[1].Type.Bytes(), Write: n.Results[0].Type.Bytes()}
+}
+
+// costZeros counts what is written.
+func costZeros(n *Node, _ *binding) Cost { return Cost{Write: n.Results[0].Type.Bytes()} }
+
 // inferConcat joins the last axes of its operands.
 func inferConcat(n *Node) ([]Type, error) {
 	names := strings.Split(n.Attrs.Text("names"), "|")

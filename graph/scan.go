@@ -83,7 +83,7 @@ func (s *scanner) typ() Type {
 	t.DType = d
 	s.expect("[")
 	for !s.eat("]") {
-		if t.Dims = append(t.Dims, parseDim(s.word(":/|"))); len(t.Dims) > MaxRank {
+		if t.Dims = append(t.Dims, parseDim(s.word(":/|*"))); len(t.Dims) > MaxRank {
 			panic(fmt.Errorf("more than %d axes", MaxRank))
 		}
 	}
@@ -99,6 +99,9 @@ func (s *scanner) typ() Type {
 func parseDim(w string) Dim {
 	if len(w) == 1 && Sym(w[0]).ofBatch() {
 		return Symbol(Sym(w[0]))
+	}
+	if times, ok := strings.CutPrefix(w, string(Seqs)+"*"); ok {
+		return Dim{Sym: Seqs, Times: bail.Of(strconv.Atoi(times))}
 	}
 	var d Dim
 	for part := range strings.SplitSeq(w, "|") {
@@ -132,7 +135,7 @@ func (s *scanner) shard(t *Type) {
 	if t.Dims[axis].Sym != 0 {
 		place, ok := rowPlaces[s.word("")]
 		if !ok {
-			panic(fmt.Errorf("shard axis %d is the symbol %s, which lies even or by sequence", axis, t.Dims[axis]))
+			panic(fmt.Errorf("shard axis %d is the symbol %s, which lies even, by sequence or in parts", axis, t.Dims[axis]))
 		}
 		t.Layout.Place = []Placement{{Kind: place}}
 		s.expect(")")
@@ -148,7 +151,7 @@ func (s *scanner) shard(t *Type) {
 }
 
 // rowPlaces are the placements of the rows of a batch, by their names.
-var rowPlaces = map[string]PlaceKind{"even": Even, "sequence": BySequence}
+var rowPlaces = map[string]PlaceKind{"even": Even, "sequence": BySequence, "parts": InParts}
 
 func (s *scanner) placement() Placement {
 	switch w := s.word("/"); {

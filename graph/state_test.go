@@ -24,10 +24,14 @@ func TestStateFormats(t *testing.T) {
 			"selective_scan_unit_normed u x w b A B C D z $h seg {eps=0.5}"},
 		"ssd_scan_gated": {"x f32[t 24/4]; d f32[t 6]; b f32[6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; D f32[6]; z f32[t 24/4]; $h D[s 6 4 3]",
 			"ssd_scan_gated x d b A B C D z $h seg {max=1.0 min=0.0}"},
-		"scan_output": {"p f32[t 8 3]; q f32[t 8 3]; C f32[t 3/3]; $h D[s 8 3]", "scan_output p q C $h seg"},
-		"ssd_scan":    {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
-		"delta_scan":  {"q f32[t 6/3]; k f32[t 6/3]; v f32[t 24/4]; g f32[t 6]; b f32[t 6]; $h D[s 6 3 4]", "delta_scan q k v g b $h seg {scale=1.0}"},
-		"attention":   {attendedBut("f32[s c", "D[s c"), attentionNode},
+		"scan_output":      {"p f32[t 8 3]; q f32[t 8 3]; C f32[t 3/3]; $h D[s 8 3]", "scan_output p q C $h seg"},
+		"ssd_scan":         {"x f32[t 24/4]; d f32[t 6]; A f32[6]; B f32[t 6/3]; C f32[t 6/3]; $h D[s 6 4 3]", "ssd_scan x d A B C $h seg"},
+		"delta_scan":       {"q f32[t 6/3]; k f32[t 6/3]; v f32[t 24/4]; g f32[t 6]; b f32[t 6]; $h D[s 6 3 4]", "delta_scan q k v g b $h seg {scale=1.0}"},
+		"conv_states":      {"u f32[s*2 8 3]; $h D[s 8 3]", "conv_states u $h seg"},
+		"selective_states": {"m f32[s*2 8]; u f32[s*2 8 3]; A f32[8 3]; $h D[s 8 3]", "selective_states m u A $h seg"},
+		"ssd_states":       {"m f32[s*2 6]; u f32[s*2 6 4 3]; A f32[6]; $h D[s 6 4 3]", "ssd_states m u A $h seg"},
+		"delta_states":     {"m f32[s*2 6 3 3]; u f32[s*2 6 3 4]; $h D[s 6 3 4]", "delta_states m u $h seg"},
+		"attention":        {attendedBut("f32[s c", "D[s c"), attentionNode},
 	}
 	kinds := map[StateKind]int{}
 	for _, op := range Ops() {

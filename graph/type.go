@@ -154,7 +154,7 @@ func (t Type) shardString() string {
 	return b.String() + ")"
 }
 
-// String writes whole, split, cover/80, even or sequence.
+// String writes whole, split, cover/80, even, sequence or parts.
 func (p Placement) String() string {
 	switch p.Kind {
 	case Split:
@@ -165,6 +165,8 @@ func (p Placement) String() string {
 		return "even"
 	case BySequence:
 		return "sequence"
+	case InParts:
+		return "parts"
 	}
 	return "whole"
 }

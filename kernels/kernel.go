@@ -50,6 +50,9 @@ type Tensor struct {
 	Axis, Full, Unit int
 	Runs             []graph.Run
 	First            int
+	// Parts are the runs of rows of the batch that this rank has, where these are several: one of
+	// each sequence.
+	Parts []graph.Run
 }
 
 // Describe is what a rank holds of a value of type t, without its memory, one row
@@ -108,8 +111,28 @@ func (t *Tensor) Vector() []float32 { return t.F32[:t.Dims[0]] }
 // Here is which of the tokens of a segment t has, counted in the segment, and the row of
 // the first of them.
 func (t *Tensor) Here(start, tokens int) (lo, hi, row int) {
+	for _, r := range t.Parts {
+		if r.Start >= start && r.End() <= start+tokens && r.Len > 0 {
+			return r.Start - start, r.End() - start, row
+		}
+		row += r.Len
+	}
+	if len(t.Parts) > 0 {
+		return 0, 0, 0
+	}
 	lo = min(max(t.First-start, 0), tokens)
 	return lo, max(lo, min(t.First+t.Rows()-start, tokens)), start + lo - t.First
+}
+
+// Hold says which rows of the batch t has: several runs of them, in parts.
+func (t *Tensor) Hold(runs []graph.Run) {
+	t.First, t.Parts, t.Dims[0] = runs[0].Start, nil, 0
+	if len(runs) > 1 {
+		t.Parts = runs
+	}
+	for _, r := range runs {
+		t.Dims[0] += r.Len
+	}
 }
 
 // Segment is row i of the segment table: the first token of a sequence, the

@@ -61,7 +61,7 @@ func (s *Schedule) intended(st *Step, k, i int) bool {
 		return false
 	}
 	if st.Kind == Launch {
-		return slices.Contains(st.Op.InPlace, i)
+		return slices.Contains(st.Op.InPlace, i) || slices.ContainsFunc(st.Op.States, func(p graph.StatePair) bool { return p.Operand == i && p.Result == k })
 	}
 	return sumsWhole(st.Op) && i == k
 }

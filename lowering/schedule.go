@@ -211,9 +211,19 @@ func typesOf(refs []Ref) []graph.Type {
 	return types
 }
 
-// BySequence reports whether the rank has tokens of whole sequences: what it holds hangs
-// not only on the sizes of the batch, but on which tokens are whose.
+// BySequence reports whether the rank has tokens of whole sequences, or of parts of them: what it
+// holds depends not only on the sizes of the batch, but on which tokens are whose.
 func (s *Schedule) BySequence() bool { return s.Bytes[PerLargest] > 0 }
+
+// RowPlace is how ranks hold tokens where [Schedule.BySequence] is true, else Whole.
+func (s *Schedule) RowPlace() graph.PlaceKind {
+	for i := range s.Buffers {
+		if l := s.Buffers[i].Type.Layout; s.BySequence() && l.ByBatch() && l.Place[0].Kind > graph.Even {
+			return l.Place[0].Kind
+		}
+	}
+	return graph.Whole
+}
 
 // Output is a value that the caller gets after a step.
 type Output struct {
@@ -263,6 +273,7 @@ func sizeOf(t graph.Type) (bytes int64, space Space, err error) {
 		case i > 0:
 			return 0, 0, fmt.Errorf("%s: only the first axis may be a symbol", t)
 		default:
+			bytes *= int64(max(1, d.Times))
 			var ok bool
 			if space, ok = rowSpaces[rows{d.Sym, d.Over > 0}]; !ok {
 				return 0, 0, fmt.Errorf("%s: a result cannot be as long as %s", t, d)

@@ -41,7 +41,7 @@ func (s *Strategy) limit(v *graph.Value, uses []*graph.Node, output bool) (class
 }
 
 // namedLayout is the layout that a placement file calls whole, partial,
-// split:AXIS, even or sequence.
+// split:AXIS, even, sequence or parts.
 func namedLayout(text string, v *graph.Value) (graph.Layout, error) {
 	if axis, ok := strings.CutPrefix(text, "split:"); ok {
 		a, _ := strconv.Atoi(axis)
@@ -65,7 +65,7 @@ func namedLayout(text string, v *graph.Value) (graph.Layout, error) {
 }
 
 // borders are the placements of tokens in what crosses borders, by their names.
-var borders = map[string]graph.PlaceKind{"whole": graph.Whole, "even": graph.Even, "sequence": graph.BySequence}
+var borders = map[string]graph.PlaceKind{"whole": graph.Whole, "even": graph.Even, "sequence": graph.BySequence, "parts": graph.InParts}
 
 // border is how tokens lie in what crosses borders.
 func (o *Options) border() graph.PlaceKind {

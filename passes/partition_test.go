@@ -128,8 +128,8 @@ func TestStrategyFiles(t *testing.T) {
 		"# doc\n\nx  halve": `file: line 3: unknown layout "halve"`,
 		"x split:y":         `unknown layout "split:y"`,
 		"[ whole":           `"[" is not a valid pattern`,
-		"border odd":        `file: line 1: border odd; it must be whole, even or sequence`,
-		"border":            `file: line 1: border ; it must be whole, even or sequence`,
+		"border odd":        `file: line 1: border odd; it must be whole, even, sequence or parts`,
+		"border":            `file: line 1: border ; it must be whole, even, sequence or parts`,
 	} {
 		if _, err := ParseStrategy("file", text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", text, err, want)
@@ -140,7 +140,7 @@ func TestStrategyFiles(t *testing.T) {
 			t.Errorf("strategy %s has no doc", s.Name)
 		}
 	}
-	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `unknown strategy "best"; it must be one of channel, hoisted, replicated-x, sequence, batch, naive, paper-naive`) {
+	if _, err := FindStrategy("best"); err == nil || !strings.Contains(err.Error(), `unknown strategy "best"; it must be one of channel, hoisted, replicated-x, sequence, batch, context, naive, paper-naive`) {
 		t.Error(err)
 	}
 	bad, err := ParseStrategy("file", "* split:7")

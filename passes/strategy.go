@@ -25,11 +25,12 @@ import (
 // operation, or op:NAME/1 for parameters that are its operand 1. A PATTERN that fits nothing in the
 // graph is an error, as it is mostly a slip of the pen; optional says that not every model has such
 // a value. A LAYOUT is whole, partial, split:AXIS, or units (split along the axis of units, covered
-// where it holds groups of them), even or sequence (split along the tokens).
+// where it holds groups of them), even, sequence or parts (split along the tokens).
 //
 // PLACE says how tokens lie in what passes from one block to another: whole, as where
-// nothing is said, even (a run of them on each rank, cut anywhere) or sequence (cut where
-// sequences end). In blocks, what has tokens and no units may be split so, too.
+// nothing is said, even (a run of them on each rank, cut anywhere) sequence (cut where
+// sequences end) or parts (a run of each sequence on each rank). In blocks, what has tokens and no
+// units may be split so, too; in parts, all that has tokens is, and weights are whole.
 //
 // The passes are those of [Default], and with adds to them, without leaves some out.
 // partition is always run.
@@ -51,7 +52,7 @@ type placeRule struct {
 var strategyFiles embed.FS
 
 // Strategies are those that come with the program; the first is the default.
-var Strategies = builtin("channel", "hoisted", "replicated-x", "sequence", "batch", "naive", "paper-naive")
+var Strategies = builtin("channel", "hoisted", "replicated-x", "sequence", "batch", "context", "naive", "paper-naive")
 
 func builtin(names ...string) []*Strategy {
 	var list []*Strategy
@@ -125,7 +126,7 @@ func (s *Strategy) cross(f []string) error {
 		place, ok = borders[f[0]]
 	}
 	if !ok {
-		return fmt.Errorf("border %s; it must be whole, even or sequence", strings.Join(f, " "))
+		return fmt.Errorf("border %s; it must be whole, even, sequence or parts", strings.Join(f, " "))
 	}
 	s.border = place
 	return nil
@@ -162,7 +163,7 @@ func (s *Strategy) rule(line int, f []string) error {
 		f = f[1:]
 	}
 	if len(f) < 2 {
-		return fmt.Errorf("%q has no layout; give whole, partial, split:AXIS, units, even or sequence", strings.Join(f, " "))
+		return fmt.Errorf("%q has no layout; give whole, partial, split:AXIS, units, even, sequence or parts", strings.Join(f, " "))
 	}
 	r.pattern, r.layouts = f[0], f[1:]
 	if _, err := path.Match(r.pattern, ""); err != nil {
@@ -170,7 +171,7 @@ func (s *Strategy) rule(line int, f []string) error {
 	}
 	for _, l := range r.layouts {
 		if !validLayout(l) {
-			return fmt.Errorf("unknown layout %q; it must be whole, partial, split:AXIS, units, even or sequence", l)
+			return fmt.Errorf("unknown layout %q; it must be whole, partial, split:AXIS, units, even, sequence or parts", l)
 		}
 	}
 	s.rules = append(s.rules, r)
@@ -183,7 +184,7 @@ func validLayout(text string) bool {
 		_, err := strconv.Atoi(axis)
 		return err == nil
 	}
-	return slices.Contains([]string{"whole", "partial", "units", "even", "sequence"}, text)
+	return slices.Contains([]string{"whole", "partial", "units", "even", "sequence", "parts"}, text)
 }
 
 // partitionBy partitions a graph by a strategy of which every pattern means something.

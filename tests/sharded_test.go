@@ -292,7 +292,7 @@ func runSharded(t *testing.T, m *krait.Model, steps [][]int) (logits [][]float32
 		}
 		slots = append(slots, slot)
 	}
-	ids := randomIDs(40, m.Vocab())
+	ids := randomIDs(300, m.Vocab())
 	for k, step := range steps {
 		var b exec.Batch
 		for i, n := range step {

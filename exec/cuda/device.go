@@ -10,11 +10,13 @@ package cuda
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/graph"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -125,6 +127,9 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 // refuseOperations is an error for registered operations without a kernel for GPUs, where the host
 // cannot run them either.
 func refuseOperations(s *lowering.Schedule, simulated bool) error {
+	if s.RowPlace() == graph.InParts {
+		return errors.New("the schedule has tokens in parts (strategy context), which GPUs have no kernels for; open the model on the CPU, or with another strategy")
+	}
 	for _, list := range [][]lowering.Step{s.Init, s.Steps} {
 		for i := range list {
 			st := &list[i]

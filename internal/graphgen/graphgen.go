@@ -54,11 +54,11 @@ func source(seed, try uint64, o Options) *drawer {
 
 // sourceOps are the operations of a graph that is not partitioned yet; some weigh
 // more, as they do in models. The last steps of a scan come with the first; what is fused
-// for devices where launches cost no source has.
+// for devices where launches cost no source has, and what is over parts the pass context writes.
 func sourceOps() []string {
 	list := []string{"field", "matmul", "matmul", "matmul", "matmul", "add", "add"}
 	for _, op := range graph.Ops() {
-		if op.Class == graph.Compute && !op.Launches && !slices.Contains([]string{"quantize", "dequantize", "scan_prefix", "scan_output"}, op.Name) {
+		if op.Class == graph.Compute && !op.Launches && !op.Parts && !slices.Contains([]string{"quantize", "dequantize", "scan_prefix", "scan_output"}, op.Name) {
 			list = append(list, op.Name)
 		}
 	}

@@ -9,24 +9,46 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// The batch: two sequences, of two tokens and of one, which have had some before.
-// Their slots are neither in order nor next to each other; one slot is not used.
+// A batch has two sequences, which have had some tokens before. Their slots are neither in order nor
+// next to each other; one slot is not used.
 const (
-	tokens    = 3
 	sequences = 2
 	slots     = 3
-	room      = 7 // of a cache, per slot
 	unused    = 1 // the slot
 )
 
+// lot is a batch.
+type lot struct {
+	*graph.Batch                 // as extents see it
+	segments, past, last []int32 // first token, tokens, slot; tokens before; the last token of each
+	room                 int     // of a cache, per slot
+}
+
+// newLot has sequences of as many tokens, and in caches room for some more.
+func newLot(first, second int) *lot {
+	both := first + second
+	return &lot{
+		Batch:    &graph.Batch{Sizes: graph.Sizes{Tokens: int64(both), Seqs: sequences, Rows: sequences}, Ends: []int{first, both}},
+		segments: []int32{0, int32(first), 2, int32(first), int32(second), 0},
+		past:     []int32{4, 1}, last: []int32{int32(first - 1), int32(both - 1)}, room: first + 5,
+	}
+}
+
+// The batches: a few tokens, or where ranks have parts of sequences enough for several parts.
 var (
-	segments = []int32{0, 2, 2, 2, 1, 0} // first token, tokens, slot
-	past     = []int32{4, 1}
-	wanted   = []int32{1, 2} // the last token of each
+	short = newLot(2, 1)
+	long  = newLot(2*graph.PartBlock+5, graph.PartBlock+1)
 )
 
-// theBatch is the batch as extents see it.
-var theBatch = &graph.Batch{Sizes: graph.Sizes{Tokens: tokens, Seqs: sequences, Rows: sequences}, Ends: []int{2, tokens}}
+// lotOf is the batch for a graph.
+func lotOf(g *graph.Graph) *lot {
+	for _, n := range g.Nodes {
+		if n.Op.Parts {
+			return long
+		}
+	}
+	return short
+}
 
 // chosen is how the tokens of the batch are chosen.
 var chosen = []kernels.Choice{{Temperature: 0.7, TopK: 5, Uniform: 0.3, Penalty: 1.3}, {Temperature: 1.5, TopP: 0.8, Uniform: 0.6}}
@@ -46,8 +68,15 @@ const (
 
 // integers says what operands that are integers are for.
 var integers = map[string]map[int]role{
-	"embedding":      {0: idsRole},
-	"select_rows":    {1: rowsRole},
+	"embedding":        {0: idsRole},
+	"select_rows":      {1: rowsRole},
+	"parts":            {1: segmentsRole},
+	"segment_sums":     {1: segmentsRole},
+	"conv_states":      {2: segmentsRole},
+	"selective_states": {4: segmentsRole},
+	"ssd_states":       {4: segmentsRole},
+	"delta_states":     {3: segmentsRole},
+
 	"conv1d":         {3: segmentsRole},
 	"conv1d_silu":    {4: segmentsRole},
 	"selective_scan": {6: segmentsRole},
@@ -69,6 +98,7 @@ var sums = map[string]int{"rms_scale": 1, "rms_rows": 1, "group_rms_scale": 1}
 
 // batch has the contents of values that a section is given: random, and the same for every reader.
 type batch struct {
+	lot      *lot
 	seed     uint64
 	roles    map[*graph.Value]role
 	limit    map[*graph.Value]int // of ids
@@ -77,8 +107,8 @@ type batch struct {
 }
 
 // newBatch looks at how the source uses its values.
-func newBatch(seed uint64, source *graph.Graph) *batch {
-	b := &batch{seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}, map[*graph.Value]bool{}}
+func newBatch(seed uint64, l *lot, source *graph.Graph) *batch {
+	b := &batch{l, seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}, map[*graph.Value]bool{}}
 	for _, n := range source.Nodes {
 		if n.Op.Name == "choose" {
 			b.choice[n.Args[1]] = true
@@ -132,16 +162,24 @@ func (b *batch) use(v *graph.Value, r role, n *graph.Node) {
 
 // isState reports whether a value has a row per slot.
 func isState(v *graph.Value) bool {
+	if len(v.Type.Dims) > 0 && v.Type.Dims[0].Times > 0 {
+		return false // a row per part
+	}
 	return v.Def.Op.Name == "state" || slices.ContainsFunc(v.Def.Op.States, func(p graph.StatePair) bool {
 		return p.Result < len(v.Def.Results) && v.Def.Results[p.Result] == v
 	})
 }
 
+// counted reports whether v is integers that ranks have made or cut: segments of parts, or ids.
+func counted(v *graph.Value) bool {
+	return v.Type.DType == graph.I32 && (v.Def.Op.Parts || v.Def.Op.Class == graph.Relayout)
+}
+
 // describe is what a rank holds of a value in this batch if it is of type t,
 // without its memory. All is computed in float64, integers too.
-func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
+func describe(l *lot, v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(t, ranks, rank)
-	if x.DType.Float() || v.Def.Op.Class != graph.Leaf {
+	if x.DType.Float() || v.Def.Op.Class != graph.Leaf && !counted(v) {
 		x.DType, x.Stride = graph.F64, x.Cols
 	}
 	state := isState(v)
@@ -149,16 +187,15 @@ func describe(v *graph.Value, t graph.Type, ranks, rank int) (kernels.Tensor, er
 		switch {
 		case d.Sym == 0:
 		case i == 0 && t.Layout.ByBatch():
-			run := t.Extents(theBatch, ranks, rank)[0]
-			x.Dims[0], x.First = run.Len, run.Start
+			x.Hold(t.Extents(l.Batch, ranks, rank))
 		case state && i == 0 && d.Sym == graph.Seqs:
 			x.Dims[0] = slots
 		case state && i == 1 && t.Ragged():
-			x.Dims[1] = room
+			x.Dims[1] = l.room
 		case i == 0 && d.Sym == graph.Tokens:
-			x.Dims[0] = tokens
+			x.Dims[0] = int(l.Tokens)
 		case i == 0 && (d.Sym == graph.Seqs || d.Sym == graph.Rows):
-			x.Dims[0] = sequences
+			x.Dims[0] = sequences * max(1, d.Times)
 		default:
 			return x, skip(fmt.Sprintf("%s is %s; how large %s is in a batch is not known", v.Name, t, d))
 		}
@@ -181,7 +218,7 @@ func allocate(x *kernels.Tensor, t graph.Type) {
 
 // contents makes what a section is given for a value of the source, whole.
 func (b *batch) contents(v *graph.Value) (kernels.Tensor, error) {
-	x, err := describe(v, graph.TypeOf(v.Type.DType, v.Type.Dims...), 1, 0)
+	x, err := describe(b.lot, v, graph.TypeOf(v.Type.DType, v.Type.Dims...), 1, 0)
 	switch {
 	case err != nil:
 		return x, err
@@ -219,7 +256,7 @@ func choices(x kernels.Tensor) (kernels.Tensor, error) {
 func (b *batch) integers(v *graph.Value, x kernels.Tensor) (kernels.Tensor, error) {
 	n := x.Dims[0] * x.Cols
 	x.I32 = make([]int32, n)
-	from := map[role][]int32{segmentsRole: segments, pastRole: past, rowsRole: wanted}[b.roles[v]]
+	from := map[role][]int32{segmentsRole: b.lot.segments, pastRole: b.lot.past, rowsRole: b.lot.last}[b.roles[v]]
 	switch {
 	case b.roles[v] == idsRole && b.limit[v] > 0: // one of each of equal parts of the table
 		random := newStream(b.seed, "value "+v.Name)

@@ -18,7 +18,7 @@ type difference struct {
 
 // compare holds what each of the ranks has of a value of type t against the whole
 // of the source: every copy that a rank has, or the sum.
-func compare(t graph.Type, ranks int, parts []kernels.Tensor, want *kernels.Tensor) difference {
+func compare(l *lot, t graph.Type, ranks int, parts []kernels.Tensor, want *kernels.Tensor) difference {
 	largest := 0.0
 	for _, x := range want.F64 {
 		largest = max(largest, math.Abs(x))
@@ -46,7 +46,7 @@ func compare(t graph.Type, ranks int, parts []kernels.Tensor, want *kernels.Tens
 	}
 	held := make([]bool, len(want.F64))
 	for r := range parts {
-		pieces := graph.PiecesIn(theBatch, t, ranks, r)
+		pieces := graph.PiecesIn(l.Batch, t, ranks, r)
 		pieces.Each(lines(want, t), want.Cols, func(row, whole, partRow, part, n int) {
 			for i := range n {
 				at := row*want.Cols + whole + i

@@ -27,6 +27,12 @@ func (m *machine) pass(n *graph.Node, i int) error {
 	if x.Type.Layout.Kind != n.Op.From || v.Type.Layout.Kind != n.Op.To {
 		return fmt.Errorf("takes %s as %s and gives %s", x.Name, x.Type, v.Type)
 	}
+	if x.Type.DType == graph.I32 && n.Op.Class == graph.Relayout {
+		for r := range to {
+			cutIntegers(m.lot, &to[r], &m.values[x][r], v.Type, m.ranks, r)
+		}
+		return nil
+	}
 	from := make([]kernels.Tensor, m.ranks)
 	for r := range from {
 		var err error
@@ -42,7 +48,7 @@ func (m *machine) pass(n *graph.Node, i int) error {
 		if n.Op.To == graph.Partial && r > 0 {
 			break // rank 0 keeps the value, the others zeros
 		}
-		if err := lay(&to[r], &whole[r], v, m.ranks, r); err != nil {
+		if err := lay(m.lot, &to[r], &whole[r], v, m.ranks, r); err != nil {
 			return err
 		}
 	}
@@ -50,9 +56,9 @@ func (m *machine) pass(n *graph.Node, i int) error {
 }
 
 // lay copies what a rank is to hold of a whole value.
-func lay(to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) error {
+func lay(l *lot, to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) error {
 	if v.Type.Layout.Kind == graph.Sharded {
-		cut(to, whole, v.Type, ranks, rank)
+		cut(l, to, whole, v.Type, ranks, rank)
 		return nil
 	}
 	if len(to.F64) != len(whole.F64) {
@@ -80,13 +86,13 @@ func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor) ([]kerne
 // gather puts the parts of a value together.
 func (m *machine) gather(v *graph.Value, parts []kernels.Tensor) (kernels.Tensor, error) {
 	t := graph.TypeOf(v.Type.DType, v.Type.Dims...)
-	whole, err := describe(v, t, 1, 0)
+	whole, err := describe(m.lot, v, t, 1, 0)
 	if err != nil {
 		return whole, err
 	}
 	allocate(&whole, t)
 	for r := range parts {
-		gather(&whole, &parts[r], v.Type, m.ranks, r)
+		gather(m.lot, &whole, &parts[r], v.Type, m.ranks, r)
 	}
 	return whole, nil
 }

@@ -139,7 +139,7 @@ func (m *machine) give(v *graph.Value) error {
 		summands(&whole, parts, newStream(m.seed, "summands "+v.Name))
 	default:
 		for r := range parts {
-			cut(&parts[r], &whole, v.Type, m.ranks, r)
+			cut(m.lot, &parts[r], &whole, v.Type, m.ranks, r)
 		}
 	}
 	m.values[v] = parts
@@ -155,12 +155,12 @@ func (r *runner) whole(o origin) (kernels.Tensor, error) {
 	if x, err = floats(x); err != nil {
 		return x, err
 	}
-	to, err := describe(o.value, o.typ(), 1, 0)
+	to, err := describe(r.lot, o.value, o.typ(), 1, 0)
 	if err != nil {
 		return x, err
 	}
 	allocate(&to, o.typ())
-	return to, takeField(&to, &x, graph.TypeOf(o.value.Type.DType, o.value.Type.Dims...), o.axis, o.field, 1, 0)
+	return to, takeField(r.lot, &to, &x, graph.TypeOf(o.value.Type.DType, o.value.Type.Dims...), o.axis, o.field, 1, 0)
 }
 
 // contents are those of the batch; values put side by side in another section have what each
@@ -207,12 +207,14 @@ func (m *machine) param(v *graph.Value) error {
 func (m *machine) empty(v *graph.Value) ([]kernels.Tensor, error) {
 	parts := make([]kernels.Tensor, m.ranks)
 	for r := range parts {
-		x, err := describe(v, v.Type, m.ranks, r)
+		x, err := describe(m.lot, v, v.Type, m.ranks, r)
 		if err != nil {
 			return nil, err
 		}
 		if x.DType == graph.F64 {
 			allocate(&x, v.Type)
+		} else if v.Def.Op.Class != graph.Leaf {
+			x.I32 = make([]int32, lines(&x, v.Type)*x.Cols)
 		}
 		parts[r] = x
 	}
@@ -253,7 +255,7 @@ func (m *machine) do(n *graph.Node) error {
 			if err != nil {
 				return err
 			}
-			return takeField(&m.values[y][r], &from, x.Type, n.Attrs.Int("axis"), n.Attrs.Text("name"), m.ranks, r)
+			return takeField(m.lot, &m.values[y][r], &from, x.Type, n.Attrs.Int("axis"), n.Attrs.Text("name"), m.ranks, r)
 		})
 	case n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout:
 		return m.exchange(n)
@@ -276,7 +278,7 @@ func (m *machine) compute(n *graph.Node) error {
 		return skip("there is no reference kernel for " + n.Op.Name)
 	}
 	for i, v := range n.Args {
-		if v.Type.DType == graph.I32 && v.Def.Op.Class != graph.Leaf {
+		if v.Type.DType == graph.I32 && v.Def.Op.Class != graph.Leaf && !counted(v) {
 			return skip(fmt.Sprintf("operand %d (%s) is integers that are computed", i, v.Name))
 		}
 	}
@@ -287,7 +289,9 @@ func (m *machine) compute(n *graph.Node) error {
 				return fmt.Errorf("rank %d: %s has %d elements, and %s, which replaces it, %d",
 					r, n.Args[p.Operand].Name, len(old.F64), n.Results[p.Result].Name, len(y.F64))
 			}
-			y.F64 = old.F64
+			if y.F64 = old.F64; !isState(n.Args[p.Operand]) { // of parts, which are compared as they were
+				y.F64 = slices.Clone(old.F64)
+			}
 		}
 	}
 	return m.each(func(rank int) error {
@@ -297,6 +301,9 @@ func (m *machine) compute(n *graph.Node) error {
 		}
 		for _, v := range n.Results {
 			c.Results = append(c.Results, m.values[v][rank])
+		}
+		for _, p := range n.Op.States {
+			c.Args[p.Operand].F64 = c.Results[p.Result].F64
 		}
 		kernel.Run(c, 0, kernel.Units(c))
 		return nil

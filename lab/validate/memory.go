@@ -34,7 +34,7 @@ func (r *runner) need(s *section) (int64, error) {
 		}
 		for _, v := range h.values() {
 			for rank := range ranks {
-				x, err := describe(v, v.Type, ranks, rank)
+				x, err := describe(r.lot, v, v.Type, ranks, rank)
 				if err != nil {
 					return 0, err
 				}

@@ -39,7 +39,7 @@ func product(x *kernels.Tensor, from, to int) int {
 }
 
 // fieldRun is where neighbouring fields of an axis are in what a rank holds.
-func fieldRun(t graph.Type, axis int, names string, ranks, rank int) (start, n int, err error) {
+func fieldRun(l *lot, t graph.Type, axis int, names string, ranks, rank int) (start, n int, err error) {
 	if axis < 0 || axis >= len(t.Dims) {
 		return 0, 0, fmt.Errorf("axis %d of %s", axis, t)
 	}
@@ -47,7 +47,7 @@ func fieldRun(t graph.Type, axis int, names string, ranks, rank int) (start, n i
 	if !ok {
 		return 0, 0, fmt.Errorf("no fields %q in %s", names, t)
 	}
-	held := t.Extents(theBatch, ranks, rank)
+	held := t.Extents(l.Batch, ranks, rank)
 	if held == nil || t.Layout.Axis != axis {
 		held = nil
 		for _, f := range t.Dims[axis].Fields {
@@ -65,8 +65,8 @@ func fieldRun(t graph.Type, axis int, names string, ranks, rank int) (start, n i
 }
 
 // takeField copies the fields of an axis of x, of type t, to where to is described.
-func takeField(to, x *kernels.Tensor, t graph.Type, axis int, names string, ranks, rank int) error {
-	start, n, err := fieldRun(t, axis, names, ranks, rank)
+func takeField(l *lot, to, x *kernels.Tensor, t graph.Type, axis int, names string, ranks, rank int) error {
+	start, n, err := fieldRun(l, t, axis, names, ranks, rank)
 	if err != nil {
 		return err
 	}
@@ -81,17 +81,25 @@ func takeField(to, x *kernels.Tensor, t graph.Type, axis int, names string, rank
 }
 
 // cut copies what a rank holds of a whole tensor to where to is described as of type t.
-func cut(to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
-	parts := graph.PiecesIn(theBatch, t, ranks, rank)
+func cut(l *lot, to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
+	parts := graph.PiecesIn(l.Batch, t, ranks, rank)
 	parts.Each(lines(whole, t), whole.Cols, func(row, from, partRow, part, n int) {
 		at := row*whole.Cols + from
 		copy(to.F64[partRow*to.Cols+part:][:n], whole.F64[at:at+n])
 	})
 }
 
+// cutIntegers is cut of integers.
+func cutIntegers(l *lot, to, whole *kernels.Tensor, t graph.Type, ranks, rank int) {
+	parts := graph.PiecesIn(l.Batch, t, ranks, rank)
+	parts.Each(lines(whole, t), whole.Cols, func(row, from, partRow, part, n int) {
+		copy(to.I32[partRow*to.Cols+part:][:n], whole.I32[row*whole.Cols+from:])
+	})
+}
+
 // gather copies what a rank holds to where it is in the whole.
-func gather(whole, from *kernels.Tensor, t graph.Type, ranks, rank int) {
-	parts := graph.PiecesIn(theBatch, t, ranks, rank)
+func gather(l *lot, whole, from *kernels.Tensor, t graph.Type, ranks, rank int) {
+	parts := graph.PiecesIn(l.Batch, t, ranks, rank)
 	parts.Each(lines(whole, t), whole.Cols, func(row, to, partRow, part, n int) {
 		at := partRow*from.Cols + part
 		copy(whole.F64[row*whole.Cols+to:][:n], from.F64[at:at+n])

@@ -60,7 +60,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := newBatch(3, g)
+		b := newBatch(3, short, g)
 		whole, err := b.contents(v)
 		if err != nil {
 			t.Fatal(err)
@@ -77,14 +77,14 @@ func TestCut(t *testing.T) {
 				}
 			}
 		}
-		if d := compare(typ, ranks, parts, &whole); d.far > 1e-15 || d.wrong != "" {
+		if d := compare(short, typ, ranks, parts, &whole); d.far > 1e-15 || d.wrong != "" {
 			t.Fatalf("%s on %d ranks: %+v", typ, ranks, d)
 		}
 		if typ.Layout.Kind == graph.Sharded {
 			again := whole
 			again.F64 = make([]float64, len(whole.F64))
 			for r := range parts {
-				gather(&again, &parts[r], typ, ranks, r)
+				gather(short, &again, &parts[r], typ, ranks, r)
 			}
 			if !slices.Equal(again.F64, whole.F64) {
 				t.Fatalf("%s on %d ranks: %v, want %v", typ, ranks, again.F64, whole.F64)
@@ -93,7 +93,7 @@ func TestCut(t *testing.T) {
 		r := rapid.IntRange(0, ranks-1).Draw(t, "rank")
 		if n := len(parts[r].F64); n > 0 {
 			parts[r].F64[rapid.IntRange(0, n-1).Draw(t, "element")] += 1
-			d := compare(typ, ranks, parts, &whole)
+			d := compare(short, typ, ranks, parts, &whole)
 			if want := map[bool]int{true: -1, false: r}[typ.Layout.Kind == graph.Partial]; d.far < 0.1 || d.rank != want {
 				t.Fatalf("%s on %d ranks: rank %d is wrong: %+v", typ, ranks, r, d)
 			}
@@ -137,15 +137,15 @@ func TestUncovered(t *testing.T) {
 	typ := graph.TypeOf(graph.F32, graph.Symbol(graph.Tokens), graph.Units(6, 2))
 	typ.Layout = graph.SplitOn(1, 1)
 	v := &graph.Value{Name: "x", Type: typ, Def: &graph.Node{Op: &graph.Op{}}}
-	whole, _ := describe(v, graph.TypeOf(graph.F32, typ.Dims...), 1, 0)
+	whole, _ := describe(short, v, graph.TypeOf(graph.F32, typ.Dims...), 1, 0)
 	allocate(&whole, typ)
 	var parts []kernels.Tensor
 	for r := range 2 { // of three
-		x, _ := describe(v, typ, 3, r)
+		x, _ := describe(short, v, typ, 3, r)
 		allocate(&x, typ)
 		parts = append(parts, x)
 	}
-	if d := compare(typ, 3, parts, &whole); d.text(3) != "no rank has element 4 of row 0" {
+	if d := compare(short, typ, 3, parts, &whole); d.text(3) != "no rank has element 4 of row 0" {
 		t.Errorf("%+v", d)
 	}
 }

@@ -51,7 +51,7 @@ func Run(ctx context.Context, source, partition *graph.Graph, o Options) (*Repor
 		}
 		groups[i] = append(groups[i], s)
 	}
-	report := &Report{Seed: r.seed, Tokens: tokens, Sequences: sequences}
+	report := &Report{Seed: r.seed, Tokens: int(r.lot.Tokens), Sequences: sequences}
 	first := r.structure()
 	for i, equal := range groups {
 		p := Part{}
@@ -81,6 +81,7 @@ type runner struct {
 	seed              uint64
 	memory            int64
 	batch             *batch
+	lot               *lot
 	checkpoint        *randomWeights // of the current section
 	leaves            map[*graph.Value]bool
 	workers           chan struct{} // how many ranks compute at a time
@@ -99,7 +100,8 @@ func newRunner(source, partition *graph.Graph, o Options) (*runner, error) {
 	if r.memory == 0 {
 		r.memory = 4 << 30
 	}
-	r.batch, r.leaves = newBatch(r.seed, source), leaving(source)
+	r.lot, r.leaves = lotOf(partition), leaving(source)
+	r.batch = newBatch(r.seed, r.lot, source)
 	r.workers = make(chan struct{}, runtime.GOMAXPROCS(0))
 	return r, nil
 }

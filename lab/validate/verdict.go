@@ -50,7 +50,7 @@ func (r *runner) compareAll(values []*graph.Value, source, partition *machine, p
 func (r *runner) compareValue(v *graph.Value, source, partition *machine) (d difference, ok bool, err error) {
 	o, ok := r.origin(v)
 	parts := partition.values[v]
-	if !ok || parts == nil {
+	if !ok || parts == nil || counted(v) { // ranks count rows among what they hold
 		return d, false, nil
 	}
 	if !sameShape(o.typ(), v.Type) {
@@ -64,7 +64,7 @@ func (r *runner) compareValue(v *graph.Value, source, partition *machine) (d dif
 		return d, false, err
 	}
 	err = partition.guard(v, func() error {
-		d = compare(v.Type, partition.ranks, parts, &want)
+		d = compare(r.lot, v.Type, partition.ranks, parts, &want)
 		return nil
 	})
 	return d, true, err
@@ -87,12 +87,12 @@ func (r *runner) reference(o origin, v *graph.Value, source *machine) (kernels.T
 	if err != nil || o.field == "" {
 		return x, err
 	}
-	to, err := describe(o.value, o.typ(), 1, 0)
+	to, err := describe(r.lot, o.value, o.typ(), 1, 0)
 	if err != nil {
 		return to, err
 	}
 	allocate(&to, o.typ())
-	return to, takeField(&to, &x, o.value.Type, o.axis, o.field, 1, 0)
+	return to, takeField(r.lot, &to, &x, o.value.Type, o.axis, o.field, 1, 0)
 }
 
 // complete checks that everything that leaves the section was compared, that no

@@ -24,10 +24,22 @@ const RowsText = ` Values that have tokens and no units may be split along their
 	`an add of them is not whole, and they are no terms. ` +
 	`All_gathers of them are joined like all_reduces, and so are reduce_scatters that give them, in the order in which all are the fewest launches.`
 
+// PartsText states the class where borders split tokens in parts.
+const PartsText = `Context parallelism. Ranks have the tokens of each sequence in parts, and the segments and states of these parts. ` +
+	`Whatever has tokens and can be computed by them is split so, and crosses borders so; weights, states and all else are whole. ` +
+	`A section is a run of nodes of one block, or of none; graph outputs are whole. ` +
+	`Each launch of a collective counts one; those in a section that share rows of the batch and of which none needs another's result are one launch. ` +
+	`Least, in this order: collectives; bytes sent per rank, for one token, one sequence, one row; values that travel. ` +
+	`The minimum is over all layouts of all values under the rules of the operations, without algebraic rewrites but those of recurrences over parts, ` +
+	`in which every token's contribution enters the state of each later token once.`
+
 // AtBorder is how a value crosses a border: whole, or where borders split tokens and
 // it has tokens and no units, split along them.
 func AtBorder(border graph.PlaceKind, t graph.Type) graph.Layout {
-	if border == graph.Whole || !t.DType.Float() || len(t.Dims) == 0 || t.Dims[0].Sym != graph.Tokens || slices.ContainsFunc(t.Dims, HasUnits) {
+	if border == graph.InParts && len(t.Dims) > 0 && t.Dims[0].Sym == graph.Tokens {
+		return graph.SplitRows(border)
+	}
+	if border == graph.Whole || border == graph.InParts || !t.DType.Float() || len(t.Dims) == 0 || t.Dims[0].Sym != graph.Tokens || slices.ContainsFunc(t.Dims, HasUnits) {
 		return graph.Layout{}
 	}
 	return graph.SplitRows(border)
@@ -39,19 +51,34 @@ func InRows(border graph.PlaceKind, t graph.Type) bool {
 }
 
 // Spread reports whether the class has a node's results as they lie, where borders split
-// tokens: an add, which is of the residual stream mostly, is not done by all ranks.
+// tokens: an add, which is of the residual stream mostly, is not done by all ranks. In parts nothing
+// is that can be done by tokens.
 func Spread(border graph.PlaceKind, n *graph.Node, v *graph.Value, l graph.Layout) bool {
+	if border == graph.InParts {
+		return l.Kind != graph.Replicated || v.Type.Dims[0].Sym != graph.Tokens || !graph.ByTokens(n)
+	}
 	return n.Op.Name != "add" || l.Kind != graph.Replicated || AtBorder(border, v.Type).Kind == graph.Replicated
 }
 
 // IsTerm reports whether a whole value may be a term of a partial sum.
 func IsTerm(border graph.PlaceKind, t graph.Type) bool {
-	return t.DType.Float() && AtBorder(border, t).Kind == graph.Replicated
+	return border != graph.InParts && t.DType.Float() && AtBorder(border, t).Kind == graph.Replicated
 }
 
 // HasUnits reports whether an axis has units that ranks may own.
 func HasUnits(d graph.Dim) bool {
 	return slices.ContainsFunc(d.Fields, func(f graph.Field) bool { return f.Unit > 0 })
+}
+
+// Lies reports whether the class has a value that lies as t does: by units, or along its rows. In
+// parts all else is whole, and segments of parts are on the rank that has these.
+func Lies(border graph.PlaceKind, t graph.Type, made bool) bool {
+	if border == graph.InParts {
+		parts := len(t.Dims) > 0 && t.Dims[0].Times > 0
+		return InRows(border, t) || parts && t.Layout.Equal(graph.SplitRows(graph.Even)) ||
+			t.Layout.Kind == graph.Replicated && !(parts && t.DType == graph.I32)
+	}
+	return Owned(t, made) || InRows(border, t)
 }
 
 // Owned reports whether the class has a value that lies as t does: what has units lies along them,
@@ -105,7 +132,10 @@ func Sharing(nodes []*graph.Node) []Share {
 
 // Placements lists how the class lets a parameter or a state lie. Groups may be
 // covered for units that share them.
-func Placements(t graph.Type, shares []Share) []graph.Layout {
+func Placements(border graph.PlaceKind, t graph.Type, shares []Share) []graph.Layout {
+	if border == graph.InParts {
+		return []graph.Layout{{}}
+	}
 	var out []graph.Layout
 	add := func(l graph.Layout) {
 		if !slices.ContainsFunc(l.Place, func(p graph.Placement) bool { return p.Kind != graph.Whole }) {

@@ -123,7 +123,7 @@ func (s *Section) begin(o Options, in map[*graph.Value]*Section, whole map[*grap
 		case fixed:
 			s.Start[i] = []graph.Layout{l}
 		case s.Stays(i) && !whole[v]:
-			s.Start[i] = s.limits[i].placements(v.Type, shares)
+			s.Start[i] = s.limits[i].placements(o.Border, v.Type, shares)
 		case in[v] == nil || whole[v]: // an input
 			s.Start[i] = []graph.Layout{{}}
 		case in[v] != s:
@@ -146,11 +146,11 @@ func (s *Section) Placed(leaves map[*graph.Value]graph.Layout) *Section {
 }
 
 // placements lists where a parameter or a state may lie.
-func (l Limit) placements(t graph.Type, shares []Share) []graph.Layout {
+func (l Limit) placements(border graph.PlaceKind, t graph.Type, shares []Share) []graph.Layout {
 	if l.Only {
 		return l.Layouts
 	}
-	out := Placements(t, shares)
+	out := Placements(border, t, shares)
 	for _, more := range l.Layouts {
 		if !slices.ContainsFunc(out, more.Equal) {
 			out = append(out, more)

@@ -32,7 +32,7 @@ func Shared(g *graph.Graph, o Options) (leaves []*graph.Value, choices [][]graph
 		if o.Limit != nil {
 			limit = o.Limit(v)
 		}
-		choices = append(choices, limit.placements(v.Type, shares))
+		choices = append(choices, limit.placements(o.Border, v.Type, shares))
 	}
 	return leaves, choices
 }

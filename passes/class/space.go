@@ -84,7 +84,7 @@ func (x *Space) has(v, layout int, made bool) bool {
 	limit, t := x.limits[v], x.Values[v].Type
 	t.Layout = x.Layouts[layout]
 	return slices.ContainsFunc(limit.Layouts, t.Layout.Equal) || made && slices.ContainsFunc(x.Needed[v], t.Layout.Equal) ||
-		!limit.Only && (Owned(t, made) || InRows(x.Border, t))
+		!limit.Only && Lies(x.Border, t, made)
 }
 
 // cutsOf lists the split layouts that collectives and relayouts can give a value.
@@ -102,7 +102,10 @@ func (x *Space) cutsOf(v int) []int {
 		}
 	}
 	for axis, d := range x.Values[v].Type.Dims {
-		if d.Sym == 0 {
+		if d.Times > 0 {
+			cuts = append(cuts, graph.SplitRows(graph.Even))
+		}
+		if d.Sym == 0 && x.Border != graph.InParts {
 			cuts = append(cuts, graph.SplitOn(axis, len(d.Fields)))
 		}
 	}

@@ -211,7 +211,7 @@ func (b *brute) operand(n *graph.Node, chosen []copied, then func([]copied)) {
 func (b *brute) copy(v *graph.Value, steps int, then func(copied)) {
 	leaf := v.Def.Op.Name == "param" || v.Def.Op.Name == "state"
 	if leaf && b.copies[v] == nil {
-		for _, l := range class.Placements(v.Type, b.shares) {
+		for _, l := range class.Placements(graph.Whole, v.Type, b.shares) {
 			w := int64(0)
 			if v.Def.Op.Name == "param" {
 				w = class.WeightBytes(v.Type, l, b.ranks)

@@ -12,7 +12,9 @@ import (
 // certify writes down what was proved of g, and which blocks stray from the class at their borders.
 func certify(g *graph.Graph, s *sums, minima map[string]Minimum, stray map[string][]string) *Certificate {
 	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
-	if s.border != graph.Whole {
+	if s.border == graph.InParts {
+		c.Class = class.PartsText
+	} else if s.border != graph.Whole {
 		c.Class += fmt.Sprintf(class.RowsText, graph.Placement{Kind: s.border})
 	}
 	byBlock := map[string][]*graph.Node{}
@@ -81,7 +83,7 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 func outside(s *sums, n *graph.Node, v *graph.Value) string {
 	t := s.unrounded(v)
 	switch made := transparent(n) || n.Op.Name == "input"; {
-	case class.InRows(s.border, t):
+	case class.InRows(s.border, t) || s.border == graph.InParts && class.Lies(s.border, t, made):
 		return ""
 	case v.Type.Layout.ByBatch() && s.inTransit(v):
 		return ""

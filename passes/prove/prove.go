@@ -14,7 +14,8 @@ import (
 )
 
 // Prove checks that the partitioned graph computes the source, that its layouts follow from the
-// rules and that every partial sum is reduced exactly once. The certificate says so collective by
+// rules, that every partial sum is reduced exactly once, and that recurrences over parts of sequences
+// pass every state on. The certificate says so collective by
 // collective, and compares their number with the minimum. A graph outside of the class of the
 // minimum, or with more collectives, is no error: the certificate says that as well; so it does
 // where the options leave no time to find the minimum.
@@ -23,6 +24,9 @@ func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 		return nil, err
 	}
 	if err := graph.Check(source); err != nil {
+		return nil, fmt.Errorf("the source is not valid:\n%w", err)
+	}
+	if err := recurrences(source); err != nil {
 		return nil, fmt.Errorf("the source is not valid:\n%w", err)
 	}
 	if err := graph.Check(partitioned); err != nil {

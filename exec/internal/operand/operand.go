@@ -12,7 +12,7 @@ import (
 type Operand struct {
 	kernels.Tensor
 	Buffer, Offset int       // of the schedule; elements from its beginning
-	sym            graph.Sym // the size of the first axis, 0 when it is fixed
+	first          graph.Dim // the first axis
 	slots          bool      // it has a row per slot
 	piece          bool      // there is room for the tokens of a piece
 	cache          bool      // it has a row per token, in pages
@@ -34,7 +34,7 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 		o.Stride = int(s.Bytes[space]) / ref.Type.DType.Bytes()
 	}
 	if d := ref.Type.Dims; len(d) > 0 {
-		o.sym = d[0].Sym
+		o.first = d[0]
 	}
 	if ref.Type.Layout.ByBatch() && s.Ranks > 1 {
 		o.rows, o.ranks, o.rank = &ref.Type, s.Ranks, s.Rank
@@ -46,7 +46,7 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 // in elements of the first. A tensor without a row per token stays as it is.
 func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 	switch {
-	case o.sym != graph.Tokens:
+	case o.first.Sym != graph.Tokens:
 		return 0
 	case o.rows != nil:
 		piece = o.rows.ExtentsWithin(b, o.ranks, o.rank, piece)
@@ -62,13 +62,12 @@ func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 func (o *Operand) Resize(b *graph.Batch, slots, tokens int) {
 	switch {
 	case o.rows != nil:
-		run := o.rows.Extents(b, o.ranks, o.rank)[0]
-		o.Dims[0], o.First = run.Len, run.Start
+		o.Hold(o.rows.Extents(b, o.ranks, o.rank))
 	case o.cache:
 		o.Dims[0], o.Dims[1] = slots, tokens
 	case o.slots:
 		o.Dims[0] = slots
-	case o.sym != 0:
-		o.Dims[0] = int(b.Of(o.sym))
+	case o.first.Sym != 0:
+		o.Dims[0] = o.first.At(b.Sizes)
 	}
 }
