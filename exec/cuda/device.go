@@ -62,9 +62,6 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if d.PeerBytes > MaxPeerBytes {
 		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
-	if err := refuseBlocks(local[0]); err != nil {
-		return nil, err
-	}
 	devices, err := d.Driver.Devices()
 	if err != nil {
 		return nil, err
@@ -142,16 +139,6 @@ func refuseOperations(s *lowering.Schedule, simulated bool) error {
 			if err := hostable(s, st); err != nil {
 				return fmt.Errorf("%s: operation %s has no kernel for GPUs, and %w", st.Name, st.Op.Name, err)
 			}
-		}
-	}
-	return nil
-}
-
-// refuseBlocks is an error for weights in blocks, which no kernel reads.
-func refuseBlocks(s *lowering.Schedule) error {
-	for _, b := range s.Buffers {
-		if b.Type.DType.Quantized() {
-			return fmt.Errorf("parameter %s is in blocks (%s), which run on the CPU only; run the checkpoint from which it was made, or make a folder with f32 of it (krait convert --type f32)", b.Name, b.Type.DType)
 		}
 	}
 	return nil

@@ -67,15 +67,15 @@ func (r *rank) byLibrary(step *lowering.Step) bool {
 }
 
 // product is the call of cuBLAS that computes a matmul, or nil where Krait's
-// kernels do: for few rows, without cuBLAS, and where f32 is split into three bf16 for
-// tensor cores.
+// kernels do: for few rows, without cuBLAS, by weights in blocks, and where f32 is split into three
+// bf16 for tensor cores.
 func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
 	adds := part.Name() == "matmul_add"
 	if part.Name() != "matmul" && !adds || !r.byLibrary(c.step) {
 		return nil
 	}
 	x, w, y := &part.Args[0], &part.Args[1], &part.Results[0]
-	if part.Splits() || y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 && x.DType != w.DType {
+	if w.Blocks != nil || part.Splits() || y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 && x.DType != w.DType {
 		return nil
 	}
 	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),

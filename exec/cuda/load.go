@@ -1,9 +1,12 @@
 package cuda
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/graph"
+	kernels "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -62,6 +65,30 @@ func (l *loader) copy(to driver.Ptr, data []byte) error {
 	return nil
 }
 
+// linesBytes is about how many bytes of lines are laid in planes at a time.
+const linesBytes = 1 << 20
+
+// copyLines starts the copy of lines in blocks, which are laid in planes.
+func (l *loader) copyLines(to driver.Ptr, data []byte, b *graph.Blocks) error {
+	size, laid := b.Bytes(1), kernels.LineBytes(b)
+	if size == 0 {
+		return nil
+	}
+	var lines []byte
+	for ; len(data) > 0; data = data[size:] {
+		lines = slices.Grow(lines, laid)[:len(lines)+laid]
+		kernels.PutLine(lines[len(lines)-laid:], data[:size], b)
+		if len(lines) < linesBytes && len(data) > size {
+			continue
+		}
+		if err := l.copy(to, lines); err != nil {
+			return err
+		}
+		to, lines = to+driver.Ptr(len(lines)), lines[:0]
+	}
+	return nil
+}
+
 // wait returns when all copies are done.
 func (l *loader) wait() error { return l.stream.Synchronize() }
 
@@ -88,7 +115,11 @@ type progress struct {
 func newProgress(ranks []*rank, tell func(done, total int64)) *progress {
 	p := &progress{tell: tell}
 	for _, r := range ranks {
-		p.total += r.s.Bytes[lowering.Param]
+		for i := range r.s.Buffers {
+			if b := &r.s.Buffers[i]; b.Space == lowering.Param {
+				p.total += paramBytes(r.s, b)
+			}
+		}
 	}
 	return p
 }

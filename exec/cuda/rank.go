@@ -168,19 +168,27 @@ func (r *rank) alloc(bytes int64) (driver.Ptr, error) {
 
 func (r *rank) loadParam(l *loader, i int, tensor func(string) (graph.Array, error)) error {
 	b := &r.s.Buffers[i]
-	if tensor == nil {
-		var err error
-		r.memory[i], err = r.alloc(int64(r.localBytes(b.Type, graph.Sizes{})))
+	var err error
+	if r.memory[i], err = r.alloc(paramBytes(r.s, b)); err != nil || tensor == nil {
 		return err
 	}
 	a, err := b.Storage.Load(b.Name, b.Type, r.s.Ranks, r.s.Rank, tensor)
 	if err != nil {
 		return err
 	}
-	if r.memory[i], err = r.alloc(int64(len(a.Data))); err != nil {
-		return err
+	if b.Type.DType.Quantized() {
+		return l.copyLines(r.memory[i], a.Data, graph.BlocksOf(b.Type, r.s.Ranks, r.s.Rank))
 	}
 	return l.copy(r.memory[i], a.Data)
+}
+
+// paramBytes is the memory of a parameter: of one in blocks, lines as kernels read them.
+func paramBytes(s *lowering.Schedule, b *lowering.Buffer) int64 {
+	local := s.Local(b.Type)
+	if b.Type.DType.Quantized() {
+		return int64(local.Lines() * cuda.LineBytes(graph.BlocksOf(b.Type, s.Ranks, s.Rank)))
+	}
+	return local.Bytes().At(graph.Sizes{})
 }
 
 // forget drops the programs of all ranks of the GPU, after memory that they point to has moved.

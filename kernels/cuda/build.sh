@@ -3,7 +3,8 @@
 # well, and which is committed, compressed, in ptx; and the test's planted bugs. A
 # source that lists formats (of weights, or of what is kept) gives a module for each,
 # with FORMAT as its name, since the driver compiles all of a module, and a model has one.
-# The modules of a source are one file, as they are alike: a third of what each alone takes.
+# BLOCKS among them are all formats of blocks.h. The modules of a source are one file, as they are
+# alike: a third of what each alone takes; those of a format of blocks are, as a model has few.
 # With --check nothing is written: it fails when the committed PTX is not what
 # the sources give, or when what they give for 9.0 differs in more than the line that
 # says so: then one set would not do. The compiler must be the one of ptx/COMPILER, which a build
@@ -19,11 +20,18 @@ version=$("$cc" --version | head -n 1)
 flags=(-x cuda --cuda-device-only -nocudainc -nocudalib --cuda-feature=+ptx78
   -std=c++20 -O3 -S -ffp-contract=off -fno-ident -Wall -Werror)
 
+# What BLOCKS stands for among formats: those of blocks.h.
+blocks=$(sed -n 's|^struct \([a-z]*[0-9][a-z0-9_]*\) .*{.*|\1|p' blocks.h)
+
 arch=sm_80
 
 compile() { # source, to file, more flags
   "$cc" "${flags[@]}" --cuda-gpu-arch=$arch -I. "${@:3}" -o - "$1" |
     sed -e 's|[[:space:]]*//.*||' -e '/^[[:space:]]*$/d' >"$2" # no comments
+}
+
+in_blocks() { # format
+  case " ${blocks//$'\n'/ } " in *" $1 "*) echo -DIN_BLOCKS ;; esac
 }
 
 build() { # to folder, sources
@@ -33,9 +41,10 @@ build() { # to folder, sources
   for source in "$@"; do
     name=$to/$(basename "$source" .cu)
     formats=$(sed -n 's|^// Formats: ||p' "$source")
+    formats=${formats/BLOCKS/$blocks}
     if [ -n "$formats" ]; then
       for format in $formats; do
-        compile "$source" "${name}_$format.ptx" -DFORMAT=$format
+        compile "$source" "${name}_$format.ptx" -DFORMAT=$format $(in_blocks $format)
       done
     else
       compile "$source" "$name.ptx"
@@ -43,13 +52,28 @@ build() { # to folder, sources
   done
 }
 
-pack() { # a source's modules, each behind a line with its name
-  local source=$1 to=$2 module
-  for module in "$to/$source.ptx" "$to/$source"_{bf16,f16,f32}.ptx; do
-    if [ -f "$module" ]; then
-      echo "// $(basename "$module" .ptx)"
-      cat "$module"
-    fi
+# What is packed, and from which modules: those of a source, and those of a format of blocks.
+packs() {
+  local name
+  for name in *.cu; do
+    name=${name%.cu}
+    echo "$name $name" "$name"_{bf16,f16,f32}
+  done
+  for name in $blocks; do
+    echo "$name" $(for source in *.cu; do echo "${source%.cu}_$name"; done)
+  done
+}
+
+pack() { # from folder, to folder: each module behind a line with its name
+  local name modules module
+  packs | while read -r name modules; do
+    for module in $modules; do
+      if [ -f "$1/$module.ptx" ]; then
+        echo "// $module"
+        cat "$1/$module.ptx"
+      fi
+    done >"$2/$name"
+    [ -s "$2/$name" ] || rm "$2/$name"
   done
 }
 
@@ -71,11 +95,9 @@ if [ "${1:-}" != --check ]; then
   export XZ_OPT=--lzma2=preset=9e,dict=1MiB
   rm -f ptx/*.xz testdata/bugs/*.xz
   build_all .
-  for source in *.cu; do
-    pack "${source%.cu}" ptx | xz >"ptx/${source%.cu}.xz"
-  done
+  pack ptx ptx
   rm ptx/*.ptx
-  xz testdata/bugs/*.ptx
+  xz $(find ptx -type f ! -name COMPILER) testdata/bugs/*.ptx
   exit
 fi
 fresh=$(mktemp -d)
@@ -85,9 +107,7 @@ mkdir "$fresh/committed" "$fresh/packed"
 for file in ptx/*.xz; do
   xz -cd "$file" >"$fresh/committed/$(basename "$file" .xz)"
 done
-for source in *.cu; do
-  pack "${source%.cu}" "$fresh/ptx" >"$fresh/packed/${source%.cu}"
-done
+pack "$fresh/ptx" "$fresh/packed"
 diff -r "$fresh/committed" "$fresh/packed"
 mkdir "$fresh/bugs"
 for file in testdata/bugs/*.xz; do

@@ -159,10 +159,15 @@ const maxGridYZ = 65535
 var maxGrid = [3]int{math.MaxInt32, maxGridYZ, maxGridYZ}
 
 // offset is the address of element i.
-func (t *Tensor) offset(i int) uint64 { return t.Ptr + uint64(i*t.DType.Bytes()) }
+func (t *Tensor) offset(i int) uint64 { return t.Ptr + uint64(BytesBefore(&t.Tensor, i)) }
 
-// stride is the distance of rows, as kernels take it.
-func (t *Tensor) stride() int64 { return int64(t.Stride) }
+// stride is the distance of rows, as kernels take it: in bytes of weights in blocks.
+func (t *Tensor) stride() int64 {
+	if t.Blocks != nil {
+		return int64(BytesBefore(&t.Tensor, t.Stride))
+	}
+	return int64(t.Stride)
+}
 
 // aligned reports whether all rows of tensors begin at a multiple of 16 bytes, so
 // that kernels may load as many at a time.
@@ -180,8 +185,7 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 // formats are the names of formats in kernels' names.
 func format(d graph.DType) string {
-	switch d {
-	case graph.F32, graph.F16, graph.BF16:
+	if d == graph.F32 || d == graph.F16 || d == graph.BF16 || d.Quantized() {
 		return d.String()
 	}
 	panic(fmt.Sprintf("BUG: no kernel has elements of %s", d))

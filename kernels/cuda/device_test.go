@@ -243,6 +243,9 @@ func (d *device) empty(t *kernels.Tensor, offset int) Tensor {
 // upload copies the rows of a tensor, and nothing of what lies between them.
 func (d *device) upload(t *kernels.Tensor, offset int) Tensor {
 	d.t.Helper()
+	if t.Blocks != nil {
+		return d.uploadBlocks(t)
+	}
 	out := d.empty(t, offset)
 	d.write(out, t)
 	return out

@@ -57,7 +57,7 @@ const routerBytes, routerExperts = 128 << 10, 1024
 // small.
 func routerParts(c *Call) bool {
 	w := &c.Args[2]
-	return c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
+	return w.Blocks != nil || c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
 }
 
 func normRouter(c *Call) error {
@@ -85,8 +85,8 @@ type mixture struct {
 	room, step int
 	by         productsBy
 
-	counts, lists, in, units, out uint64 // from the beginning of the scratch
-	bytes                         int64
+	counts, lists, in, units, spread, out uint64 // from the beginning of the scratch
+	bytes                                 int64
 }
 
 // productsBy is how a mixture's products are computed.
@@ -138,17 +138,17 @@ func (m *mixture) reserve(top int) {
 	size := m.between().Bytes()
 	if m.by == byPasses {
 		m.room, m.step = m.experts, m.tokens
-		m.units = take(size * m.tokens * m.experts * m.hidden)
+		m.units, m.spread = take(size*m.tokens*m.experts*m.hidden), take(int(m.spreadBytes(m.tokens)))
 		return
 	}
-	slot := size * (m.hidden + m.cols)
+	slot := size*(m.hidden+m.cols) + int(m.spreadBytes(1)/max(1, int64(m.experts)))
 	if m.room = m.experts; m.tokens*m.experts*slot > anyExperts {
 		m.room = min(m.experts, top)
 	}
 	m.step = min(m.tokens, max(1, mixtureBytes/max(1, m.room*slot)))
 	slots := m.step * m.room
 	m.counts, m.lists = take(4*m.experts), take(4*m.experts*m.step)
-	m.units, m.out = take(size*slots*m.hidden), take(size*slots*m.cols)
+	m.units, m.spread, m.out = take(size*slots*m.hidden), take(int(m.spreadBytes(m.step))), take(size*slots*m.cols)
 	if m.rounds() {
 		m.in = take(size * m.step * m.width)
 	}
@@ -165,13 +165,46 @@ func (m *mixture) between() graph.DType {
 // rounds reports whether x is rounded before it is multiplied.
 func (m *mixture) rounds() bool { return m.by == byTensors && m.x.DType == graph.F32 }
 
-// tensorCores reports whether both products may be of bf16, or of what is taken apart.
+// tensorCores reports whether both products may be of bf16, or of what is taken apart: not by
+// weights in blocks, of which tiles have f32.
 func (m *mixture) tensorCores() bool {
-	return (m.x.DType == graph.F32 || aligned(m.x)) && m.wide(m.gate) && (m.up == nil || m.wide(m.up)) && m.wide(m.down)
+	return m.gate.Blocks == nil && m.down.Blocks == nil && (m.x.DType == graph.F32 || aligned(m.x)) && m.wide(m.gate) && (m.up == nil || m.wide(m.up)) && m.wide(m.down)
 }
 
 // wide reports whether a weight is as tensor cores want it.
-func (m *mixture) wide(w *Tensor) bool { return aligned(w) && w.Dims[2]%8 == 0 }
+func (m *mixture) wide(w *Tensor) bool { return aligned(w) && m.columns(w)%8 == 0 }
+
+// columns is how many columns of a weight are multiplied.
+func (m *mixture) columns(w *Tensor) int {
+	if !w.meets(m.operand(w)) {
+		return w.blockCols()
+	}
+	return w.Dims[2]
+}
+
+// operand is what a weight is multiplied with: x, or the hidden units of a step.
+func (m *mixture) operand(w *Tensor) *Tensor {
+	if w == m.down {
+		return m.unitsAt(0, m.step)
+	}
+	return m.x
+}
+
+// unitsAt are the hidden units of some tokens.
+func (m *mixture) unitsAt(at uint64, tokens int) *Tensor {
+	t := &Tensor{Ptr: at}
+	t.DType, t.Cols, t.Stride = m.between(), m.hidden, m.hidden
+	t.Dims = [graph.MaxRank]int{tokens * m.room, m.hidden, 1, 1}
+	return t
+}
+
+// line is the distance of the lines of a weight, as kernels take it.
+func (m *mixture) line(w *Tensor) int64 {
+	if w.Blocks != nil {
+		return int64(LineBytes(w.Blocks))
+	}
+	return int64(w.Dims[2])
+}
 
 // expertsKernel multiplies the rows of each expert with its weights, and adds up by token: x
 // weights gate up down, up if the experts are gated, and an operand to add, if given. For few
@@ -191,6 +224,9 @@ func expertsKernel(gated bool) Kernel {
 		},
 		launch: func(c *Call) error {
 			m := mixtureOf(c, gated)
+			if m.up != nil && m.up.DType != m.gate.DType {
+				return fmt.Errorf("gate and up of experts are in %s and %s; kernels read them in one format: convert the checkpoint (krait convert)", m.gate.DType, m.up.DType)
+			}
 			if m.by == byPasses {
 				m.passes(c)
 				return nil
@@ -209,36 +245,70 @@ func (m *mixture) passes(c *Call) {
 	switch { // of fewer rows kernels are smaller, and take fewer registers
 	case m.tokens == 1:
 		rows = 1
-	case m.tokens <= 4:
+	case m.tokens <= 4 && m.gate.Blocks == nil && m.down.Blocks == nil:
 		rows = 4
 	}
 	if m.up != nil {
 		cols /= 2
 	}
-	module, name := "experts_tile_"+format(m.gate.DType), fmt.Sprint(format(m.gate.DType), "_", rows)
+	launch := func(name string, w *Tensor, grid [3]int, args ...any) {
+		f := format(w.DType)
+		c.launch("experts_tile_"+f, fmt.Sprint(name, f, "_", rows), grid, gemvThreads(m.columns(w)), 0, args...)
+	}
+	x, units := m.spreadOver(c, m.x, m.gate), m.zeroUnits(c, m.tokens)
 	used := min(m.experts, rows*c.Attrs.Int("top")) // more take turns
-	vec := alignment(aligned(m.x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), false)
-	c.launch(module, "expert_hidden_"+name, [3]int{pass, ceilDiv(m.hidden, cols), used}, gemvThreads(m.width), 0,
-		append(m.product(c, c.Scratch+m.units, m.x.Ptr, m.x.Stride, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
-	vec = alignment(m.loads(m.down) && m.hidden%4 == 0, false)
-	c.launch(module, "expert_output_"+name, [3]int{pass, ceilDiv(m.cols, gemvCols), 1}, gemvThreads(m.hidden), 0,
-		append(append([]any{m.y.Ptr, m.y.stride(), c.Scratch + m.units, int64(m.hidden), m.down.Ptr, int64(m.hidden), m.cols, m.hidden, vec}, m.added(m.sum)...),
+	vec := alignment(aligned(x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), false)
+	launch("expert_hidden_", m.gate, [3]int{pass, ceilDiv(m.hidden, cols), used},
+		append(m.product(c, units.Ptr, x, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
+	units = m.spreadOver(c, units, m.down)
+	vec = alignment(m.loads(m.down) && units.Cols%4 == 0, false)
+	launch("expert_output_", m.down, [3]int{pass, ceilDiv(m.cols, gemvCols), 1},
+		append(append([]any{m.y.Ptr, m.y.stride(), units.Ptr, units.stride(), m.down.Ptr, m.line(m.down), m.cols, units.Cols, vec}, m.added(m.sum)...),
 			m.of(c, m.p, m.down, m.tokens, 1, false))...)
 }
 
 // loads reports whether a weight may be loaded 16 bytes at a time.
 func (m *mixture) loads(w *Tensor) bool { return aligned(w) && w.DType.Bytes()*w.Dims[2]%16 == 0 }
 
+// spreadBytes is the memory for what is spread over the blocks of a weight, for some tokens: x, and
+// later their hidden units.
+func (m *mixture) spreadBytes(tokens int) (n int64) {
+	for w, rows := range map[*Tensor]int{m.gate: tokens, m.down: tokens * m.room} {
+		if !w.meets(m.operand(w)) {
+			n = max(n, spreadBytes(rows, w))
+		}
+	}
+	return n
+}
+
+// spreadOver returns x as the columns of a weight lie.
+func (m *mixture) spreadOver(c *Call, x, w *Tensor) *Tensor {
+	if w.meets(m.operand(w)) {
+		return x
+	}
+	return c.spread(c.Scratch+m.spread, x, w)
+}
+
+// zeroUnits returns the memory of some tokens' hidden units. Those of experts that a token does not
+// use are 0 if they will be spread.
+func (m *mixture) zeroUnits(c *Call, tokens int) *Tensor {
+	t := m.unitsAt(c.Scratch+m.units, tokens)
+	if !m.down.meets(t) {
+		c.launches = append(c.launches, Zero(*t)...)
+	}
+	return t
+}
+
 // added is what is added, as kernels take it.
 func (m *mixture) added(sum *Tensor) []any { return (&product{sum: sum}).added() }
 
 // product is the arguments of a product, but the last.
-func (m *mixture) product(c *Call, y, x uint64, stride int, w, w1 *Tensor, vec int) []any {
+func (m *mixture) product(c *Call, y uint64, x, w, w1 *Tensor, vec int) []any {
 	second := uint64(0)
 	if w1 != nil {
 		second = w1.Ptr
 	}
-	return []any{y, int64(w.Dims[1]), x, int64(stride), w.Ptr, second, int64(w.Dims[2]), w.Dims[1], w.Dims[2], vec}
+	return []any{y, int64(w.Dims[1]), x.Ptr, x.stride(), w.Ptr, second, m.line(w), w.Dims[1], m.columns(w), vec}
 }
 
 // of is which rows the experts have, and what comes behind their sums, as kernels take it.
@@ -270,10 +340,12 @@ func (m *mixture) launch(c *Call, from, tokens int) {
 		_ = c.convert(&to, &x)
 		x = to
 	}
-	vec := alignment(aligned(&x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), m.hidden%4 == 0)
-	m.multiply(c, m.gate, tokens, vec, append(m.product(c, c.Scratch+m.units, x.Ptr, x.Stride, m.gate, m.up, vec), m.of(c, &p, m.gate, tokens, m.room, true)))
-	vec = alignment(m.loads(m.down) && m.hidden%4 == 0, m.cols%4 == 0)
-	m.multiply(c, m.down, tokens, vec, append(m.product(c, c.Scratch+m.out, c.Scratch+m.units, m.hidden, m.down, nil, vec), m.of(c, &p, m.down, tokens, 1, false)))
+	in, units := m.spreadOver(c, &x, m.gate), m.zeroUnits(c, tokens)
+	vec := alignment(aligned(in) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), m.hidden%4 == 0)
+	m.multiply(c, m.gate, tokens, vec, append(m.product(c, units.Ptr, in, m.gate, m.up, vec), m.of(c, &p, m.gate, tokens, m.room, true)))
+	units = m.spreadOver(c, units, m.down)
+	vec = alignment(m.loads(m.down) && units.Cols%4 == 0, m.cols%4 == 0)
+	m.multiply(c, m.down, tokens, vec, append(m.product(c, c.Scratch+m.out, units, m.down, nil, vec), m.of(c, &p, m.down, tokens, 1, false)))
 
 	name := "experts_sum"
 	if m.by == byTensors {
@@ -299,7 +371,7 @@ func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
 		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
 	case m.by == byTensors:
 		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
-	case w.DType != graph.F32 && vec&1 != 0 && w.Dims[2]%8 == 0:
+	case w.DType != graph.F32 && w.Blocks == nil && vec&1 != 0 && w.Dims[2]%8 == 0:
 		cols := splitCols
 		if w.DType == graph.BF16 {
 			cols = splitWide

@@ -48,9 +48,9 @@ template <class T> struct Paired {
 	i64 up, stride;
 	int from, n, both;
 
-	__attribute__((device)) const T *row(int c) const {
+	__attribute__((device)) Row<T> row(int c) const {
 		i64 to = both && c / 8 % 2 ? up : 0;
-		return w + (to + min(from + (both ? c / 16 * 8 + c % 8 : c), n - 1) * stride);
+		return row_of(w + to, min(from + (both ? c / 16 * 8 + c % 8 : c), n - 1), stride);
 	}
 };
 

@@ -1,6 +1,6 @@
 // The products of experts in f32: of few tokens, of which every weight is read once, and of many.
 // FORMAT is the weights'.
-// Formats: f32 f16 bf16
+// Formats: f32 f16 bf16 BLOCKS
 #include "experts.h"
 #include "gemv.h"
 #include "tile.h"
@@ -63,9 +63,9 @@ template <class T> struct Halves {
 	i64 up, stride;
 	int from, n, both;
 
-	__attribute__((device)) const T *row(int c) const {
+	__attribute__((device)) Row<T> row(int c) const {
 		i64 to = both && c >= gemv_cols / 2 ? up : 0;
-		return w + (to + min(from + (both ? c % (gemv_cols / 2) : c), n - 1) * stride);
+		return row_of(w + to, min(from + (both ? c % (gemv_cols / 2) : c), n - 1), stride);
 	}
 };
 
@@ -125,7 +125,9 @@ template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i
 #define ALL(T)                                                                                                             \
 	MATMUL(T)                                                                                                          \
 	GEMV(T, 1, THREADS(256))                                                                                                         \
-	GEMV(T, 4, THREADS_BLOCKS(256, 1))                                                                                                         \
 	GEMV(T, 8, THREADS_BLOCKS(256, 1))
 
 ALL(FORMAT)
+#ifndef IN_BLOCKS
+GEMV(FORMAT, 4, THREADS_BLOCKS(256, 1))
+#endif

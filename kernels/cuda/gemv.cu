@@ -1,6 +1,6 @@
 // Matrix products y = x wᵀ of a few rows in f32: x[t, k] of activations, w[n, k] in any
 // format. A row of y does not depend on which rows come with it. FORMAT is the weights'.
-// Formats: f32 f16 bf16
+// Formats: f32 f16 bf16 BLOCKS
 #include "gemv.h"
 
 template <int M, int Cols, bool Normed, class T>
@@ -34,9 +34,9 @@ template <class T> struct InTurn {
 	i64 ws, vs;
 	int from, n;
 
-	__attribute__((device)) const T *row(int r) const {
+	__attribute__((device)) Row<T> row(int r) const {
 		int at = min(from + r / 2, n - 1);
-		return r % 2 ? v + at * vs : w + at * ws;
+		return r % 2 ? row_of(v, at, vs) : row_of(w, at, ws);
 	}
 };
 
@@ -63,18 +63,20 @@ DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, 
 	}
 
 // What one row by weights in 16 bits is to have room for, as other products of one row do.
-constexpr int gated_blocks(int bytes) { return bytes == 2 ? 4 : 1; }
+constexpr int gated_blocks(int bytes) { return bytes <= 2 ? 4 : 1; }
 
 #define ALL(T) \
 	GEMV(T, 1, 1, THREADS_BLOCKS(256, 4)) \
 	GEMV(T, 1, 4, THREADS(256)) \
-	GEMV(T, 2, 4, THREADS_BLOCKS(256, 2)) \
 	GEMV(T, 4, 4, THREADS_BLOCKS(256, 1)) \
 	GEMV(T, 8, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(gated_gemv, false, T, 1, THREADS_BLOCKS(256, gated_blocks(sizeof(T)))) \
 	GATED(norm_gated_gemv, true, T, 1, THREADS_BLOCKS(256, gated_blocks(sizeof(T)))) \
-	GATED(norm_gated_gemv, true, T, 2, THREADS_BLOCKS(256, 2)) \
 	GATED(norm_gated_gemv, true, T, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(norm_gated_gemv, true, T, 8, THREADS_BLOCKS(256, 1))
 
 ALL(FORMAT)
+#ifndef IN_BLOCKS
+GEMV(FORMAT, 2, 4, THREADS_BLOCKS(256, 2))
+GATED(norm_gated_gemv, true, FORMAT, 2, THREADS_BLOCKS(256, 2))
+#endif

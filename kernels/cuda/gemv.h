@@ -31,13 +31,13 @@ template <int M, int Cols> struct Parts {
 template <class T, int M, int Cols, bool Normed, class Rows, class Weights>
 DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, const float *norm) {
 	const float *in[M];
-	const T *weight[Cols];
+	Row<T> weight[Cols];
 	// What lies beyond the last row is the last row again, and not stored.
 	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
 	UNROLL for (int r = 0; r < Cols; r++) weight[r] = weights.row(r);
 	float sums[M * Cols] = {}, square[M] = {};
 	auto load = [&](Raw<T> (&b)[Cols], int j) {
-		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r] + j, 8);
+		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r], j, 8);
 	};
 	auto multiply = [&](const Raw<T> (&b)[Cols], int j) {
 		Eight g;
@@ -55,7 +55,7 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 			}
 		}
 	};
-	const int ahead = M == 1 || (M == 2 && sizeof(T) == 2) ? 2 : 1; // steps whose loads are in flight
+	const int ahead = !Blocks<T> && (M == 1 || (M == 2 && sizeof(T) == 2)) ? 2 : 1; // steps whose loads are in flight
 	int j = 8 * thread(), step = 8 * threads();
 	if (vec & loads)
 		for (; j + 8 <= k; j += ahead * step) {
@@ -65,17 +65,18 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 		}
 	if (vec & loads)
 		j = k % 8 && thread() == k / 8 % threads() ? k / 8 * 8 : k;
-	for (; j < k; j += step)
-		NO_UNROLL for (int i = j; i < min(j + 8, k); i++) {
-			UNROLL for (int m = 0; m < M; m++) {
-				float a = in[m][i];
-				if (Normed) {
-					square[m] = fma(a, a, square[m]);
-					a *= norm[i];
+	if constexpr (!Blocks<T>) // whose rows of x are aligned and whole eights
+		for (; j < k; j += step)
+			NO_UNROLL for (int i = j; i < min(j + 8, k); i++) {
+				UNROLL for (int m = 0; m < M; m++) {
+					float a = in[m][i];
+					if (Normed) {
+						square[m] = fma(a, a, square[m]);
+						a *= norm[i];
+					}
+					UNROLL for (int r = 0; r < Cols; r++) sums[m * Cols + r] = fma(a, weight[r].one(i), sums[m * Cols + r]);
 				}
-				UNROLL for (int r = 0; r < Cols; r++) sums[m * Cols + r] = fma(a, widen(weight[r][i]), sums[m * Cols + r]);
 			}
-		}
 	const int each = 32 / (M * Cols), each_row = 32 / M; // lanes that get the same sum
 	float sum = warp_sums(sums);
 	if (lane() % each == 0)

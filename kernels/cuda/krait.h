@@ -20,6 +20,7 @@
 #define UNROLL_4 _Pragma("unroll 4")
 #define NO_UNROLL _Pragma("nounroll")
 
+typedef unsigned char u8;
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;

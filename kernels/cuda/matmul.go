@@ -41,15 +41,42 @@ const (
 // is one. With a second weight it is silu(x wᵀ) · (x otherᵀ).
 type product struct {
 	x, w, y, norm, sum, other *Tensor
+
+	scratch int64 // that is in use: what is the product's own begins behind it
 }
 
 // products is the kernel of an operation that is one product.
 func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(c *Call) []int) Kernel {
 	return Kernel{
-		launch:  func(c *Call) error { return c.multiply(of(c)) },
-		scratch: func(c *Call) int64 { return c.partialBytes(of(c)) },
-		parts:   parts, accepts: accepts,
+		launch: func(c *Call) error {
+			p := of(c)
+			if !p.w.meets(p.x) {
+				c.spread(c.Scratch, p.x, p.w)
+			}
+			return c.multiply(p.ofBlocks(c.Scratch))
+		},
+		scratch: func(c *Call) int64 {
+			p := of(c).ofBlocks(c.Scratch)
+			return p.scratch + c.scratchBytes(p)
+		},
+		parts: parts, accepts: accepts,
 	}
+}
+
+// ofBlocks is the product with all of the weight's blocks, of what is spread at an address.
+func (p *product) ofBlocks(at uint64) *product {
+	if p.w.meets(p.x) {
+		return p
+	}
+	q, w := *p, *p.w
+	w.Cols = w.blockCols()
+	q.x, q.w, q.scratch = spreadOf(at, p.x, p.w), &w, spreadBytes(p.x.Rows(), p.w)
+	return &q
+}
+
+// eights reports whether a product with a norm, or of two weights, has an x that need not be spread.
+func (p *product) eights() bool {
+	return p.w.meets(p.x) && (p.w.Blocks == nil || p.norm == nil || p.norm.Ptr%16 == 0)
 }
 
 // plainProduct is x wᵀ.
@@ -98,7 +125,7 @@ func productAccepts(c *Call) []int {
 // normParts: where rows are many, they are normed once, and not by every block.
 func normParts(c *Call) bool {
 	p := normedProduct(c)
-	return !c.isGemv(p) && !c.normsFew(p)
+	return !p.eights() || !c.isGemv(p) && !c.normsFew(p)
 }
 
 // normsFew reports whether tiles norm their rows, which few blocks share. With math of bf16, a
@@ -115,7 +142,7 @@ func (c *Call) normsFew(p *product) bool {
 // for one row only.
 func gatedParts(c *Call) bool {
 	p := gatedProduct(c)
-	if p.w.DType != p.other.DType || p.w.Stride != p.other.Stride {
+	if p.w.DType != p.other.DType || p.w.Stride != p.other.Stride || !p.eights() {
 		return true
 	}
 	if c.isGemv(p) {
@@ -151,7 +178,7 @@ func (c *Call) split(p *product) bool {
 
 // onTensorCores reports whether tiles on tensor cores compute a product of more than a few rows.
 func (c *Call) onTensorCores(p *product) bool {
-	return (c.tensorCores(p) || c.split(p)) && c.fits(c.mmaShared(p))
+	return p.w.Blocks == nil && (c.tensorCores(p) || c.split(p)) && c.fits(c.mmaShared(p))
 }
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
@@ -163,7 +190,7 @@ func (p *Part) Splits() bool {
 // isGemv reports whether a product is of so few rows that it is not done by tiles.
 func (c *Call) isGemv(p *product) bool {
 	t := p.y.Rows()
-	return t <= gemvRows || t <= fewRows && !c.onTensorCores(p)
+	return t <= gemvRows || t <= fewRows && (p.w.Blocks != nil || !c.onTensorCores(p))
 }
 
 // mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on
@@ -214,6 +241,14 @@ func mmaSlice(p *product) int {
 	return best
 }
 
+// scratchBytes is the scratch for a product, behind what is in use.
+func (c *Call) scratchBytes(p *product) int64 {
+	if c.isGemv(p) || p.w.Blocks == nil {
+		return c.partialBytes(p)
+	}
+	return c.widenedBytes(p)
+}
+
 // partialBytes is the scratch for what slices of a product sum up.
 func (c *Call) partialBytes(p *product) int64 {
 	if c.isGemv(p) || !c.onTensorCores(p) {
@@ -255,6 +290,8 @@ func (c *Call) multiply(p *product) error {
 		c.gatedGemv(p)
 	case c.isGemv(p):
 		c.gemv(p)
+	case p.w.Blocks != nil:
+		return c.widened(p)
 	case c.onTensorCores(p):
 		c.mma(p)
 	default:
@@ -282,14 +319,14 @@ func (c *Call) mma(p *product) {
 	grid := [3]int{ceilDiv(t, rows), ceilDiv(p.columns(), cols), ceilDiv(k, slice)}
 	add := p.added()
 	c.launch("matmul_mma_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", rows, "_", cols), grid, [3]int{mmaThreads}, c.mmaShared(p),
-		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch, c.Arrivals, t, n, k, slice, eps})
+		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch + uint64(p.scratch), c.Arrivals, t, n, k, slice, eps})
 }
 
 // gemv launches a product of few rows. One row by a small weight has a block for each
 // column, so that most multiprocessors have one.
 func (c *Call) gemv(p *product) {
 	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
-	m, cols := gemvPass(t), gemvCols
+	m, cols := gemvPass(t, p.w), gemvCols
 	if m == 1 && n < gemvCols*gemvBlocks {
 		cols = 1
 	}
@@ -308,7 +345,7 @@ func (c *Call) gatedGemv(p *product) {
 	if p.norm != nil {
 		norm, name = *p.norm, "norm_gated_gemv_"
 	}
-	m, vec := gemvPass(t), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
+	m, vec := gemvPass(t, p.w), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
 	args := append(p.args(t, n, k), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
 	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), gemvGrid(t, m, ceilDiv(n, gatedCols)), gemvThreads(k), 0, args...)
 }
@@ -332,10 +369,11 @@ func gemvGrid(t, m, pieces int) [3]int {
 	return [3]int{ceilDiv(t, m), ceilDiv(pieces, z), z}
 }
 
-// gemvPass is how many of t rows a pass over the weight takes.
-func gemvPass(t int) int {
+// gemvPass is how many of t rows a pass over the weight takes. Each format of blocks has kernels of
+// its own, for fewer numbers of rows.
+func gemvPass(t int, w *Tensor) int {
 	m := 1
-	for m < t && m < gemvRows {
+	for m < t && m < gemvRows || m == 2 && w.Blocks != nil {
 		m *= 2
 	}
 	return m

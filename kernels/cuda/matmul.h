@@ -1,6 +1,6 @@
 // What the kernels of matrix products share.
 #pragma once
-#include "krait.h"
+#include "blocks.h"
 
 // What vec says of a product: loads of 16 bytes are aligned, and stores are.
 const int loads = 1, stores = 2;
@@ -30,5 +30,5 @@ template <class T> struct Columns {
 	i64 stride;
 	int from, n;
 
-	__attribute__((device)) const T *row(int c) const { return w + min(from + c, n - 1) * stride; }
+	__attribute__((device)) Row<T> row(int c) const { return row_of(w, min(from + c, n - 1), stride); }
 };

@@ -157,7 +157,7 @@ func headMatmul(c *Call) error {
 		first -= w.Start()
 	}
 	name := map[int]string{2: "_2", 32: "_32"}[lanes]
-	c.launch("heads", "head_matmul_"+format(w.DType)+name, [3]int{y.Rows(), ceilDiv(y.Cols*lanes, 128), 1}, [3]int{128}, 0,
+	c.launch("heads_"+format(w.DType), "head_matmul"+name, [3]int{y.Rows(), ceilDiv(y.Cols*lanes, 128), 1}, [3]int{128}, 0,
 		y.Ptr, y.stride(), x.Ptr, x.stride(), w.offset(first*w.Stride), w.stride(),
 		Struct{y.Cols, x.Start(), x.Cols, size, y.Start(), each})
 	return nil

@@ -77,13 +77,19 @@ func embedded(module string) []byte {
 	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
 		source = strings.TrimSuffix(source, "_"+format(d))
 	}
+	for d := range planes {
+		if strings.HasSuffix(module, "_"+format(d)) {
+			source = format(d)
+		}
+	}
 	if of, ok := sources()[source]; ok {
 		return of()[module]
 	}
 	return nil
 }
 
-// sources are the files of modules, by the name of what they were compiled from. Each is unpacked
+// sources are the files of modules, by the name of what they were compiled from, or of the blocks
+// that they are for. Each is unpacked
 // when one of its modules is first asked for.
 var sources = sync.OnceValue(func() map[string]func() map[string][]byte {
 	entries, err := files.ReadDir("ptx")

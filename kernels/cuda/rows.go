@@ -43,7 +43,7 @@ func embedding(c *Call) error {
 		return err
 	}
 	grid, block := elementGrid(y.Rows(), y.Cols)
-	c.launch("rows", "embedding_"+format(table.DType), grid, block, 0,
+	c.launch("embedding_"+format(table.DType), "embedding", grid, block, 0,
 		y.Ptr, y.stride(), ids.Ptr, table.Ptr, table.stride(), y.Cols, aligned(table, y), held)
 	return nil
 }

@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -153,9 +154,13 @@ func unitNormedSelective(a []Tensor) *selectiveArgs {
 }
 
 // selectiveParts: the product by itself reads its weight once for many tokens, and a
-// prompt's are many; what is normed for it is then normed once. Segments are operand seg.
+// prompt's are many; what is normed for it is then normed once. So is the product by a weight in
+// blocks. Segments are operand seg.
 func selectiveParts(seg int) func(c *Call) bool {
-	return func(c *Call) bool { return !c.tokenEach(seg) || c.Results[0].Rows() > fewRows }
+	return func(c *Call) bool {
+		blocks := slices.ContainsFunc(c.Args, func(t Tensor) bool { return t.Blocks != nil })
+		return blocks || !c.tokenEach(seg) || c.Results[0].Rows() > fewRows
+	}
 }
 
 // selectiveNormParts is the same where B is operand b, whose norm a warp has at once.

@@ -75,13 +75,13 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 	int row = thread() / 4, part = 4 * (thread() % 4), w_row = thread() / 2, w_part = 8 * (thread() % 2);
 	const float *in_x[x_loads];
 	UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs + part;
-	const T *in[w_loads];
-	UNROLL for (int i = 0; i < w_loads; i++) in[i] = weight.row(w_row + 128 * i) + w_part;
+	Row<T> in[w_loads];
+	UNROLL for (int i = 0; i < w_loads; i++) in[i] = weight.row(w_row + 128 * i);
 	f32x4 a[x_loads];
 	Raw<T> b[w_loads];
 	auto load = [&](int j) {
 		UNROLL for (int i = 0; i < x_loads; i++) a[i] = k - j > part ? whole4(in_x[i] + j) : 0;
-		UNROLL for (int i = 0; i < w_loads; i++) load_raw(b[i], in[i] + j, k - j - w_part);
+		UNROLL for (int i = 0; i < w_loads; i++) load_raw(b[i], in[i], j + w_part, k - j - w_part);
 	};
 	auto store = [&](Both &to) {
 		UNROLL for (int i = 0; i < x_loads; i++) {

@@ -20,14 +20,14 @@ DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, i
 	// Four threads load 16 neighbours of a row.
 	int row = thread() / 4, part = 4 * (thread() % 4);
 	const float *in[4];
-	const T *weight[2];
+	Row<T> weight[2];
 	UNROLL for (int i = 0; i < 4; i++) in[i] = x + rows.in(min(from + row + 32 * i, rows.count - 1)) * xs;
 	UNROLL for (int i = 0; i < 2; i++) weight[i] = weights.row(row + 32 * i);
 	f32x4 a[4], b[2];
 	auto load = [&](int j) {
 		j += part;
 		UNROLL for (int i = 0; i < 4; i++) a[i] = load4(in[i] + j, k - j, vec & loads);
-		UNROLL for (int i = 0; i < 2; i++) b[i] = load4(weight[i] + j, k - j, vec & loads);
+		UNROLL for (int i = 0; i < 2; i++) b[i] = weight[i].four(j, k - j, vec & loads);
 	};
 	auto store = [&](Step &to) {
 		UNROLL for (int e = 0; e < 4; e++) {

@@ -22,7 +22,7 @@ DEVICE void few(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, E
 		Raw<T> a[tall][2];
 		Raw<X> b[wide];
 		UNROLL for (int i = 0; i < tall; i++)
-			UNROLL for (int h = 0; h < 2; h++) load_raw(a[i][h], weight.row(16 * i + 8 * h + g) + j, k - j);
+			UNROLL for (int h = 0; h < 2; h++) load_raw(a[i][h], weight.row(16 * i + 8 * h + g), j, k - j);
 		UNROLL for (int i = 0; i < wide; i++) load_raw(b[i], in[i] + j, k - j);
 		u32x4 q[wide];
 		UNROLL for (int i = 0; i < wide; i++) q[i] = pairs(b[i]);
@@ -70,7 +70,7 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 	SHARED static Step steps[2];
 	int row = thread() / 4, part = 8 * (thread() % 4); // and row + 64
 	const X *in[2];
-	const T *w[2];
+	Row<T> w[2];
 	UNROLL for (int i = 0; i < 2; i++) w[i] = weight.row(row + 64 * i);
 	UNROLL for (int i = 0; i < 2; i++) in[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs;
 	Raw<X> a[2];
@@ -79,7 +79,7 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 		j += part;
 		UNROLL for (int i = 0; i < 2; i++) {
 			load_raw(a[i], in[i] + j, k - j);
-			load_raw(b[i], w[i] + j, k - j);
+			load_raw(b[i], w[i], j, k - j);
 		}
 	};
 	auto store = [&](Step &to) {
