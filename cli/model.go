@@ -23,7 +23,8 @@ type modelFlags struct {
 	device  deviceFlags
 	comm    *commFlags
 	quiet   bool
-	random  string // seed of random weights, if the flag is given
+	random  string            // seed of random weights, if the flag is given
+	warn    func(text string) // nil: to standard error
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -69,7 +70,6 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 
 // load is open without the other processes.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
-	stderr := c.ErrOrStderr()
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,11 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	f.comm.opened = true
 	if !quiet {
 		for _, w := range m.Warnings {
-			fmt.Fprintln(stderr, "warning:", printable(w))
+			if f.warn != nil {
+				f.warn(w)
+				continue
+			}
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
 		}
 	}
 	return m, nil

@@ -15,11 +15,14 @@ import (
 
 const prefillStall = 10 * time.Second
 
+const ucxWarning = "UCX does not encrypt the states"
+
 // prefillFlags name the prefill server of a command.
 type prefillFlags struct {
 	address, tokenFile string
 	from               prefill.Options
 	tls                tlsFlags
+	warn               func(text string) // nil: to standard error
 }
 
 func (f *prefillFlags) add(c *cobra.Command) {
@@ -70,7 +73,11 @@ func (f *prefillFlags) open(c *cobra.Command, m *krait.Model, quiet bool) (*pref
 		f.from.Dial = func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, network, address) }
 	}
 	if f.from.TLS != nil && f.from.Transport == "ucx" && !quiet {
-		fmt.Fprintln(c.ErrOrStderr(), "warning: UCX does not encrypt the states")
+		if f.warn != nil {
+			f.warn(ucxWarning)
+		} else {
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", ucxWarning)
+		}
 	}
 	p, err := prefill.New(m.Session(), f.from)
 	if err != nil {

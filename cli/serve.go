@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/krait-ml/krait/transfer"
@@ -188,6 +189,8 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	if f.role != roleBoth {
 		f.options.Sharding.Phase = f.role
 	}
+	f.modelFlags.warn = func(text string) { f.observe.say(slog.LevelWarn, "model", text) }
+	f.remote.by.warn = func(text string) { f.observe.say(slog.LevelWarn, "prefill", text) }
 	m, err := f.open(c, dir)
 	if err != nil {
 		return err

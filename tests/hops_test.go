@@ -74,6 +74,13 @@ func (s *shared) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
+// text is all of it.
+func (s *shared) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.String()
+}
+
 // TestHops: a request's id and trace go through router, decode and prefill server: each logs the
 // id, and the spans are a tree of one trace, whose times lie within their parents'.
 func TestHops(t *testing.T) {
@@ -151,8 +158,8 @@ func TestHops(t *testing.T) {
 		if e.Dropped() != 0 || e.Sent() == 0 {
 			t.Errorf("%s: %d spans sent, %d dropped", service, e.Sent(), e.Dropped())
 		}
-		if !strings.Contains(logs[service].String(), `"id":"mine:7"`) {
-			t.Errorf("the log of %s is %s", service, logs[service].String())
+		if !strings.Contains(logs[service].text(), `"id":"mine:7"`) {
+			t.Errorf("the log of %s is %s", service, logs[service].text())
 		}
 	}
 	got.check(t, trace.Parse(parent))
@@ -161,6 +168,8 @@ func TestHops(t *testing.T) {
 // check holds the spans of two requests, of which the second was rejected, against the tree they
 // must be.
 func (c *collector) check(t *testing.T, client trace.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	byID, counts := map[string]hop{}, map[string]int{}
 	for _, s := range c.hops {
 		byID[s.Span] = s
