@@ -66,8 +66,9 @@ type Generate struct {
 	// 4096 bytes at most.
 	Salt string
 
-	// Speculate selects the drafts of this generation: ngram, auto or off. [Options.Speculate] must
-	// not be off for the others. Empty: as there. It changes no text.
+	// Speculate selects the drafts of this generation: ngram, mtp, auto or off. Empty: as
+	// [Options.Speculate], which must not be off for the others, and be mtp for mtp. It changes no
+	// text.
 	Speculate string
 
 	// Tenant names the sender. Slots, time and KV pages are shared fairly among tenants: a

@@ -84,6 +84,7 @@ func TestKeysOfHybrids(t *testing.T) {
 				"shared_experts.up_proj.bias", "%mixer.normed = rmsnorm", "{eps=0.01}", "{max=2 min=0}", "= silu %mlp.up_proj"}, []string{"relu2", "1e-05"}},
 		{"nemotron_h", `, "layers_block_type": ["linear_attention", "full_attention"], "head_dim": null, "attention_head_dim": 4, "num_hidden_layers": 2}`, []string{"f32[t 8/4]", "layers.1.mixer.k_proj"}, []string{"relu2", "experts"}},
 		{"nemotron_h", `, "n_group": 2, "num_experts_per_tok": 2}`, []string{"{groups=2 norm=1 top=2}"}, nil},
+		{"nemotron_h", `, "num_nextn_predict_layers": 0, "mtp_layers_block_type": [], "mtp_hybrid_override_pattern": ""}`, nil, []string{"mtp"}},
 		{"nemotron_h", `, "layers_block_type": ["moe", "mlp", "mamba", "attention"]}`, []string{"layers.3.mixer.k_proj", "layers.0.mixer.gate"}, nil},
 	} {
 		m, err := read(hybrids[c.family] + c.keys)
@@ -171,6 +172,10 @@ func TestHybridsRefuse(t *testing.T) {
 		{"qwen3_next", `, "partial_rotary_factor": 0.5, "head_dim": 6}`, "partial_rotary_factor is 0.5; it must be such that an even number"},
 		{"qwen3_next", `, "rope_scaling": {"rope_type": "yarn"}}`, `rope_type is "yarn"; it must be one of default`},
 		{"qwen3_5", `}, "text_config": 3}`, "text_config is 3; it must be an object"},
+		{"qwen3_next", `, "mtp_num_hidden_layers": -1}`, "mtp_num_hidden_layers is -1; it must be an integer from 0 to"},
+		{"qwen3_next", `, "mtp_use_dedicated_embeddings": 1}`, "mtp_use_dedicated_embeddings is 1; it must be"},
+		{"nemotron_h", `, "num_nextn_predict_layers": "1"}`, `num_nextn_predict_layers is "1"; it must be an integer from 0 to`},
+		{"nemotron_h", `, "num_nextn_predict_layers": 1, "mtp_layers_block_type": ["attention", "x"]}`, `mtp_layers_block_type is ["attention","x"]; it must be M, *, - and E`},
 		{"nemotron_h", `, "hybrid_override_pattern": null}`, "hybrid_override_pattern is null; it must be there"},
 		{"nemotron_h", `, "hybrid_override_pattern": "M-X"}`, `hybrid_override_pattern is "M-X"; it must be M, *, - and E`},
 		{"nemotron_h", `, "hybrid_override_pattern": ""}`, `hybrid_override_pattern is ""; it must be M, *, - and E`},

@@ -54,7 +54,7 @@ func (m *nemotronH) readMTP(c *Config) *mtp {
 	head := *m
 	head.kinds = []byte("*E")
 	for _, key := range []string{"mtp_hybrid_override_pattern", "mtp_layers_block_type"} {
-		if _, ok := c.get(key); ok {
+		if _, ok := c.get(key); ok && d.said && d.layers > 0 {
 			head.kinds = c.pattern(key)
 		}
 	}
