@@ -57,9 +57,9 @@ func BytesBefore(t *kernels.Tensor, i int) int {
 // blockCols is how many columns a line has whose blocks are multiplied as a whole.
 func (t *Tensor) blockCols() int { return t.Blocks.Count * t.Blocks.Format.Elems }
 
-// meets reports whether kernels multiply the columns of a weight with those of x as they lie. In
-// blocks, they do so by eights. Where a rank's columns begin in the middle of a block, or in several
-// places, x is spread first.
+// meets reports whether kernels multiply the columns of a weight with those of x as they lie: in
+// blocks, by eights. Where a rank's columns begin in the middle of a block, or in several places, x
+// is spread first.
 func (t *Tensor) meets(x *Tensor) bool {
 	b := t.Blocks
 	return b == nil || b.Cols == 0 || len(b.Spans) == 1 && b.Spans[0].Lead == 0 && b.Cols%8 == 0 && aligned(x)
@@ -90,12 +90,12 @@ func spreadBytes(rows int, w *Tensor) int64 {
 	return int64(rows*w.blockCols()*4+255) / 256 * 256
 }
 
-// widenedSlice is about how many bytes of a weight are widened at a time, for products of many rows:
-// what a GPU's L2 cache keeps until they are multiplied.
+// widenedSlice is about how many bytes of a weight are widened at a time, for products of many
+// rows: what a GPU's L2 cache keeps until they are multiplied.
 var widenedSlice = 16 << 20 // tests make it smaller
 
-// widened multiplies many rows by a weight in blocks: slices of its rows are widened, to bf16 if that
-// is the math, and multiplied as weights in that format are.
+// widened multiplies many rows by a weight in blocks: slices of its rows are widened, to bf16 if
+// that is the math, and multiplied as weights in that format are.
 func (c *Call) widened(p *product) error {
 	from := p.w.Ptr
 	for q := range c.slicesOf(p) {

@@ -56,8 +56,8 @@ DEVICE u32 fifth_bits(u32 bits, int i) {
 
 struct None {};
 
-// Eight neighbours from j on, a multiple of 8, as they are in memory: all formats have codes, some a
-// second plane with bits of them, and scales.
+// Eight neighbours from j on, a multiple of 8, as they are in memory: all formats have codes and
+// scales, some a second plane with bits of codes.
 template <Blocks T> struct Raw<T> {
 	int j;
 	u32x2 codes;
@@ -328,8 +328,8 @@ template <int n> struct Float8 {
 struct fp8_128 : Float8<128> {};
 struct fp8_32 : Float8<32> {};
 
-// E2M1: codes that stand for 0, 0.5, 1, 1.5, 2, 3, 4 and 6, and with bit 3 for these below 0. In the
-// table they are twice that, and 12 more.
+// E2M1: codes that stand for 0, 0.5, 1, 1.5, 2, 3, 4 and 6, and with bit 3 for these below 0. In
+// the table they are twice that, and 12 more.
 DEVICE void widen_e2m1(Eight &e, u32x2 codes, int j, float scale) {
 	UNROLL for (int h = 0; h < 2; h++) {
 		u32 v = looked_up(nibbles(codes[h], j), 0x0f0e0d0c, 0x18141210, 0x090a0b0c, 0x00040608);

@@ -161,8 +161,8 @@ func (d *draw) anyBlocks(format graph.DType, data []byte) {
 	}
 }
 
-// blockCall is a call with weights in blocks. Sizes are around those of kernels: rows of a pass, and
-// of the last that are few; columns of a thread block; blocks and superblocks.
+// blockCall is a call with weights in blocks. Sizes are around those of kernels: rows of a pass,
+// and of the last that are few; columns of a thread block; blocks and superblocks.
 type blockCall struct {
 	op      string
 	t, n, k int

@@ -74,7 +74,7 @@ func (p *product) ofBlocks(at uint64) *product {
 	return &q
 }
 
-// eights reports whether a product with a norm, or of two weights, has an x that need not be spread.
+// eights reports whether x of a product with a norm, or of two weights, need not be spread.
 func (p *product) eights() bool {
 	return p.w.meets(p.x) && (p.w.Blocks == nil || p.norm == nil || p.norm.Ptr%16 == 0)
 }

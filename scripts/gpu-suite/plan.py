@@ -122,15 +122,19 @@ def operations(s):
 
 def like_cpu(s, m):
     """Two layers of a model in f32 choose the CPU's tokens on the GPU: shapes that no golden has."""
-    folder = s.weights(m.name + "-2", *m.flags, "--layers", "2", "--dtype", "f32")
+    same_tokens(s, f"two layers of {m.name}", s.weights(m.name + "-2", *m.flags, "--layers", "2", "--dtype", "f32"))
+
+
+def same_tokens(s, what, model):
+    """The CPU and the GPU choose the same tokens."""
     said = []
     for device in ("cpu", s.device):
-        job = f"two layers of {m.name} on {device}"
-        if s.job(job, [s.krait, "generate", "-q", "--device", device, "--model", folder, "--ids", "-n", "4" if s.tiny else "32", "1 2 3 4 5 6 7 8 9"], 30):
+        job = f"{what} on {device}"
+        if s.job(job, [s.krait, "generate", "-q", "--device", device, "--model", model, "--ids", "-n", "4" if s.tiny else "32", "1 2 3 4 5 6 7 8 9"], 30):
             with open(s.log(job)) as f:
                 said.append(f.read().splitlines()[1:])
     if len(said) == 2:
-        s.row(f"two layers of {m.name}, the same tokens", "ok" if said[0] == said[1] else "failed: other tokens")
+        s.row(f"{what}, the same tokens", "ok" if said[0] == said[1] else "failed: other tokens")
 
 
 def gated_delta(s):
@@ -186,12 +190,14 @@ def tools(s):
 
 
 def goldens(s):
-    """The goldens that are left, and two ranks on this GPU or on a GPU each."""
+    """The goldens that are left, two ranks on this GPU or on a GPU each, and weights in blocks."""
     names = sorted(n for n in os.listdir(s.golden) if os.path.exists(os.path.join(s.golden, n, "expected.safetensors")) and n not in FIRST)
     for name in names[: 1 if s.tiny else None]:
         check(s, name)
     for name in FIRST[: 1 if s.tiny else None]:
         check(s, name, "--tp", "2", job=" on two ranks")
+    for name in ("mamba-a-q8_0", "mamba2-g1-q8_0")[: 1 if s.tiny else None]:
+        same_tokens(s, name, os.path.join(s.golden, "gguf", name + ".gguf"))
 
 
 def faults(s):
@@ -213,6 +219,6 @@ STEPS = [
     Step("peers", 200, peers, "matmul of torch, mamba_ssm's Triton kernels, transformers"),
     Step("kernel-tests", 170, kernel_tests, "kernels against float64, few draws"),
     Step("tools", 170, tools, "compute-sanitizer on a golden, ncu on five kernels"),
-    Step("goldens", 140, goldens, "the other goldens; two ranks"),
+    Step("goldens", 140, goldens, "the other goldens; two ranks; weights in blocks"),
     Step("faults", 30, faults, "a kernel that faults"),
 ]
