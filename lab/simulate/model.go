@@ -158,7 +158,7 @@ func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 // sizes returns the sizes of a step in which each sequence has n tokens after past others.
 func (m *Model) sizes(w Workload, past, n int, rows bool) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
-	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: graph.EvenShare(b, k, ranks)}
+	z := graph.Sizes{Tokens: b * k, Seqs: b, Largest: graph.EvenShare(m.schedules[0].RowPlace(), b, k, ranks)}
 	if rows {
 		z.Rows = b
 	}
