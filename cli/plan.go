@@ -128,7 +128,8 @@ func (z stepSizes) prefill() graph.Sizes {
 	return graph.Sizes{Tokens: z.Batch * z.Prompt, Seqs: z.Batch, Rows: z.Batch}
 }
 
-// on says, of sequences of one length, how much the rank has that has most whole ones, or parts of them.
+// on says, of sequences of one length, how much the rank has that has most whole ones, or parts of
+// them.
 func (z stepSizes) on(place graph.PlaceKind, ranks int, s graph.Sizes) graph.Sizes {
 	s.Largest = graph.EvenShare(place, s.Seqs, s.Tokens/s.Seqs, int64(ranks))
 	return s
