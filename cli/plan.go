@@ -132,9 +132,10 @@ func (z stepSizes) prefill() graph.Sizes {
 	return graph.Sizes{Tokens: z.Batch * z.Prompt, Seqs: z.Batch, Rows: z.Batch}
 }
 
-// on says, of sequences of one length, how much the rank has that has most whole ones.
-func (z stepSizes) on(ranks int, s graph.Sizes) graph.Sizes {
-	s.Largest = graph.EvenShare(s.Seqs, s.Tokens/s.Seqs, int64(ranks))
+// on says, of sequences of one length, how much the rank has that has most whole ones, or parts of
+// them.
+func (z stepSizes) on(place graph.PlaceKind, ranks int, s graph.Sizes) graph.Sizes {
+	s.Largest = graph.EvenShare(place, s.Seqs, s.Tokens/s.Seqs, int64(ranks))
 	return s
 }
 
@@ -216,7 +217,9 @@ func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 		return nil, err
 	}
 	n := len(p.Ranks)
-	steps := func(p graph.Poly) perStep { return perStep{p.At(z.on(n, z.prefill())), p.At(z.on(n, z.decode()))} }
+	steps := func(a graph.Poly) perStep {
+		return perStep{a.At(z.on(p.RowPlace, n, z.prefill())), a.At(z.on(p.RowPlace, n, z.decode()))}
+	}
 	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
 	for _, r := range p.Ranks {
 		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives, r.PeerNorms})

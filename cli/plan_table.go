@@ -83,7 +83,7 @@ func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) 
 	out := &table{Model: g.Name, Ranks: s.Ranks, stepSizes: z, Size: graph.F32.Bytes()}
 	for _, x := range executions {
 		s.Strategy = x.strategy
-		a := &accountant{z: z.on(s.Ranks, z.prefill()), p: int64(s.Ranks), strategy: x.strategy}
+		a := &accountant{z: z.on(graph.BySequence, s.Ranks, z.prefill()), p: int64(s.Ranks), strategy: x.strategy}
 		var err error
 		if a.g, err = compileTo(c, graph.NoStage, g, s); err != nil {
 			return nil, err
@@ -135,7 +135,7 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	case "sequence":
 		rows = (rows + a.p - 1) / a.p
 	case "batch":
-		rows = graph.EvenShare(z.Batch, z.Prompt, a.p)
+		rows = graph.EvenShare(graph.BySequence, z.Batch, z.Prompt, a.p)
 	}
 	bytes := int64(a.hidden * graph.F32.Bytes())
 	out := &executionReport{Name: name, Strategy: a.strategy, Residual: amount{rows * bytes, residual.Type.Local(int(a.p), 0).Bytes().At(a.z), bytesOf(rows * bytes)}}

@@ -60,7 +60,7 @@ func accounts(t *testing.T, text string, ranks int, z stepSizes) (list []*execut
 		t.Fatal(err)
 	}
 	for _, x := range executions {
-		a := &accountant{z: z.on(ranks, z.prefill()), p: int64(ranks), strategy: x.strategy}
+		a := &accountant{z: z.on(graph.BySequence, ranks, z.prefill()), p: int64(ranks), strategy: x.strategy}
 		if a.g, err = (krait.Sharding{Ranks: ranks, Strategy: x.strategy}).Compile(g); err != nil {
 			t.Fatal(err)
 		}

@@ -84,7 +84,16 @@ func (b *Batch) closest(n, ranks int) int {
 }
 
 // EvenShare is [Batch.LargestShare] of sequences that have the same number of tokens each.
-func EvenShare(seqs, tokens, ranks int64) int64 { return (seqs + ranks - 1) / ranks * tokens }
+func EvenShare(place PlaceKind, seqs, tokens, ranks int64) int64 {
+	if place != InParts {
+		return (seqs + ranks - 1) / ranks * tokens
+	}
+	most := 0
+	for rank := range int(ranks) {
+		most = max(most, PartOf(int(tokens), int(ranks), rank).Len)
+	}
+	return seqs * int64(most)
+}
 
 // LargestShare is the most tokens that a rank has when ranks have whole sequences, or parts of
 // them: what [Largest] stands for.

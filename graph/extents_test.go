@@ -70,13 +70,15 @@ func checkCover(t *rapid.T, f Field, start, perGroup int, heads, got Run) {
 func TestEvenShare(t *testing.T) {
 	for ranks := 1; ranks <= 9; ranks++ {
 		for seqs := 1; seqs <= 20; seqs++ {
-			for _, tokens := range []int{1, 2, 7, 64} {
+			for _, tokens := range []int{1, 2, 7, 64, 200} {
 				b := &Batch{Sizes: Sizes{Tokens: int64(seqs * tokens), Seqs: int64(seqs)}}
 				for i := range seqs {
 					b.Ends = append(b.Ends, (i+1)*tokens)
 				}
-				if got, want := EvenShare(int64(seqs), int64(tokens), int64(ranks)), b.LargestShare(BySequence, ranks); got != want {
-					t.Errorf("%d sequences of %d on %d ranks: %d, and a rank has %d", seqs, tokens, ranks, got, want)
+				for _, place := range []PlaceKind{BySequence, InParts} {
+					if got, want := EvenShare(place, int64(seqs), int64(tokens), int64(ranks)), b.LargestShare(place, ranks); got != want {
+						t.Errorf("%d sequences of %d on %d ranks: %d, and a rank has %d", seqs, tokens, ranks, got, want)
+					}
 				}
 			}
 		}

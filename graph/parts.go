@@ -9,10 +9,10 @@ import (
 	"github.com/krait-ml/krait/internal/bail"
 )
 
-// Context parallelism. Ranks have the tokens of each sequence in parts ([InParts]), and a recurrence
-// has a segment and a state for each part of each sequence: axes s*4 instead of s, whose rows are
-// the first parts of all sequences, then all second parts. A rank has the rows of its parts, which
-// is an even share of them. The operation stays the same.
+// Context parallelism. Ranks have the tokens of each sequence in parts ([InParts]), and a
+// recurrence has a segment and a state for each part of each sequence: axes s*4 instead of s, whose
+// rows are the first parts of all sequences, then all second parts. A rank has the rows of its
+// parts, which is an even share of them. The operation stays the same.
 //
 // What passes from part to part is affine: the state after a part is M h + U of the state h before
 // it. U is the state after it from zero, and the *_states operations compose what ranks gathered.
@@ -111,7 +111,8 @@ func DimText(dims []Dim) string {
 	return strings.Join(list, " ")
 }
 
-// checkStatesOfParts checks that operand 0 has parts of the sequences that the segments, operand seg, are of.
+// checkStatesOfParts checks that operand 0 has parts of the sequences that the segments, operand
+// seg, are of.
 func checkStatesOfParts(seg int) func(*Node, *binding) error {
 	return func(n *Node, b *binding) error {
 		if d := n.Args[0].Type.Dims[0]; d.Sym != Seqs || d.Times == 0 {

@@ -10,6 +10,7 @@ import (
 type Plan struct {
 	Ranks       []RankPlan
 	Collectives []CollectivePlan // of one step, in order; the same for all ranks
+	RowPlace    graph.PlaceKind  // see [Schedule.RowPlace]
 }
 
 // RankPlan is what one rank needs.
@@ -62,7 +63,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
-	p := &Plan{}
+	p := &Plan{RowPlace: schedules[0].RowPlace()}
 	for _, s := range schedules {
 		if err := sameCollectives(schedules[0], s); err != nil {
 			return nil, err

@@ -36,7 +36,7 @@ func TestDrafts(t *testing.T) {
 		t.Fatal(err)
 	}
 	step := func(past, n int64) float64 { // of 4 sequences
-		z := graph.Sizes{Tokens: 4 * n, Seqs: 4, Rows: 4 * n, Largest: graph.EvenShare(4, n, 2), Cached: 4 * (past + n), Pairs: 4 * (n*past + n*(n+1)/2)}
+		z := graph.Sizes{Tokens: 4 * n, Seqs: 4, Rows: 4 * n, Largest: graph.EvenShare(list[0].RowPlace(), 4, n, 2), Cached: 4 * (past + n), Pairs: 4 * (n*past + n*(n+1)/2)}
 		s, err := v.Run(z, wanted)
 		if err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// A batch has two sequences, which have had some tokens before. Their slots are neither in order nor
-// next to each other; one slot is not used.
+// A batch has two sequences, which have had some tokens before. Their slots are neither in order
+// nor next to each other; one slot is not used.
 const (
 	sequences = 2
 	slots     = 3

@@ -40,8 +40,8 @@ block layers.0
 output z = %layers.0.z
 `
 
-// TestParts: what the pass context makes of recurrences computes the same, on ranks that have a part
-// and on ranks that have none; a graph in which something passes wrongly does not.
+// TestParts: what the pass context makes of recurrences computes the same, on ranks that have a
+// part and on ranks that have none; a graph in which something passes wrongly does not.
 func TestParts(t *testing.T) {
 	source, err := graph.Parse(recurrent)
 	if err != nil {

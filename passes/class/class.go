@@ -50,9 +50,9 @@ func InRows(border graph.PlaceKind, t graph.Type) bool {
 	return t.Layout.ByBatch() && t.Layout.Equal(AtBorder(border, t))
 }
 
-// Spread reports whether the class has a node's results as they lie, where borders split
-// tokens: an add, which is of the residual stream mostly, is not done by all ranks. In parts nothing
-// is that can be done by tokens.
+// Spread reports whether the class has a node's results as they lie, where borders split tokens: an
+// add, which is of the residual stream mostly, is not done by all ranks. In parts nothing is that
+// can be done by tokens.
 func Spread(border graph.PlaceKind, n *graph.Node, v *graph.Value, l graph.Layout) bool {
 	if border == graph.InParts {
 		return l.Kind != graph.Replicated || v.Type.Dims[0].Sym != graph.Tokens || !graph.ByTokens(n)

@@ -32,8 +32,8 @@ state %h : f32[s 8/1 3]
 output y = %y
 `
 
-// TestRecurrences: a source in which some token's contribution enters a later state never, or twice,
-// is refused, though each operation is legal.
+// TestRecurrences: a source in which some token's contribution enters a later state never, or
+// twice, is refused, though each operation is legal.
 func TestRecurrences(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, want string }{
 		"right":                           {"", "", ""},

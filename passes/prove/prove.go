@@ -14,11 +14,11 @@ import (
 )
 
 // Prove checks that the partitioned graph computes the source, that its layouts follow from the
-// rules, that every partial sum is reduced exactly once, and that recurrences over parts of sequences
-// pass every state on. The certificate says so collective by
-// collective, and compares their number with the minimum. A graph outside of the class of the
-// minimum, or with more collectives, is no error: the certificate says that as well; so it does
-// where the options leave no time to find the minimum.
+// rules, that every partial sum is reduced exactly once, and that recurrences over parts of
+// sequences pass every state on. The certificate says so collective by collective, and compares
+// their number with the minimum. A graph outside of the class of the minimum, or with more
+// collectives, is no error: the certificate says that as well; so it does where the options leave
+// no time to find the minimum.
 func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err := stages(source, partitioned); err != nil {
 		return nil, err
