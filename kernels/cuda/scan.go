@@ -155,7 +155,9 @@ func unitNormedSelective(a []Tensor) *selectiveArgs {
 // selectiveParts: the product by itself reads its weight once for many tokens, and a
 // prompt's are many; what is normed for it is then normed once. Segments are operand seg.
 func selectiveParts(seg int) func(c *Call) bool {
-	return func(c *Call) bool { return !c.tokenEach(seg) || c.Results[0].Rows() > fewRows }
+	return func(c *Call) bool {
+		return c.Options.Invariant || !c.tokenEach(seg) || c.Results[0].Rows() > fewRows && !c.Options.Decode
+	}
 }
 
 // selectiveNormParts is the same where B is operand b, whose norm a warp has at once.
@@ -236,7 +238,7 @@ var scanPieces = 4
 // read twice.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
-	if n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
+	if c.Options.Invariant || n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
 		return 0
 	}
 	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
@@ -259,7 +261,9 @@ func selectiveScratch(of func(args []Tensor) *selectiveArgs) func(c *Call) int64
 
 // tokenEach reports whether each sequence of the segments, which are operand seg, has
 // one token.
-func (c *Call) tokenEach(seg int) bool { return c.Results[0].Rows() == c.Args[seg].Rows() }
+func (c *Call) tokenEach(seg int) bool {
+	return c.Options.Decode || c.Results[0].Rows() == c.Args[seg].Rows()
+}
 
 // steps launches a kernel that does token by token with the state in memory. Of a
 // prompt it gets the states of all slots in f32: kept in 16 bits, they would be rounded
