@@ -11,7 +11,8 @@ import (
 )
 
 // Target answers for the kernels which activations they take in bf16; nil where they take none:
-// with math of f32, without cuBLAS, or where rows must not depend on their number. Of several GPUs, that with the least shared memory decides.
+// with math of f32, without cuBLAS, or if batch-invariant. Of several GPUs, that with the least
+// shared memory decides.
 func (d *Device) Target() passes.Target {
 	if d.Math != kernels.BF16 || d.NoGEMM || d.BatchInvariant {
 		return nil

@@ -50,7 +50,7 @@ type recurrence struct {
 	unread []driver.Ptr // likewise, by result: what a replay puts out again
 }
 
-// refuseTrials is an error for recurrences that the host computes, where there are to be trials.
+// refuseTrials is an error for recurrences that the host computes, if there may be trials.
 func refuseTrials(s *lowering.Schedule, trials int) error {
 	if trials == 0 {
 		return nil

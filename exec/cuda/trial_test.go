@@ -8,8 +8,8 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// TestTrialsNeedKernels: a recurrence without a kernel for GPUs is refused where there are to be
-// trials, by name, before anything is loaded.
+// TestTrialsNeedKernels: a recurrence without a kernel for GPUs is refused if there may be trials,
+// by name, before anything is loaded.
 func TestTrialsNeedKernels(t *testing.T) {
 	seg := lowering.Ref{Type: graph.Type{DType: graph.I32, Dims: []graph.Dim{{Sym: graph.Seqs}, graph.Size(3)}}}
 	s := &lowering.Schedule{Buffers: []lowering.Buffer{{Space: lowering.Input}},

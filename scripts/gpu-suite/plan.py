@@ -192,6 +192,7 @@ def goldens(s):
         check(s, name)
     for name in FIRST[: 1 if s.tiny else None]:
         check(s, name, "--tp", "2", job=" on two ranks")
+        check(s, name, "--batch-invariant", job=" batch-invariant")
 
 
 def faults(s):
