@@ -17,9 +17,11 @@ import (
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/group"
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/exec/virtual"
@@ -27,6 +29,7 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	kernels "github.com/krait-ml/krait/kernels/cpu"
+	kernelscuda "github.com/krait-ml/krait/kernels/cuda"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/session"
@@ -57,6 +60,30 @@ func TestTrials(t *testing.T) {
 				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16"}[c[4]])
 			}
 			runTrials(t, dir, isa, o)
+		})
+	}
+}
+
+// TestTrialsCUDA is the same on simulated GPUs that are batch-invariant, where ranks have one each
+// or share one.
+func TestTrialsCUDA(t *testing.T) {
+	folders := goldens.Folders(t, "..")
+	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, 2, 2) {
+		dir, ranks := folders[c[0]], counts[c[1]]
+		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
+		if ranks > 1 {
+			o.Sharding.Strategy = strategies[c[3]]
+		}
+		gpus := 1 + c[5]*(ranks-1)
+		o.Device = &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, Capability: [2]int{9, 0}}), Math: []kernelscuda.Math{kernelscuda.F32, kernelscuda.BF16}[c[6]], BatchInvariant: true}
+		t.Run(fmt.Sprintf("%s/tp=%d %s in %d formats on %d GPUs, math %d", filepath.Base(dir), ranks, o.Sharding.Strategy, c[4], gpus, c[6]), func(t *testing.T) {
+			t.Parallel()
+			if c[4] > 0 { // states in 16 bits
+				m := openModel(t, dir, krait.Options{Slots: 1, Device: o.Device})
+				o.Sharding.States, _ = inFormats(m, "bf16")
+			}
+			runTrials(t, dir, "", o)
 		})
 	}
 }
@@ -97,6 +124,7 @@ func TestTrialsWide(t *testing.T) {
 func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 	d := &cpu.Device{Workers: 2 * o.Sharding.Ranks}
 	switch isa {
+	case "": // that of the options
 	case "fused":
 		o.Device = &fusing{*d}
 	case "reference":
@@ -119,7 +147,7 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 		t.Cleanup(e.Close)
 		return e
 	}
-	compareTrials(t, open(0), open(2), m.Vocab())
+	compareTrials(t, open(0), open(2), m.Vocab(), isa == "")
 }
 
 // TestTrialsInProcesses is the same where each rank has a process of its own.
@@ -154,15 +182,19 @@ func TestTrialsInProcesses(t *testing.T) {
 			e.Close()
 		})
 	}
-	compareTrials(t, plain, engines[0], m.Vocab())
+	compareTrials(t, plain, engines[0], m.Vocab(), false)
 	engines[0].Close()
 	all.Wait()
 }
 
-// compareTrials draws what sequences do on two engines.
-func compareTrials(t *testing.T, plain, tried *exec.Engine, vocab int) {
-	prop.CheckN(t, 2, func(t *rapid.T) {
-		p := trialPair{T: t, plain: plain, tried: tried, vocab: vocab}
+// compareTrials draws what sequences do on two engines: little where devices are slow.
+func compareTrials(t *testing.T, plain, tried *exec.Engine, vocab int, few bool) {
+	checks, rounds, prompt, trial := 2, 12, 40, exec.MaxTrial
+	if few {
+		checks, rounds, prompt, trial = 1, 3, 5, 3
+	}
+	prop.CheckN(t, checks, func(t *rapid.T) {
+		p := trialPair{T: t, plain: plain, tried: tried, vocab: vocab, prompt: prompt, trial: trial}
 		for i := range p.slots {
 			for k, e := range []*exec.Engine{plain, tried} {
 				slot, err := e.Alloc()
@@ -185,7 +217,7 @@ func compareTrials(t *testing.T, plain, tried *exec.Engine, vocab int) {
 				t.Errorf("all sequences are freed, and the use of pages is %+v", u)
 			}
 		}()
-		for range rapid.IntRange(4, 12).Draw(t, "rounds") {
+		for range rapid.IntRange(rounds/3, rounds).Draw(t, "rounds") {
 			p.round()
 		}
 		p.settle(true)
@@ -206,6 +238,8 @@ type trialPair struct {
 	*rapid.T
 	plain, tried *exec.Engine
 	vocab        int
+	prompt       int                // most tokens of a prefill
+	trial        int                // and of a trial
 	slots        [trialSlots][2]int // handles of both
 	waiting      []waitingTrial
 }
@@ -241,12 +275,12 @@ func (p *trialPair) round() {
 		case 0: // nothing
 			continue
 		case 1: // prefill
-			q.Tokens = p.ids(p.draw("tokens", 2, 40))
+			q.Tokens = p.ids(p.draw("tokens", 2, p.prompt))
 			rows = append(rows, p.alone(i, q.Tokens))
 		case 2, 3: // tokens on trial, if a spare is left
 			if len(p.waiting) < 2 {
 				q.Trial = true
-				q.Tokens = p.ids(p.draw("tokens", 1, exec.MaxTrial))
+				q.Tokens = p.ids(p.draw("tokens", 1, p.trial))
 				rows = append(rows, p.tokenByToken(i, &q)...)
 				break
 			}

@@ -130,10 +130,32 @@ func (b *builder) add(c *call) error {
 		return nil
 	}
 	c.on.Scratch, c.on.Arrivals = uint64(b.r.scratch.ptr), uint64(b.r.arrivals)
-	for _, part := range c.kernel().Parts(&c.on) {
-		if err := b.part(c, &part); err != nil {
+	if err := b.keep(c); err != nil {
+		return err
+	}
+	return b.r.kinds(b.key, c, func(again int) error {
+		for _, part := range c.kernel().Parts(&c.on) {
+			if err := b.again(c, &part, again); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// again appends a part, and where it reads segments once for each of their tables.
+func (b *builder) again(c *call, part *kernels.Part, tables int) error {
+	seg := segmentsOf(part.Call)
+	if seg < 0 {
+		return b.part(c, part)
+	}
+	table := &part.Args[seg].Ptr
+	defer func(first uint64) { *table = first }(*table)
+	for range tables {
+		if err := b.part(c, part); err != nil {
 			return err
 		}
+		*table += uint64(b.key.tableSize())
 	}
 	return nil
 }

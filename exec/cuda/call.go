@@ -46,6 +46,9 @@ func (r *rank) each(key programKey, visit func(c *call) error) error {
 
 // eachAsIs is each in the formats that were applied last.
 func (r *rank) eachAsIs(key programKey, visit func(c *call) error) error {
+	if key.trial.replay {
+		return r.eachReplayed(key, visit)
+	}
 	all, steps := r.calls, r.s.Steps
 	if key.once {
 		all, steps = r.once, r.s.Init
@@ -80,7 +83,7 @@ func (r *rank) visit(key programKey, c *call, batch *graph.Batch, rows *graph.Ru
 	on := r.gpu.ctx.Device()
 	c.on = kernels.Call{Args: c.on.Args, Results: c.on.Results, Attrs: c.step.Attrs,
 		Options: kernels.Options{Math: r.machine.device.Math, Library: r.byLibrary(c.step), Shared: on.SharedMax,
-			Split: kernels.SplitPays(on.Capability[0], on.Capability[1])}}
+			Invariant: r.machine.device.BatchInvariant, Split: kernels.SplitPays(on.Capability[0], on.Capability[1])}}
 	for i := range c.args {
 		c.on.Args[i] = r.tensor(&c.args[i], batch, rows)
 	}

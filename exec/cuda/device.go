@@ -38,10 +38,20 @@ type Device struct {
 	OneShotBytes int
 	// NoGEMM turns cuBLAS off: Krait's kernels compute all products.
 	NoGEMM bool
+	// BatchInvariant lets a sequence's bits depend on no other sequence and not on how many rows a
+	// step has: kernels are chosen by shape alone, cuBLAS is off, and sums over ranks are in their
+	// order whatever their size.
+	BatchInvariant bool
 }
 
 // String names the driver and the math. Processes that run a model together must have the same.
-func (d *Device) String() string { return fmt.Sprintf("%s, math %v", d.Driver.Name(), d.Math) }
+func (d *Device) String() string {
+	text := fmt.Sprintf("%s, math %v", d.Driver.Name(), d.Math)
+	if d.BatchInvariant {
+		text += ", batch-invariant"
+	}
+	return text
+}
 
 // FewLaunches reports that graphs should be fused to save launches.
 func (d *Device) FewLaunches() bool { return true }
@@ -49,9 +59,6 @@ func (d *Device) FewLaunches() bool { return true }
 // Open loads the weights of all ranks: on a GPU each if the machine has enough,
 // otherwise all on one. Ranks in several processes have one each.
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
-	if o.Trials > 0 {
-		return nil, fmt.Errorf("the device %s does not run speculative decoding; leave it out, or use the CPU", d.Driver.Name())
-	}
 	var group *comm.Group
 	if len(local) < world.Ranks() {
 		var ok bool
@@ -61,6 +68,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	}
 	if d.PeerBytes > MaxPeerBytes {
 		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
+	}
+	if err := refuseTrials(local[0], o.Trials); err != nil {
+		return nil, err
 	}
 	devices, err := d.Driver.Devices()
 	if err != nil {

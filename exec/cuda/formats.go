@@ -11,9 +11,10 @@ import (
 )
 
 // Target answers for the kernels which activations they take in bf16; nil where they take none:
-// with math of f32, or without cuBLAS. Of several GPUs, that with the least shared memory decides.
+// with math of f32, without cuBLAS, or if batch-invariant. Of several GPUs, that with the least
+// shared memory decides.
 func (d *Device) Target() passes.Target {
-	if d.Math != kernels.BF16 || d.NoGEMM {
+	if d.Math != kernels.BF16 || d.NoGEMM || d.BatchInvariant {
 		return nil
 	}
 	t := &kernels.Target{}
@@ -31,7 +32,7 @@ func (d *Device) Target() passes.Target {
 // cuBLAS, or on a GPU with less shared memory than the compiler was told of.
 func (r *rank) applyFormats(key programKey) {
 	r.inBF16 = nil
-	if r.machine.device.Math != kernels.BF16 || key.once {
+	if d := r.machine.device; d.Math != kernels.BF16 || d.BatchInvariant || key.once || key.trial != (trialKey{}) {
 		return
 	}
 	in := make([]bool, len(r.s.Buffers))

@@ -20,7 +20,7 @@ type gemm struct {
 
 // open makes the handle of cuBLAS; without that library Krait's own kernels compute all products.
 func (g *gemm) open(r *rank) error {
-	if r.machine.device.NoGEMM {
+	if d := r.machine.device; d.NoGEMM || d.BatchInvariant {
 		return nil
 	}
 	h, err := r.gpu.ctx.GEMM()

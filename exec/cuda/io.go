@@ -19,6 +19,7 @@ type upload struct {
 	cols     int           // elements of a row of the whole
 	stride   int           // of what the rank holds
 	at, size int           // bytes of the rank's inputs
+	segments bool          // the tables of trialKey
 }
 
 // download is a result on its way to pinned memory: rows with gaps, if it has them.
@@ -65,9 +66,10 @@ func (r *rank) outputTensor(i int, z graph.Sizes) kernels.Tensor {
 
 // ioBytes is the memory of all inputs and outputs of a batch, also those that it does not ask for:
 // memory that moves invalidates programs.
-func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
-	in = r.tableAt(z) + roundUp(r.tableBytes(z))
-	if r.s.Rank > 0 {
+func (r *rank) ioBytes(key programKey) (in, out int) {
+	z := key.z
+	in = r.segmentsAt(z) + key.segmentsBytes()
+	if r.s.Rank > 0 || key.trial.replay {
 		return in, 0 // all ranks have the same outputs
 	}
 	for i := range r.outputs {
@@ -80,6 +82,12 @@ func (r *rank) ioBytes(z graph.Sizes) (in, out int) {
 // io lists the uploads and downloads of the program.
 func (b *builder) io() {
 	r := b.r
+	if n := b.key.segmentsBytes(); n > 0 {
+		b.uploads = append(b.uploads, upload{segments: true, at: r.segmentsAt(b.z), size: n})
+	}
+	if b.key.trial.replay { // what a step has put out stays
+		return
+	}
 	for i, buf := range r.s.Buffers {
 		if buf.Space != lowering.Input || !r.runs(b.key, buf.For) {
 			continue
@@ -111,6 +119,10 @@ func (b *builder) io() {
 func (p *program) fill(w *exec.Work) error {
 	for _, f := range p.uploads {
 		to := p.rank.inputsHost.data[f.at : f.at+f.size]
+		if f.segments {
+			p.rank.machine.trials.fillSegments(to, p.key)
+			continue
+		}
 		if f.name == "" {
 			p.rank.fillTable(to, w.BlockTables)
 			continue
@@ -128,7 +140,7 @@ func (p *program) fill(w *exec.Work) error {
 	return nil
 }
 
-// copyIn puts the copies of inputs into the stream.
+// copyIn puts the copies of inputs, and of states before trials, into the stream.
 func (p *program) copyIn() error {
 	for _, f := range p.uploads {
 		if f.size == 0 {
@@ -138,7 +150,7 @@ func (p *program) copyIn() error {
 			return err
 		}
 	}
-	return nil
+	return p.rank.copyStates(p.key)
 }
 
 // copyOut puts the copies of outputs into the stream.

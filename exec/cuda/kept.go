@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -18,11 +17,6 @@ func (m *machine) GrowSlots(n int) error {
 		}
 		return nil
 	})
-}
-
-// Replay is not called: Open refuses trials.
-func (m *machine) Replay(context.Context, []state.Replay) error {
-	panic("BUG: a replay, and the device takes no tokens on trial")
 }
 
 // GrowPages allocates KV pages.

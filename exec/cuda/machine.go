@@ -20,6 +20,7 @@ type machine struct {
 	gpus      []*gpu
 	ranks     []*rank
 	slots     int
+	spares    int         // for trials
 	limit     int         // tokens that a sequence may have; 0: any number
 	page      int         // tokens of a page of caches
 	width     int         // pages of a sequence that programs have room for
@@ -33,12 +34,13 @@ type machine struct {
 	opened  time.Time
 	events  []exec.Event
 	results []kernels.Tensor    // of the last step
+	trials  trials              // of the step at hand
 	ran     map[graph.Sizes]int // batches, by their sizes
 }
 
 func newMachine(d *Device, outputs int, o *exec.Setup) *machine {
 	page := max(1, o.PageTokens)
-	return &machine{device: d, slots: o.Slots, limit: o.Context, page: page, record: o.Record, opened: time.Now(), width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
+	return &machine{device: d, slots: o.Slots, spares: o.Trials, limit: o.Context, page: page, record: o.Record, opened: time.Now(), width: (o.Context + page - 1) / page, results: make([]kernels.Tensor, outputs), ran: map[graph.Sizes]int{}, closed: make(chan struct{})}
 }
 
 // each runs f for all GPUs at the same time, and returns the first error. If one fails, the
@@ -92,6 +94,8 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 		return nil, err
 	}
 	key := keyOf(w, m.ranks[0].s.BySequence())
+	m.trials.begin(w)
+	key.trial = m.trials.key(m.device.BatchInvariant)
 	if err := m.run(ctx, key, w); err != nil {
 		return nil, err
 	}

@@ -128,11 +128,37 @@ func (s *stager) reduce(from, to *kernels.Tensor) {
 		send = s.take(from.DType, from.Rows(), from.Cols)
 		s.launch(&s.x.before, kernels.Copy(send, *from))
 	}
+	if s.x.rank.machine.device.BatchInvariant {
+		s.sum(&send, to)
+		return
+	}
 	if !contiguous(to) {
 		recv = s.take(to.DType, to.Rows(), to.Cols)
 		s.launch(&s.x.after, kernels.Copy(*to, recv))
 	}
 	s.call(driver.Collectives.AllReduce, send.Ptr, recv.Ptr, elems(from), from.DType)
+}
+
+// sum gathers the terms of all ranks and adds them in the order of the ranks, as over peer memory:
+// NCCL's order depends on where an element lies in the payload.
+func (s *stager) sum(send, to *kernels.Tensor) {
+	n := s.x.rank.s.Ranks
+	all := s.take(send.DType, n*send.Rows(), send.Cols)
+	var terms []kernels.Tensor
+	for r := range n {
+		terms = append(terms, piece(all, true, r*send.Rows(), send.Rows()))
+	}
+	s.call(driver.Collectives.AllGather, send.Ptr, all.Ptr, elems(send), send.DType)
+	s.add(to, terms)
+}
+
+// add appends the launch that adds up terms.
+func (s *stager) add(to *kernels.Tensor, terms []kernels.Tensor) {
+	list, err := kernels.PeerSum([]kernels.Tensor{*to}, terms, s.x.wide)
+	if s.err == nil {
+		s.err = err
+	}
+	s.launch(&s.x.after, list)
 }
 
 // packed are tensors for the pieces of a rank's share, one after another from an
@@ -196,7 +222,13 @@ func (s *stager) scatter(from, to *kernels.Tensor) {
 			s.copy(&x.before, t, piece(*from, x.parts[r].Rows, p.Whole, p.N))
 		}
 	}
-	s.call(driver.Collectives.ReduceScatter, send.Ptr, recv.Ptr, most, from.DType)
+	if x.rank.machine.device.BatchInvariant {
+		for r := range x.parts {
+			s.exchange(r, piece(send, true, r, 1), recv)
+		}
+	} else {
+		s.call(driver.Collectives.ReduceScatter, send.Ptr, recv.Ptr, most, from.DType)
+	}
 	me := x.rank.s.Rank
 	for k, t := range s.packed(recv.Ptr, me, from) {
 		p := x.parts[me].List[k]
@@ -229,24 +261,31 @@ func (s *stager) gatherEach(from, to *kernels.Tensor) {
 // scatterEach sends each rank's rows to it, which adds them up in the order of the ranks.
 // NCCL cannot add what is in blocks.
 func (s *stager) scatterEach(from, to *kernels.Tensor) {
-	me := s.x.rank.s.Rank
 	for r := range s.x.parts {
 		for _, p := range s.x.parts[r].List {
-			own := piece(*from, true, p.Whole, p.N)
-			raw := kernels.Raw(own)
-			if r != me {
-				s.call(func(n driver.Collectives, on driver.Stream, send, _ driver.Ptr, count int64, f driver.Format) error {
-					return n.Send(on, send, count, f, r)
-				}, own.Ptr, own.Ptr, elems(&raw), raw.DType)
-				continue
+			part := piece(*to, true, 0, p.N)
+			if r == s.x.rank.s.Rank {
+				part = piece(*to, true, p.Part, p.N)
 			}
-			s.launch(&s.x.after, s.addUp(own, piece(*to, true, p.Part, p.N)))
+			s.exchange(r, piece(*from, true, p.Whole, p.N), part)
 		}
 	}
 }
 
+// exchange sends rank r its rows, and adds up what all send to it: this rank's own, if r is this.
+func (s *stager) exchange(r int, own, to kernels.Tensor) {
+	if r == s.x.rank.s.Rank {
+		s.addUp(own, to)
+		return
+	}
+	raw := kernels.Raw(own)
+	s.call(func(n driver.Collectives, on driver.Stream, send, _ driver.Ptr, count int64, f driver.Format) error {
+		return n.Send(on, send, count, f, r)
+	}, own.Ptr, own.Ptr, elems(&raw), raw.DType)
+}
+
 // addUp receives the other ranks' summands of these rows, and appends the launch that adds them.
-func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
+func (s *stager) addUp(own, to kernels.Tensor) {
 	var terms []kernels.Tensor
 	for r := range s.x.parts {
 		term := own
@@ -259,11 +298,7 @@ func (s *stager) addUp(own, to kernels.Tensor) []kernels.Launch {
 		}
 		terms = append(terms, term)
 	}
-	list, err := kernels.PeerSum([]kernels.Tensor{to}, terms, s.x.wide)
-	if s.err == nil {
-		s.err = err
-	}
-	return list
+	s.add(&to, terms)
 }
 
 func (s *stager) copy(to *[]action, dst, src kernels.Tensor) {

@@ -178,12 +178,3 @@ func TestElsewhere(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// TestNoTrials: trials are refused, by the name of the driver, before anything is loaded.
-func TestNoTrials(t *testing.T) {
-	m := open(t, "mamba-a", 1, "channel")
-	_, err := exec.New(m.schedules, nil, exec.Options{Device: &cuda.Device{Driver: sim.New(sim.Options{})}, Trials: 1})
-	if err == nil || !strings.Contains(err.Error(), "the device cuda-sim does not run speculative decoding") {
-		t.Error(err)
-	}
-}

@@ -44,12 +44,14 @@ func sized(z graph.Sizes) graph.Sizes {
 }
 
 // programKey tells programs apart: the sizes of the batch, where its sequences end if
-// ranks have whole ones, and which outputs it asks for; or that it is the init steps.
+// ranks have whole ones, which outputs it asks for, and which sequences go token by token; or that
+// it is the init steps.
 type programKey struct {
 	z      graph.Sizes
 	ends   string // as varints
 	wanted string // a byte per output: 1 if the batch asks for it
 	once   bool
+	trial  trialKey
 }
 
 func keyOf(w *exec.Work, bySequence bool) programKey {
@@ -86,9 +88,10 @@ func (r *rank) runs(key programKey, serves []int) bool {
 	return serves == nil || r.s.Rank == 0 && slices.ContainsFunc(serves, func(i int) bool { return key.wanted[i] == 1 })
 }
 
-// decodes reports whether every sequence has one token: only such batches are captured.
+// decodes reports whether every sequence has one token, and none is on trial: only such batches are
+// captured.
 func (p *program) decodes() bool {
-	return p.key.z.Seqs > 0 && p.key.z.Tokens == p.key.z.Seqs
+	return p.key.z.Seqs > 0 && p.key.z.Tokens == p.key.z.Seqs && p.key.trial == (trialKey{})
 }
 
 func (p *program) close() error {

@@ -30,6 +30,7 @@ type rank struct {
 	memory    []driver.Ptr // by buffer: parameters, constants
 	states    driver.Ptr   // a run per slot
 	kept      []driver.Ptr // and by slot beyond these
+	ring      driver.Ptr   // operands of trials, see makeRing
 	pages     []driver.Ptr // of caches
 	slabs     []driver.Ptr // allocations of kept and pages
 	inPage    []int        // by buffer: where a cache's rows begin in a page
@@ -43,6 +44,8 @@ type rank struct {
 
 	inputsHost, outputsHost pinned
 
+	recurrences []*recurrence // in the order of steps
+	recurs      map[*call]*recurrence
 	norms       map[*call]*call   // by all_reduce: the add_rmsnorm that one launch may do with it
 	calls, once []*call           // of a step, and of what is run once
 	inBF16      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
@@ -59,6 +62,7 @@ func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
 	r.norms = r.peerNorms()
+	r.findRecurrences()
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))
 	}
@@ -86,6 +90,9 @@ func (r *rank) load(l *loader, tensor func(string) (graph.Array, error)) error {
 	}
 	if err := r.makeStates(); err != nil {
 		return fmt.Errorf("states: %w", err)
+	}
+	if err := r.makeRing(); err != nil {
+		return fmt.Errorf("operands of trials: %w", err)
 	}
 	for i, b := range r.s.Buffers {
 		var err error
@@ -211,7 +218,7 @@ func (r *rank) close() []error {
 	}
 	failed(r.gemm.close(r.gpu))
 	errs = append(errs, r.closeBox()...)
-	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states, r.arrivals}) {
+	for _, p := range slices.Concat(r.memory, r.slabs, []driver.Ptr{r.states, r.arrivals, r.ring}) {
 		if p != 0 {
 			failed(r.gpu.ctx.Release(p))
 		}

@@ -21,8 +21,10 @@ type needs struct {
 func (r *rank) needs(key programKey) needs {
 	var n needs
 	if !key.once {
+		n.inputs, n.outputs = r.ioBytes(key)
+	}
+	if !key.once && !key.trial.replay {
 		n.arena = operand.Arena(r.s, key.z)
-		n.inputs, n.outputs = r.ioBytes(key.z)
 	}
 	_ = r.each(key, func(c *call) error {
 		switch c.step.Kind {
@@ -30,15 +32,10 @@ func (r *rank) needs(key programKey) needs {
 			if !hasKernel(c.step) {
 				break
 			}
-			n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
-			for _, part := range c.kernel().Parts(&c.on) {
-				if g := r.product(c, &part); g != nil {
-					n.gemm = true
-					if mustRound(&part.Args[0], g) {
-						n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+int64(g.M*g.K*g.In.Bytes()))
-					}
-				}
-			}
+			return r.kinds(key, c, func(int) error {
+				r.scratchOf(c, &n)
+				return nil
+			})
 		case lowering.Collective:
 			if !r.sumsOverPeers(c) {
 				n.staging = max(n.staging, r.stagingBytes(c))
@@ -47,6 +44,19 @@ func (r *rank) needs(key programKey) needs {
 		return nil
 	})
 	return n
+}
+
+// scratchOf adds what the parts of a call need.
+func (r *rank) scratchOf(c *call, n *needs) {
+	n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
+	for _, part := range c.kernel().Parts(&c.on) {
+		if g := r.product(c, &part); g != nil {
+			n.gemm = true
+			if mustRound(&part.Args[0], g) {
+				n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+int64(g.M*g.K*g.In.Bytes()))
+			}
+		}
+	}
 }
 
 // reserve grows the rank's memory, and reports whether some of it moved.

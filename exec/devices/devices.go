@@ -37,6 +37,9 @@ type Options struct {
 	// PeerBytes is the largest all-reduce, in bytes, that runs over peer memory; NCCL runs larger
 	// ones. 0: 512 KiB; below 0: NCCL runs all.
 	PeerBytes int
+	// BatchInvariant lets the bits of a sequence not depend on what runs beside it, on GPUs. The CPU
+	// always does so.
+	BatchInvariant bool
 }
 
 // Open opens a device.
@@ -64,7 +67,8 @@ func Open(name string, o Options) (exec.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu", NoDependent: o.NoDependent, PeerBytes: o.PeerBytes}, nil // which has no graphs
+	return &cuda.Device{Driver: d, Math: math, NoGraphs: o.NoGraphs || name == "gorgonia-cu", NoDependent: o.NoDependent, PeerBytes: o.PeerBytes,
+		BatchInvariant: o.BatchInvariant}, nil // which has no graphs
 }
 
 // Driver finds the driver of a device other than the CPU.

@@ -15,18 +15,21 @@ import (
 // must be in f32; with fewer in bf16 no more are accepted.
 func (k Kernel) Accepts(c *Call) []bool {
 	n := len(c.Args) + len(c.Results)
-	if c.Options.Math == BF16 && k.parts != nil && k.parts(c) {
+	if c.narrows() && k.parts != nil && k.parts(c) {
 		_, accepted := k.values(c)
 		return accepted[:n]
 	}
 	accepted := make([]bool, n)
-	if c.Options.Math == BF16 && k.accepts != nil {
+	if c.narrows() && k.accepts != nil {
 		for _, v := range k.accepts(c) {
 			accepted[v] = true
 		}
 	}
 	return accepted
 }
+
+// narrows reports whether activations may lie in bf16: which do depends on the number of rows.
+func (c *Call) narrows() bool { return c.Options.Math == BF16 && !c.Options.Invariant }
 
 // values are a call's operands and results and what is between its parts, which lies at the
 // beginning of the scratch: in bf16 where all parts accept that. And which they accept, nil with
@@ -37,13 +40,13 @@ func (k Kernel) values(c *Call) (values []Tensor, accepted []bool) {
 	outer := len(values)
 	for _, like := range a.Like[outer:] {
 		t := Tensor{Tensor: kernels.Between(&values[like].Tensor), Ptr: at}
-		if c.Options.Math == BF16 {
+		if c.narrows() {
 			t.DType = graph.BF16
 		}
 		at += betweenBytes(&t)
 		values = append(values, t)
 	}
-	for again := c.Options.Math == BF16; again; {
+	for again := c.narrows(); again; {
 		again, accepted = false, k.acceptedByParts(c, values)
 		for i := outer; i < len(values); i++ {
 			if values[i].DType == graph.BF16 && !accepted[i] {

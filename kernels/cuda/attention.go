@@ -52,7 +52,7 @@ func headsOf(c *Call) heads {
 // split reports whether the keys of a token are looked at by many blocks: where
 // every sequence has one token, and for very wide heads.
 func (h *heads) split(c *Call) bool {
-	return c.Args[1].Rows() == c.Args[5].Rows() || h.size > flashSize
+	return c.Options.Decode || c.Args[1].Rows() == c.Args[5].Rows() || h.size > flashSize
 }
 
 // attentionScratch is for what splits find: sums, the largest score, the sum of

@@ -8,6 +8,7 @@
 // decides between two kernels: for a matmul, between the one for few rows and the
 // one for many; for ssd_scan and attention, between a token by itself and a
 // prompt; for a selective scan, between long segments in pieces and whole ones.
+// With [Options.Invariant] it does not, but between single tokens and prompts.
 //
 // Grids depend on numbers of tokens, sequences and rows only. The kernels read the
 // segment table, past and ids on the device, so that a
@@ -52,6 +53,13 @@ type Options struct {
 	// Split lets products of many rows by weights in f32 run on tensor cores, with each number split
 	// into three bf16, as for weights in 16 bits: see [SplitPays].
 	Split bool
+	// Invariant lets a row's bits depend on no other row: neither their number nor that of sequences
+	// chooses between kernels that add in different orders. What decides is the shape of weights, and
+	// whether a sequence has one token.
+	Invariant bool
+	// Decode selects the kernels of single tokens, as if each sequence had one at most. In scans and
+	// convolutions that must be so.
+	Decode bool
 	// Shared is the most shared memory of a block, in bytes: operations fall back on
 	// kernels that need less. 0: as much as any kernel needs.
 	Shared int
@@ -170,10 +178,11 @@ func (t *Tensor) stride() int64 {
 }
 
 // aligned reports whether all rows of tensors begin at a multiple of 16 bytes, so
-// that kernels may load as many at a time.
+// that kernels may load as many at a time. Of one row it says what it says of several: kernels are
+// chosen by it.
 func aligned(tensors ...*Tensor) bool {
 	for _, t := range tensors {
-		if t.Ptr%16 != 0 || t.Rows() > 1 && t.Stride*t.DType.Bytes()%16 != 0 {
+		if t.Ptr%16 != 0 || t.Stride*t.DType.Bytes()%16 != 0 {
 			return false
 		}
 	}

@@ -57,7 +57,7 @@ const routerBytes, routerExperts = 128 << 10, 1024
 // small.
 func routerParts(c *Call) bool {
 	w := &c.Args[2]
-	return w.Blocks != nil || c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
+	return c.Options.Invariant || w.Blocks != nil || c.Results[0].Rows() > gemvRows || w.Rows()*w.Cols*w.DType.Bytes() > routerBytes || w.Rows() > routerExperts
 }
 
 func normRouter(c *Call) error {
@@ -119,9 +119,9 @@ func mixtureOf(c *Call, gated bool) mixture {
 	}
 	m.tokens, m.experts, m.hidden, m.width, m.cols = m.y.Rows(), m.p.Cols, m.gate.Dims[1], m.x.Cols, m.y.Cols
 	switch {
-	case c.Options.Math == BF16 && m.tokens > gemvRows && m.tensorCores():
+	case c.Options.Math == BF16 && (m.tokens > gemvRows || c.Options.Invariant) && m.tensorCores():
 		m.by = byTensors
-	case m.tokens > fewRows:
+	case m.tokens > fewRows || c.Options.Invariant:
 		m.by = byTiles
 	}
 	m.reserve(c.Attrs.Int("top"))
@@ -367,7 +367,7 @@ func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
 	}
 	average := tokens * c.Attrs.Int("top") / m.experts // rows of an expert
 	switch {
-	case m.by == byTensors && average > expertsMany:
+	case m.by == byTensors && average > expertsMany && !c.Options.Invariant:
 		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
 	case m.by == byTensors:
 		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)

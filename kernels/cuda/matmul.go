@@ -27,6 +27,7 @@ const (
 	tileRows, tileCols = 128, 64 // of f32
 
 	mmaThreads      = 256
+	mmaMost         = 64   // rows of a tile
 	mmaFused        = 128  // rows of which every block may take the norm
 	mmaNarrow       = 32   // columns of a block, where few would be wide
 	mmaWide         = 128  // columns of a block elsewhere
@@ -129,10 +130,14 @@ func normParts(c *Call) bool {
 }
 
 // normsFew reports whether tiles norm their rows, which few blocks share. With math of bf16, a
-// library multiplies more than fewRows, of activations that may be in bf16.
+// library multiplies more than fewRows, of activations that may be in bf16. Norms that must not
+// depend on the number of rows are apart.
 func (c *Call) normsFew(p *product) bool {
 	most := mmaFused
-	if c.Options.Math == BF16 {
+	switch {
+	case c.Options.Invariant:
+		return false
+	case c.Options.Math == BF16:
 		most = fewRows
 	}
 	return c.onTensorCores(p) && p.y.Rows() <= most && (p.norm == nil || p.norm.Ptr%16 == 0)
@@ -146,7 +151,7 @@ func gatedParts(c *Call) bool {
 		return true
 	}
 	if c.isGemv(p) {
-		return p.norm == nil && p.y.Rows() > 1
+		return p.norm == nil && (p.y.Rows() > 1 || c.Options.Invariant)
 	}
 	return !c.normsFew(p) || !aligned(p.other)
 }
@@ -178,7 +183,14 @@ func (c *Call) split(p *product) bool {
 
 // onTensorCores reports whether tiles on tensor cores compute a product of more than a few rows.
 func (c *Call) onTensorCores(p *product) bool {
-	return p.w.Blocks == nil && (c.tensorCores(p) || c.split(p)) && c.fits(c.mmaShared(p))
+	if p.w.Blocks != nil {
+		return false
+	}
+	shared := c.mmaShared(p)
+	if c.Options.Invariant {
+		shared = c.mmaSharedOf(mmaMost, mmaWide, p.w.DType)
+	}
+	return (c.tensorCores(p) || c.split(p)) && c.fits(shared)
 }
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
@@ -187,16 +199,20 @@ func (p *Part) Splits() bool {
 	return !p.isGemv(product) && p.split(product) && p.onTensorCores(product)
 }
 
-// isGemv reports whether a product is of so few rows that it is not done by tiles.
+// isGemv reports whether a product is of so few rows that it is not done by tiles. If their number
+// must not matter, all are done by tiles on tensor cores, or none.
 func (c *Call) isGemv(p *product) bool {
 	t := p.y.Rows()
+	if c.Options.Invariant {
+		return !c.onTensorCores(p)
+	}
 	return t <= gemvRows || t <= fewRows && (p.w.Blocks != nil || !c.onTensorCores(p))
 }
 
 // mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on
 // it.
 func mmaTile(p *product) (rows, cols int) {
-	if rows = 64; p.y.Rows() <= 32 {
+	if rows = mmaMost; p.y.Rows() <= 32 {
 		rows = 32
 	}
 	blocks := ceilDiv(p.y.Rows(), rows) * ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, mmaSlice(p))
@@ -254,6 +270,9 @@ func (c *Call) partialBytes(p *product) int64 {
 	if c.isGemv(p) || !c.onTensorCores(p) {
 		return 0
 	}
+	if c.Options.Invariant && p.y.Rows() > mmaFused {
+		p = p.rows(0, mmaFused)
+	}
 	rows, cols := mmaTile(p)
 	slices := ceilDiv(p.w.Cols, mmaSlice(p))
 	if slices == 1 {
@@ -292,6 +311,10 @@ func (c *Call) multiply(p *product) error {
 		c.gemv(p)
 	case p.w.Blocks != nil:
 		return c.widened(p)
+	case c.onTensorCores(p) && c.Options.Invariant && t > mmaFused: // with slices, as for fewer rows
+		for from := 0; from < t; from += mmaFused {
+			c.mma(p.rows(from, min(mmaFused, t-from)))
+		}
 	case c.onTensorCores(p):
 		c.mma(p)
 	default:
@@ -300,6 +323,21 @@ func (c *Call) multiply(p *product) error {
 		c.launch(name, name, grid, [3]int{128}, 0, append(append(p.args(t, n, k), vec), p.added()...)...)
 	}
 	return nil
+}
+
+// rows is the product of n rows from one on.
+func (p *product) rows(from, n int) *product {
+	cut := func(t *Tensor) *Tensor {
+		if t == nil {
+			return nil
+		}
+		of := *t
+		of.Ptr, of.Dims[0] = of.offset(from*of.Stride), n
+		return &of
+	}
+	part := *p
+	part.x, part.y, part.sum = cut(p.x), cut(p.y), cut(p.sum)
+	return &part
 }
 
 // mma launches tiles on tensor cores.

@@ -104,6 +104,13 @@ func Copy(y, x Tensor) []Launch {
 	return c.launches
 }
 
+// Gather copies the rows of x that the i32s at an address list to the rows of y.
+func Gather(y, x Tensor, index uint64) []Launch {
+	var c Call
+	c.copy(&y, &x, index, y.Cols)
+	return c.launches
+}
+
 // Zero returns the launches that fill a tensor with zeros.
 func Zero(y Tensor) []Launch {
 	var c Call

@@ -159,7 +159,7 @@ func unitNormedSelective(a []Tensor) *selectiveArgs {
 func selectiveParts(seg int) func(c *Call) bool {
 	return func(c *Call) bool {
 		blocks := slices.ContainsFunc(c.Args, func(t Tensor) bool { return t.Blocks != nil })
-		return blocks || !c.tokenEach(seg) || c.Results[0].Rows() > fewRows
+		return c.Options.Invariant || blocks || !c.tokenEach(seg) || c.Results[0].Rows() > fewRows && !c.Options.Decode
 	}
 }
 
@@ -241,7 +241,7 @@ var scanPieces = 4
 // read twice.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
-	if n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
+	if c.Options.Invariant || n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
 		return 0
 	}
 	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
@@ -264,7 +264,9 @@ func selectiveScratch(of func(args []Tensor) *selectiveArgs) func(c *Call) int64
 
 // tokenEach reports whether each sequence of the segments, which are operand seg, has
 // one token.
-func (c *Call) tokenEach(seg int) bool { return c.Results[0].Rows() == c.Args[seg].Rows() }
+func (c *Call) tokenEach(seg int) bool {
+	return c.Options.Decode || c.Results[0].Rows() == c.Args[seg].Rows()
+}
 
 // steps launches a kernel that does token by token with the state in memory. Of a
 // prompt it gets the states of all slots in f32: kept in 16 bits, they would be rounded

@@ -100,6 +100,9 @@ func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 	n := dims[3]
 	vec, _ := c.ssdVec(o)
 	work := c.Results[0].Rows() * o.dt.Cols * ceilDiv(dims[2], ssdChannels)
+	if c.Options.Invariant {
+		work = 0 // C Bᵀ is never apart
+	}
 	switch {
 	case c.tokenEach(o.seg) || n > ssdStates || n == 0:
 		return ssdKernel{}
@@ -178,7 +181,7 @@ func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 	if k.mma {
 		few = ssdMMABlocks
 	}
-	if k.function == "" || t < scanPieces*ssdPiece*s || s*blocks >= few {
+	if c.Options.Invariant || k.function == "" || t < scanPieces*ssdPiece*s || s*blocks >= few {
 		return piecesOf{}
 	}
 	p := piecesOf{tokens: ssdPiece, starts: c.Scratch + uint64(c.ssdScoreBytes(o, k))}
