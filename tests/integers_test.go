@@ -34,7 +34,7 @@ func TestCutsOfIntegers(t *testing.T) {
 }
 
 // TestIntegersLoss: rounding activations to 8 bits costs the embedded model in 8-bit blocks less
-// than 0.002 bits per byte, and in one token of fifty its first choice at most; over all of the text
+// than 0.002 bits per byte, and in one token of fifty its first choice at most; over the whole text
 // it is 0.0003 and 0.6 % (docs/checkpoints.md). A model without blocks has the same bits.
 func TestIntegersLoss(t *testing.T) {
 	const tiny = "../internal/embedded/tiny-mamba"

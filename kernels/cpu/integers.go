@@ -23,7 +23,6 @@ const (
 	roundedLen   = 32
 	roundedScale = 32
 	roundedSum   = 36
-	roundedHalf  = 40
 	roundedBytes = 48
 )
 
@@ -190,17 +189,15 @@ func multiplyCodes(m integerProduct) {
 	}
 }
 
-// partSum is the sum of the products of part k with rounded activations.
+// partSum is the sum of the products of part k with rounded activations. Parts of 16 have no least
+// number.
 func partSum(x []byte, codes []int8, k int, scale, least float32) float32 {
-	at, sum := 0, roundedSum
-	if len(codes) < roundedLen {
-		at, sum = k%2*len(codes), roundedHalf+k%2*4
-	}
+	at := k * len(codes) % roundedLen
 	var n int32
 	for i, c := range codes {
 		n += int32(c) * int32(int8(x[at+i]))
 	}
-	value := float32(scale*float32(n)) + float32(least*float32At(x, sum))
+	value := float32(scale*float32(n)) + float32(least*float32At(x, roundedSum))
 	return float32(float32At(x, roundedScale) * value)
 }
 

@@ -198,13 +198,18 @@ func TestExpertsIntegers(t *testing.T) {
 	eachIntegers(t, func(t *testing.T, isa string, set kernels.Set) {
 		rng := rand.New(rand.NewPCG(54, 0))
 		for _, d := range codedTypes() {
-			const experts, hidden, width, tokens = 2, 256, 256, 6
-			value := func() float32 { return float32(rng.NormFloat64() / 16) }
+			const experts, hidden, width, tokens = 2, 1280, 256, 3 // hidden units in two blocks
+			weight := func(rows, cols int) kernels.Tensor {
+				w := kernels.Describe(graph.TypeOf(d, graph.Size(experts), graph.Size(rows), graph.Size(cols)), 1, 0)
+				w.U8 = drawBlocks(rng, d, experts*rows, cols)
+				return w
+			}
 			x, p, y := table(graph.F32, tokens, width, width, 0), table(graph.F32, tokens, experts, experts, 0), table(graph.F32, tokens, width, width, 0)
 			fill(&x, func() float32 { return float32(rng.NormFloat64()) })
 			fill(&p, func() float32 { return float32(rng.IntN(2)) })
+			p.Row(1)[1] = 1
 			call := &kernels.Call{
-				Args:    []kernels.Tensor{x, p, filled(d, value, experts, hidden, width), filled(d, value, experts, hidden, width), filled(d, value, experts, width, hidden)},
+				Args:    []kernels.Tensor{x, p, weight(hidden, width), weight(hidden, width), weight(width, hidden)},
 				Results: []kernels.Tensor{y}, Attrs: graph.Attrs{"act": "silu"},
 			}
 			run := func(kernel kernels.Kernel) []float32 {
