@@ -268,7 +268,7 @@ func TestMTPRefused(t *testing.T) {
 		{"qwen3-5", map[string]any{"mtp_num_hidden_layers": 2}, "mtp_num_hidden_layers is 2; Krait drafts with one MTP layer"},
 		{"qwen3-5-moe", map[string]any{"mtp_use_dedicated_embeddings": true}, "mtp_use_dedicated_embeddings is true; "},
 		{"nemotron-h-latent", map[string]any{"num_nextn_predict_layers": 0}, "the checkpoint has no MTP head (tensor mtp.layers.0.eh_proj.weight)"},
-		{"mamba-a", nil, "Krait runs no MTP heads of the family mamba"},
+		{"mamba-a", nil, "the family mamba has no MTP heads that Krait runs"},
 	} {
 		dir := headed(t, c.golden, c.keys)
 		if _, err := Open(dir, Options{Speculate: "mtp"}); err == nil || !strings.Contains(err.Error(), c.want) {

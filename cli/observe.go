@@ -26,7 +26,6 @@ type observeFlags struct {
 	log, admin string
 	otlp       string
 	ratio      float64
-	pages      string // of the admin listener
 
 	quiet bool
 	out   io.Writer

@@ -66,7 +66,7 @@ func (d *mtp) build(p *parts) {
 // hidden, f32[o hidden], of the tokens that it drafts. tensor is as in Graph.
 func (m *Model) MTP(tensor func(name string) (graph.DType, bool)) (*graph.Graph, error) {
 	if m.mtp == nil {
-		return nil, fmt.Errorf("Krait runs no MTP heads of the family %s: use ngram or draft:DIR", m.Family)
+		return nil, fmt.Errorf("the family %s has no MTP heads that Krait runs: use ngram or draft:DIR", m.Family)
 	}
 	there := tensor == nil
 	if !there {
