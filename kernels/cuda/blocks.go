@@ -59,10 +59,14 @@ func (t *Tensor) blockCols() int { return t.Blocks.Count * t.Blocks.Format.Elems
 
 // meets reports whether kernels multiply the columns of a weight with those of x as they lie: in
 // blocks, by eights. Where a rank's columns begin in the middle of a block, or in several places, x
-// is spread first.
+// is spread first. The number of rows does not matter, and so not for a row's bits.
 func (t *Tensor) meets(x *Tensor) bool {
 	b := t.Blocks
-	return b == nil || b.Cols == 0 || len(b.Spans) == 1 && b.Spans[0].Lead == 0 && b.Cols%8 == 0 && aligned(x)
+	if b == nil || b.Cols == 0 {
+		return true
+	}
+	whole := len(b.Spans) == 1 && b.Spans[0].Lead == 0 && b.Cols%8 == 0
+	return whole && x.Ptr%16 == 0 && x.Stride*x.DType.Bytes()%16 == 0
 }
 
 // spread copies x to memory where its columns lie as the weight's do in their blocks, with zeros

@@ -273,10 +273,11 @@ func (m *mixture) loads(w *Tensor) bool { return aligned(w) && w.DType.Bytes()*w
 // spreadBytes is the memory for what is spread over the blocks of a weight, for some tokens: x, and
 // later their hidden units.
 func (m *mixture) spreadBytes(tokens int) (n int64) {
-	for w, rows := range map[*Tensor]int{m.gate: tokens, m.down: tokens * m.room} {
-		if !w.meets(m.operand(w)) {
-			n = max(n, spreadBytes(rows, w))
-		}
+	if !m.gate.meets(m.operand(m.gate)) {
+		n = spreadBytes(tokens, m.gate)
+	}
+	if !m.down.meets(m.operand(m.down)) {
+		n = max(n, spreadBytes(tokens*m.room, m.down))
 	}
 	return n
 }

@@ -129,5 +129,7 @@ template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i
 
 ALL(FORMAT)
 #ifndef IN_BLOCKS
-GEMV(FORMAT, 4, THREADS_BLOCKS(256, 1))
+#define FOUR_ROWS(T) GEMV(T, 4, THREADS_BLOCKS(256, 1))
+
+FOUR_ROWS(FORMAT)
 #endif

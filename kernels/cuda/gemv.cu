@@ -62,8 +62,9 @@ DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, 
 		gated<m, normed>(y, ys, x, xs, w, ws, v, vs, t, n, k, vec, norm, eps); \
 	}
 
-// What one row by weights in 16 bits is to have room for, as other products of one row do.
-constexpr int gated_blocks(int bytes) { return bytes <= 2 ? 4 : 1; }
+// What one row by weights in 16 bits is to have room for, as other products of one row do; blocks,
+// whose elements have 1 byte here, take more registers.
+constexpr int gated_blocks(int bytes) { return bytes == 2 ? 4 : bytes == 1 ? 2 : 1; }
 
 #define ALL(T) \
 	GEMV(T, 1, 1, THREADS_BLOCKS(256, 4)) \
@@ -77,6 +78,9 @@ constexpr int gated_blocks(int bytes) { return bytes <= 2 ? 4 : 1; }
 
 ALL(FORMAT)
 #ifndef IN_BLOCKS
-GEMV(FORMAT, 2, 4, THREADS_BLOCKS(256, 2))
-GATED(norm_gated_gemv, true, FORMAT, 2, THREADS_BLOCKS(256, 2))
+#define TWO_ROWS(T) \
+	GEMV(T, 2, 4, THREADS_BLOCKS(256, 2)) \
+	GATED(norm_gated_gemv, true, T, 2, THREADS_BLOCKS(256, 2))
+
+TWO_ROWS(FORMAT)
 #endif
