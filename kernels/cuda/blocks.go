@@ -54,6 +54,15 @@ func BytesBefore(t *kernels.Tensor, i int) int {
 	return i * t.DType.Bytes()
 }
 
+// passCols is how many columns a thread block multiplies with gemvRows rows, and with those of
+// experts: so many of a weight in blocks that registers suffice.
+func (t *Tensor) passCols() int {
+	if t.Blocks != nil {
+		return gemvCols / 2
+	}
+	return gemvCols
+}
+
 // blockCols is how many columns a line has whose blocks are multiplied as a whole.
 func (t *Tensor) blockCols() int { return t.Blocks.Count * t.Blocks.Format.Elems }
 

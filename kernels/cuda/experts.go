@@ -241,7 +241,7 @@ func expertsKernel(gated bool) Kernel {
 
 // passes launches the products of few tokens, eight at a time.
 func (m *mixture) passes(c *Call) {
-	pass, rows, cols := ceilDiv(m.tokens, gemvRows), gemvRows, gemvCols
+	pass, rows, cols := ceilDiv(m.tokens, gemvRows), gemvRows, m.gate.passCols()
 	switch { // of fewer rows kernels are smaller, and take fewer registers
 	case m.tokens == 1:
 		rows = 1
@@ -262,7 +262,7 @@ func (m *mixture) passes(c *Call) {
 		append(m.product(c, units.Ptr, x, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
 	units = m.spreadOver(c, units, m.down)
 	vec = alignment(m.loads(m.down) && units.Cols%4 == 0, false)
-	launch("expert_output_", m.down, [3]int{pass, ceilDiv(m.cols, gemvCols), 1},
+	launch("expert_output_", m.down, [3]int{pass, ceilDiv(m.cols, m.down.passCols()), 1},
 		append(append([]any{m.y.Ptr, m.y.stride(), units.Ptr, units.stride(), m.down.Ptr, m.line(m.down), m.cols, units.Cols, vec}, m.added(m.sum)...),
 			m.of(c, m.p, m.down, m.tokens, 1, false))...)
 }

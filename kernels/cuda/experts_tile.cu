@@ -55,7 +55,7 @@ template <int M, class F> DEVICE void each_used(const Experts &x, int first, F f
 	}
 }
 
-const int gemv_cols = 4; // of a block
+const int gemv_cols = Blocks<FORMAT> ? 2 : 4; // of a block
 
 // The rows of one weight, or two of one and two of another.
 template <class T> struct Halves {

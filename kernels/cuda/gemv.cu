@@ -68,19 +68,24 @@ constexpr int gated_blocks(int bytes) { return bytes == 2 ? 4 : bytes == 1 ? 2 :
 
 #define ALL(T) \
 	GEMV(T, 1, 1, THREADS_BLOCKS(256, 4)) \
-	GEMV(T, 1, 4, THREADS(256)) \
 	GEMV(T, 4, 4, THREADS_BLOCKS(256, 1)) \
-	GEMV(T, 8, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(gated_gemv, false, T, 1, THREADS_BLOCKS(256, gated_blocks(sizeof(T)))) \
 	GATED(norm_gated_gemv, true, T, 1, THREADS_BLOCKS(256, gated_blocks(sizeof(T)))) \
 	GATED(norm_gated_gemv, true, T, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(norm_gated_gemv, true, T, 8, THREADS_BLOCKS(256, 1))
 
 ALL(FORMAT)
-#ifndef IN_BLOCKS
-#define TWO_ROWS(T) \
+// What takes other registers in blocks.
+#ifdef IN_BLOCKS
+#define OTHERS(T) \
+	GEMV(T, 1, 4, THREADS_BLOCKS(256, 2)) \
+	GEMV(T, 8, 2, THREADS_BLOCKS(256, 1))
+#else
+#define OTHERS(T) \
+	GEMV(T, 1, 4, THREADS(256)) \
 	GEMV(T, 2, 4, THREADS_BLOCKS(256, 2)) \
+	GEMV(T, 8, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(norm_gated_gemv, true, T, 2, THREADS_BLOCKS(256, 2))
-
-TWO_ROWS(FORMAT)
 #endif
+
+OTHERS(FORMAT)

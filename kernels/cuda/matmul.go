@@ -368,6 +368,9 @@ func (c *Call) gemv(p *product) {
 	if m == 1 && n < gemvCols*gemvBlocks {
 		cols = 1
 	}
+	if m == gemvRows {
+		cols = p.w.passCols()
+	}
 	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	name, args := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols), append(append(p.args(t, n, k), vec), p.added()...)
 	if p.norm != nil {
