@@ -319,7 +319,7 @@ func TestAnyAllocationFails(t *testing.T) {
 		}
 		done = err == nil
 		if !done && !errors.Is(err, driver.ErrOutOfMemory) {
-			t.Errorf("allocation %d: %v", fail, err)
+			t.Fatalf("allocation %d: %v", fail, err)
 		}
 		if leaks := d.Leaks(); len(leaks) > 0 {
 			t.Errorf("allocation %d: left behind: %v", fail, leaks)
