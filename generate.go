@@ -128,6 +128,7 @@ type Generation struct {
 	Drafter      string                 // kind of the drafts; empty: there were none
 	Drafts       int                    // tokens drafted, with speculative decoding
 	Accepted     int                    // of these, tokens of the text
+	DraftError   error                  // why there were no more drafts; nil: the drafter did not fail
 	Remote       *session.RemotePrefill // of Generate.Prefill; nil: this machine prefilled the prompt
 	Fallback     error                  // why this machine prefilled the prompt and not Generate.Prefill
 	TTFT         time.Duration          // from the call to the first token
@@ -298,6 +299,9 @@ func (g *generator) finish(reason Reason, err error) {
 	g.out.Reason, g.err = reason, err
 	g.out.Text = g.w.flush()
 	g.out.Total = time.Since(g.start)
+	if d, ok := g.drafter.(draft.Failing); ok {
+		g.out.DraftError = d.Err()
+	}
 }
 
 // Sampling returns the sampling options, for callers that sample from the logits of a sequence.

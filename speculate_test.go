@@ -363,7 +363,7 @@ func TestDraftModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	for _, temperature := range []float64{0, 0.7} {
+	generate := func(temperature float64) *Generation {
 		o := Generate{MaxTokens: 60, Temperature: temperature, Speculate: draft.Off}
 		want, err := m.Generate(t.Context(), "In the beginning", o)
 		if err != nil {
@@ -379,8 +379,15 @@ func TestDraftModel(t *testing.T) {
 		}
 		g.drafter, g.eager = m.Drafter("auto", ""), true
 		g.finish(g.run(t.Context(), prompt))
-		if g.err != nil || g.out.Text != want.Text || g.out.Drafter != "draft" || temperature == 0 && g.out.Accepted != g.out.Drafts {
-			t.Errorf("temperature %v: %q (%v), want %q; accepted %d of %d of %q", temperature, g.out.Text, g.err, want.Text, g.out.Accepted, g.out.Drafts, g.out.Drafter)
+		if g.err != nil || g.out.Text != want.Text {
+			t.Errorf("temperature %v: %q (%v), want %q", temperature, g.out.Text, g.err, want.Text)
+		}
+		return g.out
+	}
+	for _, temperature := range []float64{0, 0.7} {
+		g := generate(temperature)
+		if g.Drafter != "draft" || g.DraftError != nil || temperature == 0 && g.Accepted != g.Drafts {
+			t.Errorf("temperature %v: accepted %d of %d of %q (%v)", temperature, g.Accepted, g.Drafts, g.Drafter, g.DraftError)
 		}
 	}
 	if n := m.drafts.engine.Slots(); n != 2 {
@@ -390,6 +397,9 @@ func TestDraftModel(t *testing.T) {
 		if _, err := m.drafts.engine.Alloc(); err != nil {
 			t.Errorf("a drafter has kept its slot: %v", err)
 		}
+	}
+	if g := generate(0); g.DraftError == nil || g.Drafts > 0 {
+		t.Errorf("%d drafts of a model without a slot for them (%v)", g.Drafts, g.DraftError)
 	}
 	if _, err := m.Generate(t.Context(), "a", Generate{Speculate: "draft:elsewhere"}); err == nil || !strings.Contains(err.Error(), "models that draft are set in Options.Speculate") {
 		t.Error(err)

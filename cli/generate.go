@@ -207,6 +207,9 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	if g.Drafts > 0 {
 		fmt.Fprintf(info, "drafts  accepted %d of %s of %s\n", g.Accepted, count(g.Drafts, "token"), g.Drafter)
 	}
+	if g.DraftError != nil {
+		fmt.Fprintln(info, "warning: no more drafts:", printable(g.DraftError.Error()))
+	}
 	if x := g.Remote; x != nil {
 		fmt.Fprintf(info, "prefill %s by the server in %s; %s bytes in %s, %s", count(x.Tokens, "token"), round(x.Prefill), thousands(x.Bytes), count(x.Pieces, "piece"), round(x.Transfer))
 		if x.Local > 0 {

@@ -10,8 +10,8 @@ import (
 )
 
 // Drafter returns a drafter of the most probable tokens of the session's model, for a sequence of
-// another model. An error here ends the drafts, and nothing else. If the model is an MTP head, as
-// its input hidden tells, the drafter is a [draft.HiddenReader].
+// another model. An error here ends the drafts, and nothing else: it is a [draft.Failing]. If the
+// model is an MTP head, as its input hidden tells, the drafter is a [draft.HiddenReader].
 func (s *Session) Drafter() draft.Drafter {
 	d := modelDrafter{s: s}
 	if h, ok := s.model.Graph.Value(exec.HiddenOutput); ok && h.Def.Op.Class == graph.Leaf {
@@ -26,7 +26,7 @@ type modelDrafter struct {
 	s      *Session
 	slot   int
 	begun  bool  // it has the slot
-	failed bool  // it makes no more drafts
+	err    error // why it makes no more drafts
 	unread []int // tokens that its state lacks
 
 	// Of an MTP head only.
@@ -39,24 +39,26 @@ func (d *modelDrafter) Kind() string       { return "draft" }
 func (d *modelDrafter) Read(tokens ...int) { d.unread = append(d.unread, tokens...) }
 
 func (d *modelDrafter) Grade() int {
-	if d.failed {
+	if d.err != nil {
 		return -1
 	}
 	return 0
 }
 
+func (d *modelDrafter) Err() error { return d.err }
+
 func (d *modelDrafter) Draft(dst []int, n int) []int {
 	out, err := d.draft(dst, n)
 	if err != nil {
-		d.fail()
+		d.fail(err)
 		return dst
 	}
 	return out
 }
 
-func (d *modelDrafter) fail() {
+func (d *modelDrafter) fail(why error) {
 	d.Close()
-	d.failed = true
+	d.err = why
 }
 
 // draft feeds the tokens of the text, and continues from the state after them, which it saves and

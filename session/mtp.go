@@ -31,7 +31,7 @@ func (d *mtpDrafter) pairs() int { return min(len(d.unread), len(d.hidden)/d.wid
 func (d *mtpDrafter) ReadHidden(at int, row []float32) {
 	next := d.next()
 	switch {
-	case d.failed:
+	case d.err != nil:
 		return
 	case next < 0 || at > next+len(d.hidden)/d.width:
 		d.begin(at)
@@ -41,7 +41,7 @@ func (d *mtpDrafter) ReadHidden(at int, row []float32) {
 	d.hidden = append(d.hidden[:(at-d.next())*d.width], row...)
 	if n := d.pairs(); n >= PrefillChunk {
 		if _, err := d.feed(n); err != nil {
-			d.fail()
+			d.fail(err)
 		}
 	}
 }
@@ -54,7 +54,7 @@ func (d *mtpDrafter) begin(pair int) {
 }
 
 func (d *mtpDrafter) Grade() int {
-	if d.failed || len(d.unread) == 0 || d.pairs() < len(d.unread) {
+	if d.err != nil || len(d.unread) == 0 || d.pairs() < len(d.unread) {
 		return -1
 	}
 	return 0

@@ -217,6 +217,9 @@ func (s *Server) generate(ctx context.Context, list []*choice, e *events, f form
 	err := s.m.GenerateChoices(ctx, list[0].prompt, options, func(i int, out *krait.Generation, err error) {
 		c := list[i]
 		c.took = time.Since(begun)
+		if out != nil && out.DraftError != nil {
+			s.o.Log.Warn("no more drafts for a text", "id", c.call.ID, "tenant", c.ticket.Name(), "error", out.DraftError)
+		}
 		if c.out, c.done = out, err == nil; c.done {
 			send(c, "", finish(out))
 		}

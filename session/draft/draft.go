@@ -24,6 +24,13 @@ type Drafter interface {
 	Close()
 }
 
+// Failing is a drafter that can fail: then it makes no more drafts.
+type Failing interface {
+	Drafter
+	// Err is why; nil: it has not failed.
+	Err() error
+}
+
 // HiddenReader is a drafter that reads hidden states of the model, too.
 type HiddenReader interface {
 	Drafter
