@@ -55,7 +55,7 @@ func BytesBefore(t *kernels.Tensor, i int) int {
 }
 
 // passCols is how many columns a thread block multiplies with gemvRows rows, and with those of
-// experts: fewer of a weight in blocks, whose decoding takes registers.
+// experts: few of a weight in blocks, as their kernels take more registers.
 func (t *Tensor) passCols() int {
 	if t.Blocks != nil {
 		return gemvCols / 2

@@ -124,12 +124,14 @@ template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i
 
 #define ALL(T)                                                                                                             \
 	MATMUL(T)                                                                                                          \
-	GEMV(T, 1, THREADS(256))                                                                                                         \
 	GEMV(T, 8, THREADS_BLOCKS(256, 1))
 
 ALL(FORMAT)
-#ifndef IN_BLOCKS
-#define FOUR_ROWS(T) GEMV(T, 4, THREADS_BLOCKS(256, 1))
-
-FOUR_ROWS(FORMAT)
+// What takes other registers in blocks.
+#ifdef IN_BLOCKS
+#define OTHERS(T) GEMV(T, 1, THREADS_BLOCKS(256, 2))
+#else
+#define OTHERS(T) GEMV(T, 1, THREADS(256)) GEMV(T, 4, THREADS_BLOCKS(256, 1))
 #endif
+
+OTHERS(FORMAT)
