@@ -72,7 +72,7 @@ if ! $tiny && [ "$(cat "$out/MODELLED" 2>/dev/null)" != "$kernels" ]; then
 fi
 
 # What the machine needs besides is scripts, goldens and tests' data of kernels/cuda and cuda.
-spare=(checkpoint cli docs serving text visualize)
+spare=(checkpoint cli docs internal serving text visualize)
 size() { # bytes of the tree but for some paths, and of .gpu-suite
   { git ls-files -z --cached --others --exclude-standard -- . "$@" | xargs -0 stat -c %s 2>/dev/null; find "$out" -type f -printf '%s\n'; } |
     awk '{n += $1} END {printf "%.0f", n}'
