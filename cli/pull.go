@@ -135,9 +135,9 @@ func newModels() *cobra.Command {
 		Use:   "models [flags]",
 		Short: "List the downloaded models",
 		Long: `Models lists the models in the cache that Hugging Face's programs share (krait pull): their
-names, families, formats of most of the weights, and sizes. "not supported" stands for a family that Krait does not run, "no weights"
-for a model whose weights are not in the cache. The cache is the folder HF_HUB_CACHE, or else hub in
-HF_HOME (default: ~/.cache/huggingface).`,
+names, families, formats of most of the weights, and sizes. "not supported" stands for a family
+that Krait does not run, "no weights" for a model whose weights are not in the cache. The cache is
+the folder HF_HUB_CACHE, or else hub in HF_HOME (default: ~/.cache/huggingface).`,
 		Example: `  krait models
   krait models --json`,
 		Args: takes(0, 0, ""),

@@ -54,7 +54,7 @@ const maxWorkers = 1 << 12
 func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup) (exec.Machine, error) {
 	set, workers := d.Kernels, d.Workers
 	switch {
-	case set != nil && d.Math != "":
+	case set != nil && d.Math != "" && d.Math != "f32":
 		return nil, errors.New("kernels that are given round as they do: leave out Math, or the kernels")
 	case set == nil:
 		var err error

@@ -100,6 +100,14 @@ var oracles = map[string]struct {
 	"add_experts":                {why: composed},
 	"add_ungated_experts":        {why: composed},
 
+	"parts":            {why: ofParts},
+	"zeros":            {why: ofParts},
+	"segment_sums":     {why: ofParts},
+	"conv_states":      {why: ofParts},
+	"selective_states": {why: ofParts},
+	"ssd_states":       {why: ofParts},
+	"delta_states":     {why: ofParts},
+
 	"choose": {why: "Gorgonia draws nothing, and selects nothing by its order"},
 
 	"quantize":   {why: narrow},
@@ -107,6 +115,8 @@ var oracles = map[string]struct {
 }
 
 const composed = "on the CPU it is the operations that it stands for, which are held against Gorgonia"
+
+const ofParts = "Gorgonia knows no parts of sequences; TestParts of exec holds it against float64"
 
 const narrow = "Gorgonia's smallest float has 32 bits"
 
