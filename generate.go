@@ -81,8 +81,8 @@ type Generate struct {
 	// OnFallback gets the reason before this machine prefills the prompt instead. It may be nil.
 	OnFallback func(why error)
 
-	// OnBegin is called before the prompt is prefilled. It may be nil.
-	OnBegin func()
+	// OnBegin gets the time at which the prompt may be prefilled. It may be nil.
+	OnBegin func(at time.Time)
 	// OnPrompt gets the number of a long prompt's tokens prefilled, from 0, and of all.
 	OnPrompt func(done, all int)
 	// OnText gets text as soon as it is final, in whole characters.

@@ -259,8 +259,8 @@ func (s *Server) ended(c *choice, err error) {
 // prepare sets the callbacks of a choice.
 func (s *Server) prepare(c *choice, begun time.Time, send func(c *choice, text string, end *string)) {
 	c.arrived = begun
-	c.o.OnBegin = func() {
-		c.queued = time.Since(begun)
+	c.o.OnBegin = func(at time.Time) {
+		c.queued = at.Sub(begun)
 		c.ticket.Begin()
 	}
 	c.o.OnToken = func(id int, at time.Time) {

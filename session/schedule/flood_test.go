@@ -61,7 +61,7 @@ func flooded(t *testing.T, requests, clients int, flood bool) (p50, p99 time.Dur
 					a.most = 2000
 				}
 				q, begun := a.request(), time.Now()
-				q.OnBegin = func() {
+				q.OnBegin = func(time.Time) {
 					mu.Lock()
 					defer mu.Unlock()
 					if k > 0 {

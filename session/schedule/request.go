@@ -53,8 +53,8 @@ type Request struct {
 	// prefills the prompt.
 	Fetch func() (Beginning, error)
 	// OnBegin is called when the request, or the one whose prompt it shares, gets a slot, by the
-	// goroutine that reads the tokens. It may be nil.
-	OnBegin func()
+	// goroutine that reads the tokens, with the time of that. It may be nil.
+	OnBegin func(at time.Time)
 	// OnFork is called before the first token if another request of [Scheduler.Streams] prefilled
 	// the prompt, with the index of that request. It may be nil.
 	OnFork func(index int)

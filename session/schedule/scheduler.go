@@ -255,9 +255,10 @@ func (s *Scheduler) start(r *request, slot int) {
 	}
 	if !r.told {
 		r.told = true
+		now := time.Now()
 		for _, x := range append([]*request{r}, r.forks...) {
 			if x.OnBegin != nil {
-				x.put(event{call: func(int) { x.OnBegin() }})
+				x.put(event{call: func(int) { x.OnBegin(now) }})
 			}
 		}
 	}
