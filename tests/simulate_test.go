@@ -146,10 +146,12 @@ func asPlanned(t *testing.T, m *krait.Model, v *virtual.Machine) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	place := m.Engine().Schedules()[0].RowPlace()
 	for r, plan := range p.Ranks {
 		want := virtual.Memory{Weights: plan.Weights + plan.Constants, State: 2 * plan.State, Cache: 2 * room * plan.Cache}
 		for _, n := range steps {
-			z := graph.Sizes{Tokens: int64(n[0] + n[1]), Seqs: 2, Rows: 2, Largest: int64(max(n[0], n[1]))}
+			z := graph.Sizes{Tokens: int64(n[0] + n[1]), Seqs: 2, Rows: 2}
+			z.Largest = (&graph.Batch{Sizes: z, Ends: []int{n[0], n[0] + n[1]}}).LargestShare(place, len(p.Ranks))
 			want.Arena = max(want.Arena, plan.Arena.At(z))
 		}
 		if got := v.Memory(r); got != want {
