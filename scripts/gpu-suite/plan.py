@@ -196,7 +196,8 @@ def goldens(s):
         check(s, name)
     for name in FIRST[: 1 if s.tiny else None]:
         check(s, name, "--tp", "2", job=" on two ranks")
-        check(s, name, "--batch-invariant", job=" batch-invariant")
+        if not s.tiny: # a simulated GPU is slow
+            check(s, name, "--batch-invariant", job=" batch-invariant")
     for name in ("mamba-a-q8_0", "mamba2-g1-q8_0")[: 1 if s.tiny else None]:
         same_tokens(s, name, os.path.join(s.golden, "gguf", name + ".gguf"))
 
