@@ -37,7 +37,7 @@ func TestExamplesWriteNothing(t *testing.T) {
 		}
 	}
 	build(".", programs+string(filepath.Separator), "./examples/...")
-	build("examples/ownmodule", filepath.Join(programs, "ownmodule"), ".")
+	build("examples/ownmodule", programs+string(filepath.Separator), "./...")
 	readOnly(t, tree, "docs", "testdata/val.txt", "README.md")
 	before := hashes(t, tree)
 	short := map[string][]string{ // flags that make an example quick
@@ -45,7 +45,7 @@ func TestExamplesWriteNothing(t *testing.T) {
 		"quantized-collectives": {"-only", "states", "-tokens", "512"},
 	}
 	list, err := os.ReadDir(programs)
-	if err != nil || len(list) != len(examples) {
+	if err != nil || len(list) < len(examples) {
 		t.Fatalf("%d programs of %d examples, %v", len(list), len(examples), err)
 	}
 	for _, program := range list {
