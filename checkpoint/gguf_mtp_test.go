@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -121,22 +120,7 @@ func TestMTPInGGUF(t *testing.T) {
 			tensors = append(tensors, x.Tensor)
 		}
 		open := func(tensors []gguf.Tensor) *Checkpoint {
-			var b bytes.Buffer
-			if err := gguf.Write(&b, metadata, tensors); err != nil {
-				t.Fatal(err)
-			}
-			f, err := gguf.Parse("x.gguf", b.Bytes())
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, w, err := readGGUF(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := newCheckpoint(m, w)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := reread(t, metadata, tensors)
 			if len(got.Unused) > 0 {
 				t.Errorf("%s: unused %v", golden, got.Unused)
 			}

@@ -388,9 +388,8 @@ func inFormat(t *testing.T, x gguf.Tensor, to gguf.Type) []byte {
 	return data
 }
 
-// held are the values of all parameters of a GGUF file's model, and of all tensors of its
-// folder.
-func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string][]float32 {
+// reread is the checkpoint of a GGUF file of tensors.
+func reread(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) *Checkpoint {
 	t.Helper()
 	var b bytes.Buffer
 	if err := gguf.Write(&b, metadata, tensors); err != nil {
@@ -408,6 +407,14 @@ func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string]
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+// held are the values of all parameters of a GGUF file's model, and of all tensors of its
+// folder.
+func held(t *testing.T, metadata []gguf.Pair, tensors []gguf.Tensor) map[string][]float32 {
+	t.Helper()
+	c := reread(t, metadata, tensors)
 	out := map[string][]float32{}
 	for _, n := range c.Graph.Leaves("param") {
 		v := n.Results[0]

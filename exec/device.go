@@ -137,7 +137,7 @@ func Inputs(schedules []*lowering.Schedule) ([]Input, error) {
 			if b.Space != lowering.Input {
 				continue
 			}
-			in := w.find(b.Name)
+			in := w.Find(b.Name)
 			if in == nil {
 				w.Inputs = append(w.Inputs, Input{Name: b.Name, Type: b.Type, For: b.For})
 				continue
@@ -153,8 +153,8 @@ func Inputs(schedules []*lowering.Schedule) ([]Input, error) {
 	return w.Inputs, nil
 }
 
-// find returns an input by its name, or nil.
-func (w *Work) find(name string) *Input {
+// Find returns an input by its name, or nil.
+func (w *Work) Find(name string) *Input {
 	for i := range w.Inputs {
 		if w.Inputs[i].Name == name {
 			return &w.Inputs[i]
@@ -165,7 +165,7 @@ func (w *Work) find(name string) *Input {
 
 // Input returns an input that the schedules name.
 func (w *Work) Input(name string) *Input {
-	in := w.find(name)
+	in := w.Find(name)
 	if in == nil {
 		panic("BUG: the batch has no input " + name)
 	}

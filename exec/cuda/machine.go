@@ -94,8 +94,10 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 		return nil, err
 	}
 	key := keyOf(w, m.ranks[0].s.BySequence())
-	m.trials.begin(w)
-	key.trial = m.trials.key(m.device.BatchInvariant)
+	if m.device.BatchInvariant || len(w.Trials) > 0 {
+		m.trials.begin(w)
+		key.trial = m.trials.key(m.device.BatchInvariant)
+	}
 	if err := m.run(ctx, key, w); err != nil {
 		return nil, err
 	}

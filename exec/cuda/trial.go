@@ -114,13 +114,12 @@ func (r *rank) findRecurrences() {
 // begin takes the segments of a batch and what of it is on trial.
 func (t *trials) begin(w *exec.Work) {
 	t.segments, t.list = t.segments[:0], w.Trials
-	at := slices.IndexFunc(w.Inputs, func(in exec.Input) bool { return in.Name == "seg" })
-	if at < 0 {
+	seg := w.Find("seg")
+	if seg == nil {
 		return // nothing looks across time
 	}
-	seg := w.Inputs[at].Data
 	for i := range int(w.Seqs) {
-		n := func(k int) int { return int(int32(binary.LittleEndian.Uint32(seg[4*(3*i+k):]))) }
+		n := func(k int) int { return int(int32(binary.LittleEndian.Uint32(seg.Data[4*(3*i+k):]))) }
 		t.segments = append(t.segments, segment{n(0), n(1), n(2), n(1) == 1})
 	}
 	for _, x := range t.list {

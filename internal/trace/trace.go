@@ -159,6 +159,12 @@ type Span struct {
 	Error      string // why it failed; empty: it did not
 }
 
+// Answer returns the span of an HTTP request that a process has answered, from begun until now.
+func (c Call) Answer(parent Context, method, route string, status int, begun time.Time, more ...Attribute) Span {
+	return Span{Context: c.Context, Parent: parent.Span, Name: method + " " + route, Kind: Server, Start: begun, End: time.Now(), Attributes: append([]Attribute{
+		{"http.request.method", method}, {"http.route", route}, {"http.response.status_code", status}, {"krait.request_id", c.ID}}, more...)}
+}
+
 // Attribute is a property of a span: a string, int or float64.
 type Attribute struct {
 	Key   string

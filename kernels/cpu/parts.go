@@ -12,10 +12,10 @@ var _ = kernels.Register(Kernels, kernels.Set{
 	}},
 	"zeros":            {Units: kernels.RowUnits, Run: zeros},
 	"segment_sums":     {Units: sumUnits, Run: segmentSums},
-	"conv_states":      {Units: stateUnits(2, 1), Run: convStates},
-	"selective_states": {Units: stateUnits(4, 1), Run: selectiveStates},
-	"ssd_states":       {Units: stateUnits(4, 1), Run: ssdStates},
-	"delta_states":     {Units: stateUnits(3, 1), Run: deltaStates},
+	"conv_states":      {Units: stateUnits, Run: convStates},
+	"selective_states": {Units: stateUnits, Run: selectiveStates},
+	"ssd_states":       {Units: stateUnits, Run: ssdStates},
+	"delta_states":     {Units: stateUnits, Run: deltaStates},
 })
 
 // zeros clears rows, and writes the diagonals of their last two axes.
@@ -58,10 +58,9 @@ func segmentSums(c *kernels.Call, lo, hi int) {
 	}
 }
 
-// stateUnits counts the entries of an axis of operand 0 for all sequences of the segments.
-func stateUnits(seg, axis int) func(*kernels.Call) int {
-	return func(c *kernels.Call) int { return c.Args[seg].Rows() * c.Args[0].Dims[axis] }
-}
+// stateUnits counts the entries of axis 1 of operand 0 for all sequences of the segments, which are
+// the last operand.
+func stateUnits(c *kernels.Call) int { return c.Args[len(c.Args)-1].Rows() * c.Args[0].Dims[1] }
 
 // convStates: a part of few tokens keeps inputs of the part before it.
 func convStates(c *kernels.Call, lo, hi int) {

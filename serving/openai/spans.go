@@ -13,10 +13,8 @@ func (s *Server) spanOf(w *response, r *http.Request, begun time.Time, err error
 	if !w.known || to.quiet || to.open {
 		return
 	}
-	span := trace.Span{Context: w.call.Context, Parent: w.parent.Span, Name: r.Method + " " + path, Kind: trace.Server, Start: begun, End: time.Now(), Attributes: []trace.Attribute{
-		{Key: "http.request.method", Value: r.Method}, {Key: "http.route", Value: path}, {Key: "http.response.status_code", Value: w.status},
-		{Key: "krait.request_id", Value: w.call.ID}, {Key: "gen_ai.request.model", Value: s.o.Name},
-		{Key: "gen_ai.usage.input_tokens", Value: w.used.Prompt}, {Key: "gen_ai.usage.output_tokens", Value: w.used.Completion}}}
+	span := w.call.Answer(w.parent, r.Method, path, w.status, begun, trace.Attribute{Key: "gen_ai.request.model", Value: s.o.Name},
+		trace.Attribute{Key: "gen_ai.usage.input_tokens", Value: w.used.Prompt}, trace.Attribute{Key: "gen_ai.usage.output_tokens", Value: w.used.Completion})
 	if err != nil && errorOf(err).Status >= http.StatusInternalServerError {
 		span.Error = err.Error()
 	}

@@ -13,9 +13,7 @@ func (r *Router) span(q *http.Request, path string, o *outcome, parent trace.Con
 	if !o.known {
 		return
 	}
-	s := trace.Span{Context: o.call.Context, Parent: parent.Span, Name: q.Method + " " + path, Kind: trace.Server, Start: begun, End: time.Now(), Attributes: []trace.Attribute{
-		{Key: "http.request.method", Value: q.Method}, {Key: "http.route", Value: path}, {Key: "http.response.status_code", Value: o.status},
-		{Key: "krait.request_id", Value: o.call.ID}, {Key: "krait.tries", Value: o.tries}}}
+	s := o.call.Answer(parent, q.Method, path, o.status, begun, trace.Attribute{Key: "krait.tries", Value: o.tries})
 	if err != nil && err.Status >= http.StatusInternalServerError {
 		s.Error = err.Message
 	}
