@@ -84,7 +84,8 @@ int main(int argc, char **argv) {
 	}
 
 	size_t at = 0;
-	std::string header = "{" + entry("a.input_ids", "I64", ids.size(), 0, at, 8) + "," + entry("a.logits", "F32", ids.size(), vocab, at, 4);
+	std::string header = "{" + entry("a.input_ids", "I64", ids.size(), 0, at, 8);
+	header += "," + entry("a.logits", "F32", ids.size(), vocab, at, 4);
 	if (mtp)
 		header += "," + entry("a.mtp.logits", "F32", ids.size() - 1, vocab, at, 4);
 	header += "}";
