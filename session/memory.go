@@ -76,6 +76,13 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 	if err != nil {
 		return p, err
 	}
+	var prompts *lowering.Plan
+	if o.Prefill != nil {
+		if prompts, err = lowering.NewPlan(o.Prefill.Schedules); err != nil {
+			return p, err
+		}
+	}
+	_, host := d.(*cpu.Device)
 	for first := 0; first < len(schedules); first += share {
 		one := MemoryPlan{Memory: memory, PageTokens: state.PageTokens(o.PageTokens, o.Context)}
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
@@ -88,8 +95,13 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 			if rank < len(o.Head) {
 				one.addHead(o.Head[rank], schedules[rank], slotsOf(o))
 			}
+			if prompts != nil {
+				one.addPrefill(o.Prefill.Schedules[rank], &prompts.Ranks[rank], o, vocab)
+				if host {
+					one.Weights -= schedules[rank].InPlace()
+				}
+			}
 		}
-		_, host := d.(*cpu.Device)
 		if host && o.Trials > 0 {
 			one.States += draftedBytes
 		}
@@ -131,6 +143,13 @@ func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options,
 	p.Activations += r.Arena.At(z)
 	_, page := s.Page(p.PageTokens)
 	p.Page += page
+}
+
+// addPrefill counts a rank of prefill, which has weights, slots (also for trials), KV pages and an
+// arena of its own beside those of decode.
+func (p *MemoryPlan) addPrefill(s *lowering.Schedule, r *lowering.RankPlan, o *Options, vocab int) {
+	p.add(s, r, o, vocab)
+	p.States += r.State * int64(o.Trials)
 }
 
 // addHead counts a rank of an MTP head: the weights that are not the model's, a step of one

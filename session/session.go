@@ -34,6 +34,8 @@ type Options struct {
 	PageTokens       int
 	Memory           int64
 	Trials           int // sequences that can verify drafts in a step; 0: no speculation
+	// Prefill runs prompts where decode has another strategy; nil: one strategy serves both.
+	Prefill *exec.Prefill
 	// Head has the schedules of an MTP head, of as many ranks as the model or of one, whose memory
 	// the plan counts; nil: there is none.
 	Head []*lowering.Schedule

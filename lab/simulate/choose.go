@@ -134,6 +134,17 @@ func (c *Choice) One() Pair {
 	return out
 }
 
+// Of is the best strategy of a phase, or (phase empty) of both together.
+func (c *Choice) Of(phase string) string {
+	switch phase {
+	case passes.Phases[0]:
+		return c.Prefill.Strategy
+	case passes.Phases[1]:
+		return c.Decode.Strategy
+	}
+	return c.One().Prefill
+}
+
 // Candidate returns the candidate of a strategy.
 func (c *Choice) Candidate(name string) *Candidate {
 	return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
