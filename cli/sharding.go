@@ -69,7 +69,7 @@ its own copies of weights, states and KV caches, but weights that the CPU reads 
 and sums as int4:int8; by site as x_proj=none,out_proj=fp16:acc32, where out_proj.rs is the
 reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto chooses by
 --calibration and --budget.`)
-	detail(c, "phase", "serve prefill, serve decode and generate --prefill set it, simulate runs both phases; other commands need it\nif --payload has formats for one phase.")
+	detail(c, "phase", "serve prefill, serve decode and generate --prefill set it, simulate runs both phases; other commands need it\nif --payload has formats for one phase. With --prefill-strategy, graph, explain and prove show that phase.")
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
@@ -86,7 +86,7 @@ const phaseAlone = "alone"
 // phase.
 func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	flag := c.Flags().Lookup("phase")
-	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
+	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || s.Prefill != "" || passes.ByPhase(s.Payload) {
 		return nil
 	}
 	return fmt.Errorf("--phase %s changes nothing: --payload has no format for one phase; leave --phase out, or give --payload int8@decode", s.Phase)

@@ -16,9 +16,9 @@ type Sharding struct {
 	Ranks    int    // 0: one, or the number that the graph is partitioned for
 	Strategy string // a name; empty: channel; Auto: the one that Choose returns
 	Place    string // a placement file, instead of a strategy
-	// Prefill is the strategy of prefill; Strategy or Place are then that of decode. It has its own
-	// copies of weights, states and KV caches. Auto: the one that Choose returns. Empty: one strategy
-	// serves both.
+	// Prefill is the strategy of prefill, and Strategy or Place are then that of decode. It has its
+	// own copies of weights, states and KV caches, unless Phase says that one of them is not run.
+	// Auto: the one that Choose returns. Empty: one strategy serves both.
 	Prefill string
 	// Payload is the format of the collectives' payloads: fp16, or by site
 	// x_proj=none,out_proj=bf16:acc32; a site with .ag is a gather. Empty: f32.
@@ -77,21 +77,32 @@ func (s *Sharding) ReadPlace() (err error) {
 	return err
 }
 
-// ForPrefill returns the sharding of prefill, if that has one of its own. Dump gets the graphs of
-// decode only.
+// ForPrefill returns the sharding of prefill, if the process runs both phases and prefill has one of
+// its own. Dump gets the graphs of decode only.
 func (s Sharding) ForPrefill() (Sharding, bool) {
-	if s.Prefill == "" || s.Ranks <= 1 {
+	if s.Prefill == "" || s.Phase != "" || s.Ranks <= 1 {
 		return Sharding{}, false
 	}
-	if s.Phase == "" {
-		s.Phase = Phases[0]
-	}
-	s.Strategy, s.Place, s.Prefill, s.Dump = s.Prefill, "", "", nil
+	s.Phase, s.Dump = Phases[0], nil
+	s = s.ofPhase()
 	if q, err := QuantizeIn(s.Payload, s.Phase); err == nil && s.CheckPayloads {
 		parsed, err := ParseQuantize(q)
 		s.CheckPayloads = err != nil || parsed.Overflows()
 	}
 	return s, true
+}
+
+// ofPhase is a sharding with one strategy: that of the phase, of both phases that of decode.
+func (s Sharding) ofPhase() Sharding {
+	switch {
+	case s.Prefill == "":
+	case s.Phase == Phases[0]:
+		s.Strategy, s.Place, s.place = s.Prefill, "", nil
+	default:
+		s.Phase = Phases[1]
+	}
+	s.Prefill = ""
+	return s
 }
 
 // Resolve checks that the sharding is for the graph, and replaces the strategies [Auto] by those
@@ -106,7 +117,10 @@ func (s Sharding) Resolve(g *graph.Graph) (Sharding, error) {
 		return s, fmt.Errorf("the graph is %s already, and has one strategy; leave out that of prefill (%s)", g.Stage, s.Prefill)
 	}
 	phase := ""
-	if p, ok := s.ForPrefill(); ok {
+	switch p, ok := s.ForPrefill(); {
+	case s.Prefill != "" && !ok:
+		s = s.ofPhase()
+	case ok:
 		phase = Phases[1]
 		var err error
 		if p, err = p.resolveAuto(g, Phases[0]); err != nil {
@@ -141,6 +155,8 @@ func (s Sharding) resolveAuto(g *graph.Graph, phase string) (Sharding, error) {
 
 // Options parses the names and files of the sharding.
 func (s Sharding) Options() (Options, error) {
+	two := s
+	s = s.ofPhase()
 	o := Options{Ranks: s.Ranks, Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
 	var err error
 	switch {
@@ -157,9 +173,6 @@ func (s Sharding) Options() (Options, error) {
 	}
 	if err != nil {
 		return o, err
-	}
-	if s.Prefill != "" && s.Phase == "" {
-		s.Phase = Phases[1]
 	}
 	payload, err := QuantizeIn(s.Payload, s.Phase)
 	if err != nil {
@@ -178,7 +191,7 @@ func (s Sharding) Options() (Options, error) {
 		return o, err
 	}
 	o.Quantize.Watch = s.CheckPayloads && o.Quantize.Overflows()
-	if p, ok := s.ForPrefill(); s.CheckPayloads && !o.Quantize.Watch && !(ok && p.CheckPayloads) {
+	if p, ok := two.ForPrefill(); s.CheckPayloads && !o.Quantize.Watch && !(ok && p.CheckPayloads) {
 		return o, errors.New("no payload is fp16 or a codec, so there is nothing to check; set Payload to fp16 or int8, or leave CheckPayloads out")
 	}
 	return o, nil
