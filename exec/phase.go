@@ -130,6 +130,9 @@ func (e *Engine) batchOf(b *Batch, x side) *Batch {
 	if b.Choices != nil {
 		out.Choices = []Choice{}
 	}
+	if b.picks() { // from logits of all rows, although only rows of one side may have a Pick
+		out.Outputs = append(slices.Clone(b.Outputs), LogitsOutput)
+	}
 	row := 0
 	for i := range b.Sequences {
 		q := b.Sequences[i]
@@ -183,8 +186,8 @@ func (e *Engine) runPart(ctx context.Context, p part) (Results, error) {
 	return out, err
 }
 
-// join puts the results of both sides, which Verify has seen, in the order of their batch. It leaves
-// out those of one side only.
+// join puts the results of both sides, which Verify has seen, in the order of their batch. It
+// leaves out those of one side only.
 func (e *Engine) join(b *Batch, by *[2]Results) Results {
 	list := by[decodes].outputs
 	out := Results{outputs: list, present: make(lowering.OutputMask, len(list)), tensors: make([]kernels.Tensor, len(list))}

@@ -9,11 +9,12 @@ import (
 // own layout. The store knows that of decode. States move between them by the lists of
 // [lowering.Transfer], when the other machine needs them:
 //
-//   - A slot's states are current on one side or on both. Prefill's first chunk finds zeros, and its
-//     next chunks what it left, so neither moves anything. The first decode step, a snapshot or a
-//     transfer moves the states once; a prompt that goes on after these moves them back.
-//   - A KV page has current rows on each side, the first ones. A row is written once, so it moves at
-//     most once.
+//   - A slot's states are current on one side or on both. Prefill's first chunk finds zeros, and
+//     its next chunks what it left, so neither moves anything. The first decode step, a snapshot
+//     or a transfer moves the states once; a prompt that goes on after a decode step moves them
+//     back.
+//   - A KV page has current rows on each side, the first ones. A row is written once, so it moves
+//     at most once.
 //   - A call of [state.Memory] sees decode's side, once it is current.
 
 // side is one of the two machines.

@@ -77,8 +77,8 @@ func (s *Sharding) ReadPlace() (err error) {
 	return err
 }
 
-// ForPrefill returns the sharding of prefill, if the process runs both phases and prefill has one of
-// its own. Dump gets the graphs of decode only.
+// ForPrefill returns the sharding of prefill, if the process runs both phases and prefill has one
+// of its own. Dump gets the graphs of decode only.
 func (s Sharding) ForPrefill() (Sharding, bool) {
 	if s.Prefill == "" || s.Phase != "" || s.Ranks <= 1 {
 		return Sharding{}, false

@@ -19,8 +19,8 @@ func Lower(g *graph.Graph, pieceTokens int) ([]*lowering.Schedule, error) {
 	return lowering.LowerFor(g, cmp.Or(pieceTokens, lowering.PieceTokens))
 }
 
-// NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the result
-// is nil.
+// NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the
+// result is nil.
 func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int) (*exec.Prefill, error) {
 	s, err := s.Resolve(g)
 	of, ok := s.ForPrefill()
