@@ -100,6 +100,9 @@ func (e *explainFlags) page(c *cobra.Command, args []string) ([]byte, error) {
 		return nil, err
 	}
 	in := &explain.Input{Model: e.from.title(path, g), Strategy: cmp.Or(e.s.Place, e.s.Strategy, "channel")}
+	if e.s.Prefill != "" && e.s.Phase == passes.Phases[0] {
+		in.Strategy = e.s.Prefill
+	}
 	if in.Stages, err = e.stages(c, g); err != nil {
 		return nil, err
 	}

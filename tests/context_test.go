@@ -31,18 +31,7 @@ func TestParts(t *testing.T) {
 					logits, states = got, kept
 					continue
 				}
-				for i := range got {
-					if d := apart(got[i], logits[i]); !(d <= 1e-4) {
-						t.Errorf("the logits of step %d are %.2g of the largest from those of one rank", i, d)
-					}
-				}
-				for i, s := range kept {
-					for name, want := range states[i].States {
-						if d := apart(s.States[name], want); !(d <= 1e-4) {
-							t.Errorf("sequence %d: %s is %.2g of its largest from that of one rank", i, name, d)
-						}
-					}
-				}
+				near(t, got, logits, kept, states)
 			}
 		})
 	}
