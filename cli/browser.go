@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// show writes a page or a drawing to a file, a temporary one if none is named, and lets the system's
-// browser open it. Where there is no browser it prints the path.
+// show writes a page or a drawing to a file, a temporary one if none is named, and lets the
+// system's browser open it. If it has none, show prints the path.
 func show(c *cobra.Command, path, suffix string, data []byte) error {
 	if path == "-" {
 		return fmt.Errorf("--open needs a file: leave out -o -, or give -o FILE.%s", suffix)

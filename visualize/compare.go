@@ -13,8 +13,8 @@ type Side struct {
 	*graph.Graph
 }
 
-// Compare writes two graphs of a model side by side as Graphviz text. Operations that the other side
-// does not have, or that differ there in attributes, types or layouts, have a dashed frame.
+// Compare writes two graphs of a model side by side as Graphviz text. Operations that the other
+// side does not have, or that differ there in attributes, types or layouts, have a dashed frame.
 func Compare(w io.Writer, a, b Side, o Options) error {
 	p := newPicture(o.Dark)
 	for i, s := range []Side{a, b} {

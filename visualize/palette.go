@@ -9,8 +9,8 @@ import (
 )
 
 // The colours are tints and shades of Okabe and Ito's eight ("Color Universal Design", 2008), which
-// people with any colour vision tell apart. No mark is a colour alone: layouts are written in types,
-// collectives have square corners, kinds of blocks letters.
+// people with any colour vision tell apart. No mark is a colour alone: layouts are written in
+// types, collectives have square corners, kinds of blocks letters.
 const (
 	black     = "#1a1a1a"
 	white     = "#ffffff"
@@ -18,8 +18,8 @@ const (
 	frameGrey = "#999999"
 )
 
-// darkened replaces colours by those of the dark variant. In Graphviz text they are in quotes, which
-// names of models are not: those are escaped.
+// darkened replaces colours by those of the dark variant. In Graphviz text they are in quotes,
+// which names of models are not: those are escaped.
 var darkened = strings.NewReplacer(quoted(
 	black, "#ececec", white, "#16191d", grey, "#aeb4bd", frameGrey, "#6a7078",
 	"#f1f1f1", "#2a2e34", "#d5ecf9", "#1f4258", "#005b94", "#6cc3f2", "#f9e2d2", "#57310f", "#a54a00", "#f59a5c",

@@ -11,7 +11,7 @@ import (
 
 // Tree draws the nodes of a prefix cache, as [prefix.Tree.Nodes] returns them: the tokens of each
 // edge, and in boxes the length of the prefix, its snapshot, and its last use. The candidate with
-// the lowest score, which is evicted next, has a red frame.
+// the lowest score, which is evicted next, has an orange frame.
 func Tree(w io.Writer, nodes []prefix.Node, title string) error {
 	return writeln(w, drawTree(nodes, title))
 }

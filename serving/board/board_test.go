@@ -93,7 +93,8 @@ func TestWatched(t *testing.T) {
 	}
 }
 
-// TestMinute: tokens are counted by second without an open page, and those of a minute ago are gone.
+// TestMinute: tokens are counted by second without an open page, and those of a minute ago are
+// gone.
 func TestMinute(t *testing.T) {
 	b, c := newBoard()
 	b.Batch(batch(1, 1, 30)) // at 0 s

@@ -5,7 +5,7 @@ const fields = [
   { name: "top_p", label: "Top p", min: 0.01, max: 1, step: 0.01 },
   { name: "top_k", label: "Top k", min: -1, max: 2 ** 31 - 1, step: 1 },
   { name: "min_p", label: "Min p", min: 0, max: 1, step: 0.01 },
-  { name: "repetition_penalty", label: "Repetition penalty", min: 0.01, max: 100, step: 0.01 },
+  { name: "repetition_penalty", label: "Repetition", min: 0.01, max: 100, step: 0.01 },
   { name: "max_tokens", label: "Max tokens", min: 1, max: 1 << 24, step: 1 },
   { name: "seed", label: "Seed", min: 0, max: 2 ** 53 - 1, step: 1 },
 ];
@@ -33,7 +33,7 @@ function startSettings() {
     return el("label", {}, label, s);
   };
   byId("settings").append(el("label", {}, "Mode", mode), ...inputs, choice("format", "Answers as", { markdown: "Markdown", plain: "Plain text" }, () => {}),
-    choice("keep", "Keep the chat", { browser: "In this browser", no: "Until reload" }, () => remember()), el("label", {}, "Key", secret), el("label", { class: "wide", id: "system-row" }, "System prompt", system));
+    choice("keep", "Keep the chat", { browser: "Yes", no: "No" }, () => remember()), el("label", {}, "Key", secret), el("label", { class: "wide", id: "system-row" }, "System prompt", system));
   byId("toggle").addEventListener("click", () => openSettings(byId("settings").hidden));
   showMode();
 }
