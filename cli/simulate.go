@@ -41,9 +41,9 @@ Times come from a hardware profile (docs/simulate.md explains its figures), memo
 schedules and from what the profile leaves to programs.
 
 --strategy auto takes the fastest strategies for prefill and decode; they may differ if both
-fit, as each has weights, states and caches of its own (--prefill-strategy). --max-batch and --max-prompt take the largest that fits in place of
---batch and --prompt. --compare tabulates strategies, ranks, replicas and payloads on the number
-of devices of --tp and --dp.
+fit, as each has weights, states and caches of its own (--prefill-strategy). --max-batch and
+--max-prompt take the largest that fits in place of --batch and --prompt. --compare tabulates
+strategies, ranks, replicas and payloads on the number of devices of --tp and --dp.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --tokens 256
