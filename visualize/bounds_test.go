@@ -136,8 +136,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBlockFitsWindow: a block with attention, an MLP and a mixer, every operation of it, is no wider
-// than a window of 1,440 pixels of 0.75 points.
+// TestBlockFitsWindow: every operation of a block with attention, an MLP and a mixer is in a
+// drawing no wider than a window of 1,440 pixels of 0.75 points.
 func TestBlockFitsWindow(t *testing.T) {
 	path, err := exec.LookPath("dot")
 	if err != nil {
