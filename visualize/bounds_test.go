@@ -60,12 +60,21 @@ func drawGraph(t *testing.T, g *graph.Graph, o Options) string {
 	return b.String()
 }
 
+func scheduleText(t *testing.T, s *lowering.Schedule, o Options) string {
+	t.Helper()
+	text, err := drawSchedule(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
 // draw gives the pictures of a model, by name.
 func (m *model) draw(t *testing.T, o Options) map[string]string {
 	return map[string]string{
 		m.name:                drawGraph(t, m.graph, o),
 		m.name + ", fused":    drawGraph(t, m.fused, o),
-		m.name + ", schedule": drawSchedule(m.schedule, o),
+		m.name + ", schedule": scheduleText(t, m.schedule, o),
 	}
 }
 
@@ -123,6 +132,20 @@ func TestBounds(t *testing.T) {
 					t.Errorf("%s: %d by %d points, at most 4,000 are wanted", what, width, height)
 				}
 			}
+		}
+	}
+}
+
+// TestBlockFitsWindow: every operation of a block with attention, an MLP and a mixer is in a
+// drawing no wider than a window of 1,440 pixels of 0.75 points.
+func TestBlockFitsWindow(t *testing.T) {
+	path, err := exec.LookPath("dot")
+	if err != nil {
+		t.Skip("NOT TESTED: there is no dot of Graphviz, so the size of pictures is not known")
+	}
+	for _, m := range modelsOf(t, "zamba2-1.2b") {
+		if width, height := laidOut(t, m.name, path, drawGraph(t, m.graph, Options{Block: "layers.5"})); width > 1080 {
+			t.Errorf("%s: layer 5 is %d by %d points, at most 1,080 wide is wanted", m.name, width, height)
 		}
 	}
 }

@@ -129,7 +129,7 @@ func TestLittle(t *testing.T) {
 			}
 		}
 		drawGraph(t, g, Options{Detail: d, Block: "layers.0"})
-		drawSchedule(&lowering.Schedule{Name: "nothing"}, Options{Detail: d})
+		scheduleText(t, &lowering.Schedule{Name: "nothing"}, Options{Detail: d})
 	}
 }
 
@@ -147,7 +147,7 @@ func TestSchedule(t *testing.T) {
 		{Options{}, 0, 0, 0, []string{"layers.1 and 21 more like it", "24 layers", "× 22"}},
 		{Options{Detail: Model}, 0, 0, 0, []string{"11 kernels", "all_reduce mixer.x_proj_sum: 320·t bytes"}},
 	} {
-		text := drawSchedule(s, c.o)
+		text := scheduleText(t, s, c.o)
 		boxes := strings.Count(text, `fontsize="11"`)
 		arrows, dashed := strings.Count(text, "->"), strings.Count(text, `style="dashed"]`)
 		if c.boxes > 0 && (boxes != c.boxes || arrows != c.arrows || dashed != c.dashed) {

@@ -64,7 +64,7 @@ func drawings(t *testing.T, dir string, i int) map[string]string {
 		t.Fatal(err)
 	}
 	detail = Detail((i + 2) % 3)
-	out[fmt.Sprint("schedule, detail ", detail)] = drawSchedule(schedules[0], Options{Detail: detail})
+	out[fmt.Sprint("schedule, detail ", detail)] = scheduleText(t, schedules[0], Options{Detail: detail})
 	return out
 }
 

@@ -2,6 +2,7 @@ package visualize
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
@@ -43,9 +44,13 @@ func (d *drawing) match(o Options) error {
 		}
 	}
 	if len(d.matched) == 0 {
-		return fmt.Errorf("no operation and no result's name matches %q", o.Highlight)
+		return noMatch(o.Highlight)
 	}
 	return nil
+}
+
+func noMatch(pattern *regexp.Regexp) error {
+	return fmt.Errorf("no operation and no result's name matches %q", pattern)
 }
 
 // gather marks a node of a kind's first block if a node in its place in another block is marked.

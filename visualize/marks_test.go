@@ -26,6 +26,19 @@ func TestHighlight(t *testing.T) {
 	if got := strings.Count(drawGraph(t, g, Options{Unfolded: true, Highlight: regexp.MustCompile("silu")}), thick); got != 4 {
 		t.Errorf("unfolded, silu frames %d boxes, want 4", got)
 	}
+	s := modelsOf(t, "mamba-130m")[1].schedule
+	for _, c := range []struct {
+		o    Options
+		want int
+	}{{Options{}, 1}, {Options{Detail: Blocks}, 1}, {Options{Unfolded: true}, 1}} { // layers.7 is of the kind of layers.1
+		c.o.Highlight = regexp.MustCompile(`^layers\.7\.mixer\.scan$`)
+		if got := strings.Count(scheduleText(t, s, c.o), thick); got != c.want {
+			t.Errorf("%+v: %d boxes of a schedule are framed, want %d", c.o, got, c.want)
+		}
+	}
+	if err := Schedule(new(bytes.Buffer), s, Options{Highlight: regexp.MustCompile("tanh")}); err == nil {
+		t.Error("a pattern that matches nothing of a schedule is no error")
+	}
 	if err := Dot(new(bytes.Buffer), g, Options{Highlight: regexp.MustCompile("tanh")}); err == nil || !strings.Contains(err.Error(), `matches "tanh"`) {
 		t.Errorf("a pattern that matches nothing gives %v", err)
 	}

@@ -3,6 +3,7 @@ package visualize
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -14,11 +15,18 @@ import (
 // dashed arrows for waits between streams. Equal layers are drawn once. With detail [Blocks], the
 // kernels between two events are a box.
 func Schedule(w io.Writer, s *lowering.Schedule, o Options) error {
-	return writeln(w, drawSchedule(s, o))
+	text, err := drawSchedule(s, o)
+	if err != nil {
+		return err
+	}
+	return writeln(w, text)
 }
 
-func drawSchedule(s *lowering.Schedule, o Options) string {
-	d := &timeline{picture: newPicture(o.Dark), s: s, tasks: tasksOf(s), detail: o.Detail}
+func drawSchedule(s *lowering.Schedule, o Options) (string, error) {
+	d := &timeline{picture: newPicture(o.Dark), s: s, tasks: tasksOf(s), detail: o.Detail, matched: map[*task]bool{}}
+	if err := d.match(o); err != nil {
+		return "", err
+	}
 	switch {
 	case o.Block != "":
 		d.column(d.cluster(o.Block, plain(o.Block)), d.boxes(only(o.Block)), nil)
@@ -27,7 +35,7 @@ func drawSchedule(s *lowering.Schedule, o Options) string {
 	default:
 		d.folded()
 	}
-	return d.text(fmt.Sprintf("%s, what rank %d of %d runs", s.Name, s.Rank, s.Ranks))
+	return d.text(fmt.Sprintf("%s, what rank %d of %d runs", s.Name, s.Rank, s.Ranks)), nil
 }
 
 // timeline is the picture of a schedule.
@@ -36,6 +44,39 @@ type timeline struct {
 	s      *lowering.Schedule
 	tasks  []*task
 	detail Detail
+
+	matched map[*task]bool // by the pattern
+}
+
+// match finds the tasks that the pattern matches. Of equal layers it marks those of the first.
+func (d *timeline) match(o Options) error {
+	if o.Highlight == nil {
+		return nil
+	}
+	blocks, names := d.blocks()
+	_, of := kindsOf(names, blocks)
+	type place struct{ kind, at int }
+	first, at := map[place]*task{}, map[string]int{}
+	for _, t := range d.tasks {
+		hit := o.Highlight.MatchString(t.Op.Name) || o.Highlight.MatchString(t.Name)
+		if hit {
+			d.matched[t] = true
+		}
+		if t.block == "" {
+			continue
+		}
+		p := place{of[t.block], at[t.block]}
+		if at[t.block]++; first[p] == nil {
+			first[p] = t
+		}
+		if hit && !o.Unfolded && o.Block == "" {
+			d.matched[first[p]] = true
+		}
+	}
+	if len(d.matched) == 0 {
+		return noMatch(o.Highlight)
+	}
+	return nil
 }
 
 // folded draws the model with its layers as strips, and each kind of layer once.
@@ -95,6 +136,10 @@ func (d *timeline) column(at *frame, boxes [][]*task, strip func([]*task) dot.HT
 			n.Attr("label", strip(b)).Attr("style", "solid")
 		} else {
 			d.label(n, b)
+		}
+		if slices.ContainsFunc(b, func(t *task) bool { return d.matched[t] }) && (strip == nil || b[0].block == "" || d.detail == Model) {
+			d.met["match"] = true
+			n.Attr("penwidth", "4").Attr("color", black)
 		}
 	}
 	drawn := map[string]bool{}

@@ -122,15 +122,19 @@ func (b *Browser) Size(width, height int) {
 // Eval evaluates an expression on the page, whose value may be a promise, and stores its value.
 func (b *Browser) Eval(expression string, value any) {
 	b.T.Helper()
+	if err := b.evaluate(expression, value); err != nil {
+		b.T.Fatalf("%s: %v", expression, err)
+	}
+}
+
+func (b *Browser) evaluate(expression string, value any) error {
 	ctx, stop := context.WithTimeout(b.ctx, time.Minute)
 	defer stop()
 	text, err := chromedp.Run(ctx, chromedp.Evaluate[*runtime.RemoteObject](expression, chromedp.EvalAsValue, chromedp.EvalAwaitPromise))
 	if err == nil && value != nil {
 		err = json.Unmarshal(text.Value, value)
 	}
-	if err != nil {
-		b.T.Fatalf("%s: %v", expression, err)
-	}
+	return err
 }
 
 // eval returns the value of an expression.
@@ -155,11 +159,18 @@ func (b *Browser) Yes(expression string) bool {
 	return eval[bool](b, "!!("+expression+")")
 }
 
-// Until waits until an expression is truthy.
+// Until waits until an expression is truthy, on this page or on one that replaces it meanwhile.
 func (b *Browser) Until(expression string) {
 	b.T.Helper()
-	for end := time.Now().Add(20 * time.Second); !b.Yes(expression); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		var yes bool
+		err := b.evaluate("!!("+expression+")", &yes)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), "navigated or closed"):
+			b.T.Fatalf("%s: %v", expression, err)
+		case yes:
+			return
+		case time.Now().After(end):
 			b.T.Fatalf("it did not come to %s", expression)
 		}
 	}

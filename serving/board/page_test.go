@@ -88,7 +88,7 @@ func TestPage(t *testing.T) {
 	t.Run("board", func(t *testing.T) { shows(b.In(t), s, h.URL) })
 	t.Run("keyboard", func(t *testing.T) { keyboard(b.In(t)) })
 	t.Run("names", func(t *testing.T) { names(b.In(t)) })
-	t.Run("reload", func(t *testing.T) { reloads(b.In(t), h.URL) })
+	t.Run("reload", func(t *testing.T) { reloads(b.In(t), s, h.URL) })
 	t.Run("phone", func(t *testing.T) { phone(b.In(t)) })
 	b.In(t).Quiet(h.URL + "/")
 }
@@ -309,7 +309,7 @@ func keyboard(b *chromium.Browser) {
 
 // reloads: a conversation outlives a reload, an answer in progress as far as it came, and is gone
 // after a new one is begun, or where the browser is not to keep it.
-func reloads(b *chromium.Browser, url string) {
+func reloads(b *chromium.Browser, s *openai.Server, url string) {
 	load := func() {
 		b.Call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
 		b.Until(`location.href === "about:blank"`)
@@ -331,7 +331,12 @@ func reloads(b *chromium.Browser, url string) {
 	b.Click("#log .message:last-child .again")
 	b.Until(`document.querySelector("#log .message:last-child[aria-busy]") && ` + lastText + `.length > 40`)
 	load()
-	if got := b.Number(`document.querySelectorAll("#log .message").length`); got != 4 || !b.Yes(lastText+`.length > 40 && document.querySelector("#log .message:last-child .foot").textContent.startsWith("interrupted")`) {
+	for deadline := time.Now().Add(20 * time.Second); s.Load().Running > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.T.Fatal("the server goes on for a page that is gone")
+		}
+	}
+	if got := b.Number(`document.querySelectorAll("#log .message").length`); got != 4 || !b.Yes(lastText+`.length > 40 && /^(interrupted|stopped)/.test(document.querySelector("#log .message:last-child .foot").textContent)`) {
 		b.T.Errorf("of an answer in progress a reload leaves %g messages, the last is %s", got, b.Text(lastText))
 	}
 	set(b, "keep", "no")

@@ -382,6 +382,9 @@ func TestCompare(t *testing.T) {
 			t.Errorf("side %d has %s collectives, want %s", i, got, want)
 		}
 	}
+	if !b.Yes(`((r) => Number(r) > 0.4 && Number(r) < 0.7)(document.querySelectorAll("#figures tbody tr")[1].lastChild.textContent)`) {
+		t.Error("4 ranks do not have about half of the weights of 2")
+	}
 	if !b.Yes(`document.querySelectorAll("main .pair section").length === 2 && Number(document.querySelector("main canvas").dataset.to) > 0`) {
 		t.Error("there are no timelines, or no collectives of both sides")
 	}
@@ -403,7 +406,7 @@ func TestCompare(t *testing.T) {
 	}
 	b.Size(390, 844)
 	if !b.Yes(`document.documentElement.scrollWidth <= 390`) {
-		t.Error("the comparison is wider than 390 pixels")
+		t.Errorf("the comparison is wider than 390 pixels: %s", b.Text(`[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > 390 && !e.closest(".sides")).map((e) => e.tagName + "." + e.className + "#" + e.id).slice(0, 12).join(" ")`))
 	}
 	b.Quiet(address)
 }

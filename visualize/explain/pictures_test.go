@@ -10,7 +10,7 @@ import (
 
 // TestPictures takes pictures of a page, to look at and for docs: of KRAIT_PAGE, in the
 // views of KRAIT_VIEWS (addresses, with blanks between), to files that begin as
-// KRAIT_PICTURES says. KRAIT_WINDOW is 1440x900, dark or not.
+// KRAIT_PICTURES says. KRAIT_WINDOW has 800 or 390 for a narrow window, and dark.
 func TestPictures(t *testing.T) {
 	page, views := os.Getenv("KRAIT_PAGE"), strings.Fields(os.Getenv("KRAIT_VIEWS"))
 	if page == "" {
@@ -19,6 +19,9 @@ func TestPictures(t *testing.T) {
 	width, height := 1440, 900
 	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "800") {
 		width = 800
+	}
+	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "390") {
+		width = 390
 	}
 	b := chromium.Open(t, "file://"+page, width, height)
 	if strings.Contains(os.Getenv("KRAIT_WINDOW"), "dark") {

@@ -36,7 +36,10 @@ function startChat() {
   byId("prompt").addEventListener("input", grow);
   byId("stop").addEventListener("click", stop);
   byId("clear").addEventListener("click", clear);
-  addEventListener("pagehide", () => { if (chat.partial) remember(chat.partial()); });
+  addEventListener("pagehide", () => { // a browser may keep the page for its back button, and its requests
+    if (chat.partial) remember(chat.partial());
+    stop();
+  });
   greet();
   restore();
 }

@@ -24,7 +24,7 @@ views.compare = {
     main.append(
       el("div", { class: "head" }, el("h2", {}, `${sideName(sides[0])} and ${sideName(sides[1])}`),
         el("p", {}, `The same model and batch, compiled twice. The buttons beside the model's name choose the side that the other views show.`)),
-      el("section", { class: "panel" }, el("table", { id: "figures" },
+      el("section", { class: "panel sides" }, el("table", { id: "figures" },
         el("thead", {}, el("tr", {}, el("th", {}, ""), sides.map((d) => el("th", { scope: "col", class: "n" }, sideName(d))), el("th", { scope: "col", class: "n" }, "second / first"))),
         el("tbody", {}, a.map(([name, x, text], i) => el("tr", {}, el("th", { scope: "row" }, name), el("td", { class: "n" }, text(x)), el("td", { class: "n" }, text(b[i][1])),
           el("td", { class: "n" }, x && b[i][1] ? digits(b[i][1] / x) : "–")))))));
@@ -93,7 +93,7 @@ function sites(d, run) {
     s.sent += c.s[run] || 0;
     by.set(key, s);
   }
-  return el("section", { class: "panel" }, el("h3", {}, sideName(d)), by.size ? el("table", {},
+  return el("section", { class: "panel sides" }, el("h3", {}, sideName(d)), by.size ? el("table", {},
     el("thead", {}, el("tr", {}, ["collective", "", "times", "sent by a rank"].map((t, i) => el("th", { scope: "col", class: i > 1 ? "n" : "" }, t)))),
     el("tbody", {}, [...by.values()].map((s) => el("tr", {}, el("td", {}, s.c.k), el("td", {}, s.site), el("td", { class: "n" }, number(s.times)), el("td", { class: "n" }, bytes(s.sent)))))) : el("p", { class: "muted" }, "No collectives."));
 }
