@@ -378,8 +378,8 @@ func gauge(t *testing.T, url, name string) float64 {
 }
 
 // TestSoak: clients that come and go, read slowly or send half a request ask a router for texts,
-// JSON and calls, behind which servers and machines that read prompts are killed and stopped for a
-// while, and ranks fail. Each request gets its text to the character, or an error; and what is not
+// JSON and calls, behind which servers and prefill servers are killed and stopped for a while, and
+// ranks fail. Each request gets its text to the character, or an error; and what is not
 // killed keeps its memory, goroutines and files, and holds nothing in the end. KRAIT_TEST_SOAK says
 // for how long (2s).
 func TestSoak(t *testing.T) {
