@@ -23,9 +23,12 @@ type drain struct {
 }
 
 func (d *drain) add(c *cobra.Command) {
-	flags := c.Flags()
-	flags.DurationVar(&d.most, "drain", 30*time.Second, "how long active requests may continue after SIGTERM")
-	flags.DurationVar(&d.notice, "drain-notice", 2*time.Second, "minimum time between SIGTERM (/ready turns 503) and closing the port")
+	d.addMost(c)
+	c.Flags().DurationVar(&d.notice, "drain-notice", 2*time.Second, "minimum time between SIGTERM (/ready turns 503) and closing the port")
+}
+
+func (d *drain) addMost(c *cobra.Command) {
+	c.Flags().DurationVar(&d.most, "drain", 30*time.Second, "how long active requests may continue after SIGTERM")
 }
 
 // check returns an error if a limit is out of range.

@@ -76,11 +76,14 @@ func newServePrefill() *cobra.Command {
 They fetch the sequence's state and KV pages and continue with any number of ranks. A finished
 prompt's state is held until the decode server fetches it, its connection closes, or --lease
 expires. It listens on 127.0.0.1:7070 by default, and takes a --token-file in place of keys.
-UCX transfers are not encrypted. docs/disaggregation.md describes the protocol.`,
+SIGTERM drains: new prompts are refused, so that decode servers and routers go elsewhere, and
+those that it has continue for at most --drain. UCX transfers are not encrypted.
+docs/disaggregation.md describes the protocol.`,
 		Example: `  krait serve prefill ~/models/zamba2 --tp 2 --listen 127.0.0.1:7070`,
 	})
 	c.Flags().DurationVar(&f.transfer.Lease, "lease", 30*time.Second, "how long a finished prompt's state is held for the decode server")
 	c.Flags().DurationVar(&f.transfer.Stall, "stall", 10*time.Second, "how long the decode server may be silent during a transfer")
+	f.api.drain.addMost(c)
 	c.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the token that decode servers must send")
 	return c
 }
@@ -133,6 +136,9 @@ func (f *serveFlags) check(c *cobra.Command) (err error) {
 	if f.role == rolePrefill {
 		if f.transfer.Lease <= 0 || f.transfer.Stall <= 0 {
 			return errors.New("--lease and --stall must be above 0")
+		}
+		if err := f.api.drain.check(); err != nil {
+			return err
 		}
 		if f.transfer.Token, err = readToken("--token-file", f.tokenFile); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/serving/metrics"
@@ -37,11 +38,22 @@ func (f *serveFlags) servePrefill(c *cobra.Command, m *krait.Model, config *tls.
 	}
 	defer end()
 	fmt.Fprintln(c.OutOrStdout(), "prefill at", shown)
-	defer context.AfterFunc(c.Context(), s.Close)()
+	defer context.AfterFunc(c.Context(), func() { drainPrefill(s, f.api.drain.most, f.transfer.Log) })()
 	if err := s.Serve(l); err != nil && c.Context().Err() == nil {
 		return err
 	}
 	return c.Context().Err()
+}
+
+// drainPrefill lets the prompts of a server end, and closes it.
+func drainPrefill(s *transfer.Server, most time.Duration, log *slog.Logger) {
+	log.Info("draining", "drain", most)
+	bounded, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	if s.Drain(bounded) != nil {
+		log.Warn("prompts that were still active were ended", "drain", most)
+	}
+	s.Close()
 }
 
 // readyUntil answers 200 until the context ends, and then 503.

@@ -130,7 +130,7 @@ func TestServe(t *testing.T) {
 			t.Errorf("%q: %v\n%s", c.args, err, info)
 		}
 	}
-	for _, args := range [][]string{{"decode"}, {"decode", "--prefill", plain}, {"decode", "--prefill", "a:1,a:1"}, {"--prefill", "a:1"}, {"prefill", "--prefill-only"}, {"--lease", "5s"}, {"prefill", "--drain", "5s"}, {"prefill", "--no-page"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"prefill", "--lease", "0s"}, {"prefill", "--tls-key", file("server.key")}, {"prefill", "--tls-client-ca", file("ca.pem")}, {"prefill", "--listen", "nowhere:x"}} {
+	for _, args := range [][]string{{"decode"}, {"decode", "--prefill", plain}, {"decode", "--prefill", "a:1,a:1"}, {"--prefill", "a:1"}, {"prefill", "--prefill-only"}, {"--lease", "5s"}, {"prefill", "--drain-notice", "5s"}, {"prefill", "--drain", "0s"}, {"prefill", "--no-page"}, {"--api-keys", file("none")}, {"--api-keys", file("token")}, {"--max-queue", "-1"}, {"--listen", "nowhere:x"}, {"prefill", "--lease", "0s"}, {"prefill", "--tls-key", file("server.key")}, {"prefill", "--tls-client-ca", file("ca.pem")}, {"prefill", "--listen", "nowhere:x"}} {
 		root := newRoot()
 		root.SetArgs(append([]string{"serve"}, args...))
 		if err := root.Execute(); err == nil {

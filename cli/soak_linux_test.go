@@ -11,8 +11,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -23,6 +25,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/serving/openai"
 )
 
 // process is a krait that may be killed, and begun again at the same address.
@@ -85,15 +88,19 @@ func (p *process) resident(t *testing.T) float64 {
 	return float64(kB) * 1024
 }
 
-// freeAddress is one without a listener. Connections begin at 127.0.0.1, and could take a port
+// freeAddresses are some without a listener. Connections begin at 127.0.0.1, and could take a port
 // there while who waits at it is dead.
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
+func freeAddresses(t *testing.T, n int) (list []string) {
+	t.Helper()
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.2:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		list = append(list, l.Addr().String())
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return list
 }
 
 // soaked is a router before servers, one of which is never killed, and prefill servers.
@@ -105,28 +112,24 @@ type soaked struct {
 	model           *krait.Model
 	mu              sync.Mutex
 	ok, told, ended int // requests: answered, answered by an error, ended by their clients
+	truncated       int // and those of which a part was sent
 	wrong           []string
 }
 
 func newSoaked(t *testing.T) *soaked {
-	s := &soaked{}
-	var prefill []string
-	for range 2 {
-		a := freeAddress(t)
-		prefill = append(prefill, a)
-		s.reads = append(s.reads, &process{args: []string{"serve", "prefill", "-q", "--listen", a, "--prefix-cache", "4MiB"}, ready: "prefill at"})
+	s, dir, free := &soaked{}, toolModel(t), freeAddresses(t, 7)
+	prefill, decode := free[:2], free[2:5]
+	for _, a := range prefill {
+		s.reads = append(s.reads, &process{args: []string{"serve", "prefill", dir, "-q", "--listen", a, "--prefix-cache", "4MiB"}, ready: "prefill at"})
 	}
-	var decode []string
-	server := func() *process {
-		a := freeAddress(t)
-		decode = append(decode, a)
-		return &process{args: []string{"serve", "decode", "-q", "--listen", a, "--tp", "2", "--slots", "3", "--max-queue", "4", "--prefix-cache", "1MiB",
+	server := func(a string) *process {
+		return &process{args: []string{"serve", "decode", dir, "-q", "--listen", a, "--model-name", "m", "--tp", "2", "--slots", "3", "--max-queue", "4", "--prefix-cache", "1MiB",
 			"--prefill", strings.Join(prefill, ",")}, env: []string{faultyEvery + "=3000"}, ready: "serving at"}
 	}
-	s.servers = []*process{server(), server()}
-	s.stays = server()
+	s.servers = []*process{server(decode[0]), server(decode[1])}
+	s.stays = server(decode[2])
 	s.staysURL = "http://" + decode[2]
-	s.url, s.admin = freeAddress(t), freeAddress(t)
+	s.url, s.admin = free[5], free[6]
 	s.route = &process{args: []string{"route", "-q", "--listen", s.url, "--admin", s.admin, "--decode", strings.Join(decode, ","), "--prefill", strings.Join(prefill, ","),
 		"--check", "100ms", "--check-timeout", "2s", "--eject-for", "1s"}, ready: "routing at"}
 	s.url, s.admin = "http://"+s.url, "http://"+s.admin
@@ -135,58 +138,130 @@ func newSoaked(t *testing.T) *soaked {
 		t.Cleanup(p.kill)
 	}
 	var err error
-	if s.model, err = krait.Embedded(krait.Options{}); err != nil {
+	if s.model, err = krait.Open(dir, krait.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.model.Close() })
 	return s
 }
 
-// question is a request, and the text that answers it.
+// question is a request, and the text that answers it: of a completion, or of a chat with its
+// calls.
 type question struct {
+	path string
 	body map[string]any
 	want string
 }
 
-// questions begin alike, some of them, and are greedy or have a seed.
-func (s *soaked) questions(t *testing.T, r *rand.Rand) (list []question) {
-	for i := range 24 {
-		prompt := strings.Repeat(genesis, 3)[:40+r.IntN(200)]
-		o := krait.Generate{MaxTokens: 1 + r.IntN(40)}
-		body := map[string]any{"prompt": prompt, "max_tokens": o.MaxTokens, "temperature": 0}
-		if i%2 == 0 {
-			o.Temperature, o.Seed = 0.7, uint64(i)
-			body["temperature"], body["seed"] = 0.7, i
-		}
-		g, err := s.model.Generate(t.Context(), prompt, o)
+// soakTemplate shows tools, and tells that calls are written as Hermes does.
+const soakTemplate = `{% if tools %}{{ tools | tojson }} <tool_call>
+{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}assistant: `
+
+// toolModel writes the folder of the embedded model with the template.
+func toolModel(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	files := map[string][]byte{"chat_template.jinja": []byte(soakTemplate)}
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		data, err := os.ReadFile(filepath.Join("../internal/embedded/tiny-mamba", name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, question{body, g.Text})
+		files[name] = data
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// questions begin alike, some of them, and are greedy or have a seed. Some are held to a schema,
+// and some call functions. A server alone answers them first.
+func (s *soaked) questions(t *testing.T, r *rand.Rand) (list []question) {
+	t.Helper()
+	alone, err := openai.New(s.model, openai.Options{Name: "m"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := httptest.NewServer(alone)
+	defer h.Close()
+	word := map[string]any{"type": "string", "maxLength": 8}
+	object := func(of map[string]any, required ...string) map[string]any {
+		return map[string]any{"type": "object", "properties": of, "required": required, "additionalProperties": false}
+	}
+	function := func(name string, parameters map[string]any) any {
+		return map[string]any{"type": "function", "function": map[string]any{"name": name, "strict": true, "parameters": parameters}}
+	}
+	for i := range 36 {
+		q := question{"/v1/completions", map[string]any{"prompt": strings.Repeat(genesis, 3)[:40+r.IntN(200)], "max_tokens": 1 + r.IntN(40), "temperature": 0}, ""}
+		if i%2 == 0 {
+			q.body["temperature"], q.body["seed"] = 0.7, i
+		}
+		switch i % 6 {
+		case 3:
+			q.body["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "a", "schema": object(map[string]any{
+				"names": map[string]any{"type": "array", "items": word, "maxItems": 3}, "years": map[string]any{"type": "integer", "minimum": 0, "maximum": 100 + i}}, "names", "years")}}
+		case 4, 5:
+			q.path = "/v1/chat/completions"
+			delete(q.body, "prompt")
+			q.body["messages"] = []any{map[string]any{"role": "user", "content": genesis[:20+r.IntN(60)]}}
+			q.body["max_tokens"], q.body["tool_choice"] = 120, "required"
+			q.body["tools"] = []any{function("look_up", object(map[string]any{"verse": word, "book": map[string]any{"enum": []string{"Genesis", "Exodus"}}}, "verse", "book")),
+				function("note", object(map[string]any{"text": word, "done": map[string]any{"type": "boolean"}}, "text", "done"))}
+		}
+		data, err := json.Marshal(q.body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := http.NewRequest("POST", h.URL+q.path, bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Header.Set("Content-Type", "application/json")
+		failed := false
+		if q.want, failed, err = answeredBy(http.DefaultClient, in, false, 0); err != nil || failed {
+			t.Fatalf("%s: %v", data, err)
+		}
+		list = append(list, q)
 	}
 	return list
 }
 
-// ask sends a question, streamed or not, and looks at what comes: the text, or an error that says
-// so, before some time is over; a client that goes gets what it gets.
-func (s *soaked) ask(client *http.Client, q question, stream, goes bool, r *rand.Rand) {
+// client is how a request is asked for.
+type client struct {
+	stream bool
+	goes   bool          // it disconnects
+	cut    bool          // it sends a part of its body
+	slow   time.Duration // between two reads
+}
+
+// ask sends a question, and looks at what comes: the text, or an error that says so, before some
+// time is over; a client that goes gets what it gets.
+func (s *soaked) ask(by *http.Client, q question, how client, r *rand.Rand) {
 	ctx, end := context.WithTimeout(context.Background(), time.Minute)
 	defer end()
-	if goes {
+	if how.goes {
 		time.AfterFunc(time.Duration(r.IntN(60))*time.Millisecond, end)
 	}
-	body := map[string]any{"stream": stream}
+	body := map[string]any{"stream": how.stream}
 	for k, v := range q.body {
 		body[k] = v
 	}
 	data, _ := json.Marshal(body)
-	in, _ := http.NewRequestWithContext(ctx, "POST", s.url+"/v1/completions", bytes.NewReader(data))
+	if how.cut {
+		s.truncate(q.path, data, r)
+		return
+	}
+	in, _ := http.NewRequestWithContext(ctx, "POST", s.url+q.path, bytes.NewReader(data))
 	in.Header.Set("Content-Type", "application/json")
-	text, failed, err := answeredBy(client, in, stream)
+	text, failed, err := answeredBy(by, in, how.stream, how.slow)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case goes && (ctx.Err() != nil || err != nil):
+	case how.goes && (ctx.Err() != nil || err != nil):
 		s.ended++
 	case err != nil:
 		s.wrong = append(s.wrong, fmt.Sprintf("neither an answer nor an error: %v", err))
@@ -199,14 +274,54 @@ func (s *soaked) ask(client *http.Client, q question, stream, goes bool, r *rand
 	}
 }
 
+// truncate sends a part of a body, and closes the connection. No answer is awaited.
+func (s *soaked) truncate(path string, body []byte, r *rand.Rand) {
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err == nil {
+		fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, len(body), body[:r.IntN(len(body))])
+		time.Sleep(time.Duration(r.IntN(20)) * time.Millisecond)
+		c.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.truncated++
+}
+
+// slowly reads a piece at a time.
+type slowly struct {
+	io.Reader
+	wait time.Duration
+}
+
+func (s slowly) Read(p []byte) (int, error) {
+	time.Sleep(s.wait)
+	return s.Reader.Read(p[:min(len(p), 512)])
+}
+
+// soakMessage is a message, or a delta of one.
+type soakMessage struct {
+	Content string
+	Calls   []struct {
+		Function struct{ Name, Arguments string }
+	} `json:"tool_calls"`
+}
+
+func (m soakMessage) text() string {
+	text := m.Content
+	for _, c := range m.Calls {
+		text += c.Function.Name + c.Function.Arguments
+	}
+	return text
+}
+
 // answeredBy is the text of an answer, or that it is an error in the API's shape.
-func answeredBy(client *http.Client, in *http.Request, stream bool) (text string, failed bool, err error) {
+func answeredBy(client *http.Client, in *http.Request, stream bool, slow time.Duration) (text string, failed bool, err error) {
 	a, err := client.Do(in)
 	if err != nil {
 		return "", false, err
 	}
 	defer a.Body.Close()
-	data, err := io.ReadAll(a.Body)
+	data, err := io.ReadAll(slowly{a.Body, slow})
 	if err != nil {
 		return "", false, err
 	}
@@ -219,8 +334,11 @@ func answeredBy(client *http.Client, in *http.Request, stream bool) (text string
 			return text, false, nil
 		}
 		var part struct {
-			Choices []struct{ Text string }
-			Error   *struct{ Message, Code string }
+			Choices []struct {
+				Text           string
+				Message, Delta soakMessage
+			}
+			Error *struct{ Message, Code string }
 		}
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(e, "data: ")), &part); err != nil {
 			return "", false, fmt.Errorf("%q: %w", e, err)
@@ -231,7 +349,7 @@ func answeredBy(client *http.Client, in *http.Request, stream bool) (text string
 		case a.StatusCode != 200 || len(part.Choices) != 1:
 			return "", false, fmt.Errorf("%d %q", a.StatusCode, e)
 		}
-		text += part.Choices[0].Text
+		text += part.Choices[0].Text + part.Choices[0].Message.text() + part.Choices[0].Delta.text()
 	}
 	if stream {
 		return "", false, errors.New("a stream that ends without a word")
@@ -259,10 +377,11 @@ func gauge(t *testing.T, url, name string) float64 {
 	return n
 }
 
-// TestSoak: clients that come and go ask a router, behind which servers and machines that read
-// prompts are killed and stopped for a while, and ranks fail. Each request gets its text to the
-// character, or an error; and what is not killed keeps its memory and goroutines, and holds nothing
-// in the end. KRAIT_TEST_SOAK says for how long (2s).
+// TestSoak: clients that come and go, read slowly or send half a request ask a router for texts,
+// JSON and calls, behind which servers and prefill servers are killed and stopped for a while, and
+// ranks fail. Each request gets its text to the character, or an error; and what is not
+// killed keeps its memory, goroutines and files, and holds nothing in the end. KRAIT_TEST_SOAK says
+// for how long (2s).
 func TestSoak(t *testing.T) {
 	most, err := time.ParseDuration(os.Getenv("KRAIT_TEST_SOAK"))
 	if err != nil {
@@ -270,10 +389,10 @@ func TestSoak(t *testing.T) {
 	}
 	s := newSoaked(t)
 	list := s.questions(t, rand.New(rand.NewPCG(1, 2)))
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
+	by := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}
 	goroutines := func() float64 { return gauge(t, s.staysURL, "go_goroutines") + gauge(t, s.admin, "go_goroutines") }
 	time.Sleep(200 * time.Millisecond) // checks
-	before := goroutines()
+	before, files := goroutines(), s.files(t)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -284,7 +403,11 @@ func TestSoak(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					s.ask(client, list[r.IntN(len(list))], r.IntN(2) == 0, r.IntN(4) == 0, r)
+					how := client{stream: r.IntN(2) == 0, goes: r.IntN(4) == 0, cut: r.IntN(16) == 0}
+					if r.IntN(8) == 0 {
+						how.slow = time.Duration(r.IntN(30)) * time.Millisecond
+					}
+					s.ask(by, list[r.IntN(len(list))], how, r)
 				}
 			}
 		})
@@ -292,22 +415,53 @@ func TestSoak(t *testing.T) {
 	var resident [][]float64
 	all.Go(func() { resident = s.faults(t, most, stop) })
 	all.Wait()
-	client.CloseIdleConnections()
-	t.Logf("%d answered, %d answered by an error, %d ended by their clients; asked again %v, lost in the middle %v",
-		s.ok, s.told, s.ended, gauge(t, s.admin, "krait_route_retries_total"), s.lost(t))
+	by.CloseIdleConnections()
+	t.Logf("%d answered, %d answered by an error, %d ended by their clients, %d truncated; asked again %v, lost in the middle %v",
+		s.ok, s.told, s.ended, s.truncated, gauge(t, s.admin, "krait_route_retries_total"), s.lost(t))
 	for i, w := range s.wrong {
 		if i < 10 {
 			t.Error(w)
 		}
 	}
-	if s.ok < 20 || s.ended == 0 {
+	if s.ok < 20 || s.ended == 0 || s.truncated == 0 {
 		t.Error("that is no test")
 	}
 	if most > 30*time.Second && (s.told == 0 || gauge(t, s.admin, "krait_route_retries_total") == 0 || s.lost(t) == 0) {
 		t.Error("nothing failed")
 	}
 	s.heldNothing(t, before, goroutines)
+	s.closed(t, files)
 	flat(t, resident, most)
+}
+
+// files are the open files of the router and the server that stays.
+func (s *soaked) files(t *testing.T) (n [2]int) {
+	t.Helper()
+	for i, p := range []*process{s.route, s.stays} {
+		list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.c.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n[i] = len(list)
+	}
+	return n
+}
+
+// closed waits until no more files are open than before, but for connections that wait for the next
+// request.
+func (s *soaked) closed(t *testing.T, before [2]int) {
+	t.Helper()
+	var after [2]int
+	for range 200 {
+		if after = s.files(t); max(after[0]-before[0], after[1]-before[1]) <= 30 {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Logf("files of the router and the server that stays: %v before, %v after", before, after)
+	if max(after[0]-before[0], after[1]-before[1]) > 30 {
+		t.Errorf("files of the router and the server that stays: %v, before %v", after, before)
+	}
 }
 
 // lost is how many streams ended by an error of the router.

@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/faults"
 	"github.com/krait-ml/krait/transfer"
+	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/prefill"
 )
 
@@ -399,5 +400,95 @@ func TestPrefillClosed(t *testing.T) {
 		p.Close()
 		nothingHeld(t, "the prefill side", m)
 		nothingHeld(t, "the decode side", to)
+	}
+}
+
+// TestPrefillDrains: a server that drains ends the prompt that it has and refuses new ones, so that
+// clients and pings see it down at once, and texts go on elsewhere; another at its address is used
+// again.
+func TestPrefillDrains(t *testing.T) {
+	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 40})
+	to := openModel(t, "../testdata/golden/bamba", krait.Options{Slots: 4})
+	s, address := serveModel(t, m, transfer.ServerOptions{})
+	p := prefillBy(t, to, prefill.Options{Address: address})
+	prompt := randomIDs(700, m.Vocab())
+	want := greedy(t, to, prompt, nil).IDs
+	ask := func() error {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return ping.Ask(c)
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	begun := make(chan bool, 1)
+	done := make(chan *krait.Generation)
+	go func() {
+		g, err := to.GenerateIDs(context.Background(), prompt, krait.Generate{MaxTokens: 4, IgnoreEOS: true, Prefill: p, OnPrompt: func(int, int) {
+			select {
+			case begun <- true:
+			default:
+			}
+		}})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- g
+	}()
+	for <-begun; s.Stats().Requests == 0; {
+		time.Sleep(time.Millisecond)
+	}
+	drained := make(chan error)
+	go func() { drained <- s.Drain(t.Context()) }()
+	for end := time.Now().Add(5 * time.Second); !p.Down(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client does not see that its server drains")
+		}
+	}
+	select {
+	case err := <-drained:
+		t.Fatalf("the drain ends before the prompt under way: %v", err)
+	default:
+	}
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "draining") {
+		t.Errorf("a ping: %v", err)
+	}
+	if g := greedy(t, to, prompt, p); !slices.Equal(g.IDs, want) || g.Fallback == nil || !strings.Contains(g.Fallback.Error(), "draining") {
+		t.Errorf("a prompt during the drain: %v, by %v", g.IDs, g.Fallback)
+	}
+	late := prefillBy(t, to, prefill.Options{Address: address})
+	if err := late.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "draining") {
+		t.Errorf("a new client: %v", err)
+	}
+	if g := <-done; !slices.Equal(g.IDs, want) || g.Fallback != nil {
+		t.Errorf("the prompt under way: %v, by %v", g.IDs, g.Fallback)
+	}
+	if err := <-drained; err != nil {
+		t.Error(err)
+	}
+	if st := s.Stats(); st.Released != 1 || st.Lent != 0 || st.Failures != 0 {
+		t.Errorf("%+v", st)
+	}
+	s.Close()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := prefill.NewServer(m.Session(), transfer.ServerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go again.Serve(l)
+	defer again.Close()
+	for end := time.Now().Add(20 * time.Second); p.Down(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the client does not come back")
+		}
+	}
+	if g := greedy(t, to, prompt, p); !slices.Equal(g.IDs, want) || g.Fallback != nil {
+		t.Errorf("after the drain: %v, by %v", g.IDs, g.Fallback)
 	}
 }

@@ -170,8 +170,8 @@ func (c *Client) retry() {
 	}
 }
 
-// hung drops a pair whose server does not answer.
-func (c *Client) hung(p *pair, err error) {
+// leave drops a pair whose server does not answer or drains.
+func (c *Client) leave(p *pair, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pair == p {
@@ -180,8 +180,8 @@ func (c *Client) hung(p *pair, err error) {
 	}
 }
 
-// Down reports whether the server cannot be reached or does not answer. Requests fail at once until
-// a retry in the background succeeds.
+// Down reports whether the server cannot be reached, does not answer or drains. Requests fail at
+// once until a retry in the background succeeds.
 func (c *Client) Down() bool { return c.down.Load() }
 
 // over reports whether a context has ended or its deadline has passed, which a dialer may notice

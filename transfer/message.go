@@ -30,6 +30,7 @@ const (
 	kindAccepted                      // prefill: requests may follow
 	kindKnock                         // decode: credentials
 	kindAdmitted                      // prefill: credentials are valid
+	kindDrains                        // prefill: it takes no new prompts
 )
 
 // knock authenticates a client: by the token, or on a connection for data by its session.

@@ -16,7 +16,7 @@ import (
 )
 
 // Protocol is the version of the protocol. Sides of different versions refuse each other.
-const Protocol = 5
+const Protocol = 6
 
 // Meta describes the model of a side, in the handshake.
 type Meta struct {

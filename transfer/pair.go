@@ -105,7 +105,7 @@ func (p *pair) watch() {
 		}
 		if missed == pings {
 			err := fmt.Errorf("the prefill side is silent for %s", silence)
-			p.client.hung(p, err)
+			p.client.leave(p, err)
 			p.fail(err)
 			p.close()
 			return
@@ -120,7 +120,11 @@ func (p *pair) next() error {
 		return err
 	}
 	p.heard.Store(time.Now().UnixNano())
-	if kind == ping.Answer {
+	switch kind {
+	case ping.Answer:
+		return nil
+	case kindDrains:
+		p.client.drained(p)
 		return nil
 	}
 	var request uint64

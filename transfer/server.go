@@ -68,6 +68,11 @@ type Server struct {
 	grants  *transport.Grants
 	ctx     context.Context
 	stop    context.CancelFunc
+	prompts sync.WaitGroup // being prefilled or lent
+
+	draining context.Context // ends by drain
+	drain    context.CancelFunc
+
 	live    sync.WaitGroup
 	lobby   *lobby.Lobby // connections before authentication
 	known   atomic.Int64 // connections after it
@@ -104,6 +109,7 @@ func NewServer(meta Meta, source Source, o ServerOptions) *Server {
 	s := &Server{meta: meta, source: source, o: o, grants: transport.NewGrants(), lobby: lobby.New(mostStrangers), conns: map[net.Conn]bool{},
 		listeners: map[net.Listener]bool{}, sessions: map[transport.Session]string{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.draining, s.drain = context.WithCancel(s.ctx)
 	return s
 }
 
@@ -256,6 +262,8 @@ func (s *Server) greet(conn net.Conn) (*channel, *knock, error) {
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case kind == ping.Question && s.draining.Err() != nil:
+		return c, nil, c.send(ping.Draining)
 	case kind == ping.Question:
 		return c, nil, c.send(ping.Answer)
 	case kind != kindKnock:
@@ -307,6 +315,9 @@ func (s *Server) shake(t *tls.Conn) error {
 // begin starts a session, unless the sides do not fit.
 func (s *Server) begin(c *channel, text []byte, place *lobby.Guest) error {
 	h, err := parse[hello](text)
+	if err == nil && s.draining.Err() != nil {
+		err = errDrains
+	}
 	if err != nil {
 		return refused(c, err, false)
 	}

@@ -34,7 +34,9 @@ type session struct {
 
 func (s *session) serve() error {
 	ctx, cancel := context.WithCancel(s.Server.ctx)
+	tell := context.AfterFunc(s.draining, func() { s.say(kindDrains, struct{}{}) })
 	defer func() {
+		tell()
 		cancel()
 		s.channel.Close()
 		s.live.Wait()
@@ -113,6 +115,9 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 	case len(s.running)+s.lent >= s.o.MaxRequests:
 		why = fmt.Errorf("%d prompts are being prefilled or lent already", s.o.MaxRequests)
 	}
+	if why == nil {
+		why = s.enter()
+	}
 	if why != nil {
 		return s.say(kindFailed, failed{p.Request, why.Error()})
 	}
@@ -126,6 +131,7 @@ func (s *session) begin(ctx context.Context, p prefill) error {
 		delete(s.running, p.Request)
 		s.mu.Unlock()
 		if err != nil {
+			s.prompts.Done()
 			s.record(p, begun, err)
 			s.count(func(c *ServerStats) { c.Failures++ })
 			s.say(kindFailed, failed{p.Request, err.Error()})
@@ -178,6 +184,7 @@ func (s *session) prefill(ctx context.Context, p prefill, begun time.Time) error
 		s.mu.Lock()
 		s.lent--
 		s.mu.Unlock()
+		s.prompts.Done()
 		if !time.Now().Before(ends) {
 			s.count(func(c *ServerStats) { c.Expired++ })
 			s.o.Log.Warn("the lease expired before the state was fetched", "client", s.RemoteAddr().String(), "id", trace.CheckID(p.ID))

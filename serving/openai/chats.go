@@ -246,6 +246,11 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 		if err := s.hold(&q.params, may); err != nil {
 			return nil, err
 		}
+		if may.Format != nil {
+			for _, name := range q.grammar.Loose {
+				w.warn("function " + name + ": its parameters are not enforced and arguments may be any object; strict tells why")
+			}
+		}
 	}
 	q.messages, q.tools = nil, toolChoice{}
 	ids = q.shorten(ids)

@@ -66,7 +66,7 @@ func (w *response) warn(text string) {
 	}
 }
 
-// warningHeader tells of parameters without effect.
+// warningHeader tells of parameters without effect, and of functions whose parameters have none.
 const warningHeader = "Krait-Warning"
 
 // unknown returns the error of an unknown parameter. Logs have its code in place of the name, which

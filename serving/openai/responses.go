@@ -211,6 +211,8 @@ func (in *inputs) add(at, kind string, item map[string]json.RawMessage) *Error {
 			in.think += p.Text
 		}
 		return nil
+	case "item_reference":
+		return bad(at+".type", "it is item_reference, and answers are not stored; send the items themselves, which clients do with store false")
 	default:
 		return bad(at+".type", "it is %q; it must be message, function_call, function_call_output or reasoning", short(kind))
 	}

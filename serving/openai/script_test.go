@@ -53,7 +53,8 @@ func (a actor) open(t testing.TB, o krait.Options) *krait.Model {
 	a.write(t, dir, "tokenizer_config.json", map[string]any{"eos_token": "<|im_end|>", "chat_template": a.template})
 	a.write(t, dir, "config.json", map[string]any{"model_type": "mamba", "architectures": []string{"MambaForCausalLM"}, "vocab_size": width, "hidden_size": width, "intermediate_size": 8, "state_size": 4,
 		"time_step_rank": 4, "conv_kernel": 4, "num_hidden_layers": 1, "tie_word_embeddings": false, "eos_token_id": end})
-	// A token's hidden state is a unit vector, the block adds nothing, and the head says what follows.
+	// A token's hidden state is a unit vector, the block adds nothing, and the head says what follows,
+	// so surely that a text of temperature 1 is the script.
 	next := slices.Repeat([]int{ids[script[0]]}, width)
 	for i, piece := range script {
 		if next[ids[piece]] = end; i+1 < len(script) {
@@ -62,7 +63,7 @@ func (a actor) open(t testing.TB, o krait.Options) *krait.Model {
 	}
 	head, embedded := make([]float32, width*width), make([]float32, width*width)
 	for id, to := range next {
-		embedded[id*width+id], head[to*width+id] = 1, 1
+		embedded[id*width+id], head[to*width+id] = 1, 4
 	}
 	mixer := "backbone.layers.0.mixer."
 	zero, ones := func(shape ...int) []float32 { return make([]float32, product(shape)) }, slices.Repeat([]float32{1}, width)

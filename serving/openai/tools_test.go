@@ -3,6 +3,7 @@ package openai_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"regexp"
@@ -252,7 +253,18 @@ func TestToolErrors(t *testing.T) {
 		checkError(t, h, `"messages": `+messages, want)
 	}
 	// Arguments that need not be strict and cannot be held to their schema are any object.
+	// A header says so, also if the grammar is a kept one.
 	loose := function(`{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": true}}}}`)
+	for range 2 {
+		r, err := http.Post(h.URL+"/v1/chat/completions", "application/json", strings.NewReader("{"+user+`, "max_tokens": 1, `+loose+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if got := r.Header.Values("Krait-Warning"); r.StatusCode != 200 || len(got) != 1 || !strings.HasPrefix(got[0], "function f: its parameters are not enforced") {
+			t.Errorf("%d %q", r.StatusCode, got)
+		}
+	}
 	if m, _ := say(t, h, user+`, "max_tokens": 60, "tool_choice": "required", "parallel_tool_calls": false, `+loose); len(m.Calls) != 1 {
 		t.Errorf("%+v", m)
 	}

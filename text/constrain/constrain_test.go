@@ -267,6 +267,11 @@ func TestTokens(t *testing.T) {
 			at := g.Match(v, []int{eos})
 			for i := range min(len(text), 25) {
 				mask := at.Mask()
+				for id, walked := 0, at.Walked(); id < len(tokens); id++ {
+					if id != eos && has(mask, id) != has(walked, id) {
+						t.Fatalf("%s, behind %q: token %q may come: %v, and %v by a walk", schema, text[:i], tokens[id], has(mask, id), has(walked, id))
+					}
+				}
 				for id := 256; id < len(tokens); id++ {
 					alone, may := g.Match(v, nil), true
 					for _, b := range []byte(text[:i]) {

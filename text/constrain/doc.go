@@ -6,8 +6,9 @@
 // for a kind of values, with intersection and difference; strings, names and numbers become
 // automatons, and these and the terms become rules. A [Matcher] is where one text is in a grammar:
 // the set of all states, each with its stack of rules to return to. Which tokens may come is found
-// by walking a trie of the vocabulary's bytes along with the set; inside strings the vocabulary
-// knows the tokens beforehand.
+// by walking a trie of the vocabulary's bytes along with the set. Inside strings the vocabulary
+// knows the tokens beforehand, and a set that goes on like one with a mask takes that and walks
+// where they differ.
 //
 // JSON is compact with at most a space behind ":" and ",". There is no way into a dead end: a state
 // counts only where the end can be reached from it within the bound of depth, and the vocabulary

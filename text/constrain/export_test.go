@@ -1,5 +1,10 @@
 package constrain
 
+import (
+	"iter"
+	"slices"
+)
+
 // Takes reports whether a text is one of the grammar.
 func (g *Grammar) Takes(text []byte) bool {
 	m := g.Match(&Vocabulary{}, nil)
@@ -14,3 +19,35 @@ func (g *Grammar) Takes(text []byte) bool {
 
 // States is the size of the grammar.
 func (g *Grammar) States() int { return len(g.states) }
+
+// Walked is Mask without the tokens that end a text, made from no other mask.
+func (t *Matcher) Walked() []int32 {
+	mask := make([]int32, t.m.v.words)
+	t.m.walk(visit{0, t.at}, mask)
+	return mask
+}
+
+// Prefixes yields the tokens that a text begins with and their sizes, the longest first.
+func Prefixes(v *Vocabulary, text []byte) iter.Seq2[int, int] {
+	return func(yield func(int, int) bool) {
+		var path []int32
+		at := int32(0)
+	next:
+		for _, b := range text {
+			for n := v.nodes[at].child; n != 0; n = v.nodes[n].sibling {
+				if v.nodes[n].b == b {
+					at, path = n, append(path, n)
+					continue next
+				}
+			}
+			break
+		}
+		for i, n := range slices.Backward(path) {
+			for _, id := range v.nodes[n].ids {
+				if !yield(int(id), i+1) {
+					return
+				}
+			}
+		}
+	}
+}

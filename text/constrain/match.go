@@ -27,6 +27,7 @@ type set struct {
 	final   bool
 	next    [256]int32 // sets by byte; 0: not known yet, dead: none
 	mask    []int32    // without the tokens that end a text
+	quoted  []int32    // the mask of tokens with a quote, if this set is behind it; nil: not known yet
 	places  int8       // 2: some config is in a string of any characters; 1: none; 0: not known yet
 }
 
@@ -42,8 +43,9 @@ type machine struct {
 	ids    map[string]int32
 	frames []frame
 	stacks map[frame]int32
-	masks  int // bytes
-	work   int // configs moved since the mask was begun
+	recent []int32 // the last sets with masks
+	masks  int     // bytes
+	work   int     // configs moved since the mask was begun
 }
 
 // Matcher tracks one text as it is generated. It is not safe for concurrent use; matchers of one
@@ -88,9 +90,8 @@ func (t *Matcher) Mask() []int32 {
 	s := m.sets[t.at]
 	if s.mask == nil {
 		m.work = 0
-		s.mask = make([]int32, m.v.words)
-		m.walk(t.at, s.mask)
-		m.masks += 4 * len(s.mask)
+		s.mask = m.make(t.at)
+		m.remember(t.at)
 	}
 	if !s.final || len(t.eos) == 0 {
 		return s.mask
@@ -99,6 +100,23 @@ func (t *Matcher) Mask() []int32 {
 	for _, id := range t.eos {
 		setBit(mask, id)
 	}
+	return mask
+}
+
+// make makes the mask of a set.
+func (m *machine) make(at int32) []int32 {
+	m.masks += 4 * m.v.words
+	var r *set
+	if !m.inString(visit{0, at}) {
+		r = m.near(at)
+	}
+	if r != nil {
+		mask := slices.Clone(r.mask)
+		m.differ(0, m.sets[at], r, mask)
+		return mask
+	}
+	mask := make([]int32, m.v.words)
+	m.walk(visit{0, at}, mask)
 	return mask
 }
 
@@ -157,11 +175,10 @@ func (m *machine) push(below, back int32) int32 {
 }
 
 // step is the set behind a byte.
-func (m *machine) step(at int32, b byte) int32 {
-	s := m.sets[at]
-	if s.next[b] != 0 {
-		return s.next[b]
-	}
+func (m *machine) step(at int32, b byte) int32 { return m.stepOf(m.sets[at], b) }
+
+// stepFrom makes the set behind a byte.
+func (m *machine) stepFrom(s *set, b byte) int32 {
 	var to []config
 	for _, c := range s.configs {
 		for _, e := range m.g.states[c.state].edges {

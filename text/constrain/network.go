@@ -20,6 +20,9 @@ type Grammar struct {
 	rules  []rule
 	places []place // the first is none
 
+	// Loose names parts that texts of the grammar are not held to. It is set before texts begin.
+	Loose []string
+
 	mu   sync.Mutex
 	last *machine // that new texts go to
 }

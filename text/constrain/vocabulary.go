@@ -11,6 +11,9 @@ type Vocabulary struct {
 	words int
 	nodes []branch // the first is the root
 
+	tokens []int32 // in the order of a walk, so that those below a branch, and its own, are a span
+	spans  []struct{ begin, end int32 }
+
 	interior func() *interior // made once
 }
 
@@ -49,9 +52,28 @@ func NewVocabulary(size int, bytes func(id int) []byte) (*Vocabulary, error) {
 			return nil, fmt.Errorf("the model's vocabulary has no token that is %q alone", b)
 		}
 	}
+	v.order()
 	v.interior = sync.OnceValue(v.newInterior)
 	return v, nil
 }
+
+// order lists the tokens in the order of a walk.
+func (v *Vocabulary) order() {
+	v.spans = make([]struct{ begin, end int32 }, len(v.nodes))
+	var walk func(at int32)
+	walk = func(at int32) {
+		v.spans[at].begin = int32(len(v.tokens))
+		v.tokens = append(v.tokens, v.nodes[at].ids...)
+		for n := v.nodes[at].child; n != 0; n = v.nodes[n].sibling {
+			walk(n)
+		}
+		v.spans[at].end = int32(len(v.tokens))
+	}
+	walk(0)
+}
+
+// below counts the tokens of a branch.
+func (v *Vocabulary) below(n int32) int32 { return v.spans[n].end - v.spans[n].begin }
 
 func (v *Vocabulary) allow(n int32, mask []int32) {
 	for _, id := range v.nodes[n].ids {

@@ -9,9 +9,9 @@ type visit struct{ branch, set int32 }
 // longer ones as long as they take no more than maxWork. Where any character of a string may come,
 // it does not follow each token: the vocabulary knows which stay in the string, and where the
 // others have the quote behind which it goes on.
-func (m *machine) walk(from int32, mask []int32) {
-	todo := []visit{{0, from}}
-	for first := true; len(todo) > 0 && (first || m.work < maxWork && len(m.sets) < 2*maxSets); first = false {
+func (m *machine) walk(from visit, mask []int32) {
+	todo := []visit{from}
+	for first := true; len(todo) > 0 && (first || m.within()); first = false {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
 		if m.inString(at) {
@@ -81,6 +81,13 @@ func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
 		if behind == dead {
 			continue
 		}
+		if at.branch == 0 {
+			quoted, low, high := m.quoted(behind), m.v.closing(p.least), m.v.closing(p.most+1)
+			for i, bits := range quoted {
+				mask[i] |= bits & high[i] &^ low[i]
+			}
+			continue
+		}
 		for _, q := range in.quotes[span.quotes:span.quotesEnd] {
 			if n := int(q.chars-span.chars) - 1; n >= 0 && p.least <= n && n <= p.most {
 				m.v.allow(q.id, mask)
@@ -91,6 +98,20 @@ func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
 	return m.intern(rest), todo
 }
 
+// quoted is the mask of the tokens that leave a string of any characters for a set.
+func (m *machine) quoted(behind int32) []int32 {
+	s := m.sets[behind]
+	if s.quoted == nil {
+		s.quoted = make([]int32, m.v.words)
+		m.masks += 4 * m.v.words
+		for _, q := range m.v.interior().quotes {
+			m.v.allow(q.id, s.quoted)
+			m.walk(visit{q.id, behind}, s.quoted)
+		}
+	}
+	return s.quoted
+}
+
 // interior is what the vocabulary has for the inside of strings. The lists are in the order of a
 // walk, so that those below a branch are a span.
 type interior struct {
@@ -99,6 +120,7 @@ type interior struct {
 	spans   []span                    // of branches
 	longest int32                     // characters of a token
 	masks   []atomic.Pointer[[]int32] // by the most characters of a token
+	closing []atomic.Pointer[[]int32] // by the most characters before the quote of a token
 }
 
 // reading is a token or branch, and how many characters have begun in or before it.
@@ -147,7 +169,10 @@ func (v *Vocabulary) newInterior() *interior {
 		in.spans[at.branch] = s
 	}
 	walk(visit{0, m.intern([]config{{whole.start, 0}})}, 0)
-	in.masks = make([]atomic.Pointer[[]int32], in.longest+1)
+	for _, q := range in.quotes {
+		in.longest = max(in.longest, q.chars)
+	}
+	in.masks, in.closing = make([]atomic.Pointer[[]int32], in.longest+1), make([]atomic.Pointer[[]int32], in.longest+1)
 	return in
 }
 
@@ -166,5 +191,24 @@ func (v *Vocabulary) inside(most int) []int32 {
 		}
 	}
 	in.masks[chars].Store(&mask)
+	return mask
+}
+
+// closing is the mask of the tokens whose first quote comes behind at most some characters.
+func (v *Vocabulary) closing(most int) []int32 {
+	in := v.interior()
+	chars := int32(min(most, int(in.longest)))
+	if mask := in.closing[chars].Load(); mask != nil {
+		return *mask
+	}
+	mask := make([]int32, v.words)
+	for _, q := range in.quotes {
+		if q.chars <= chars {
+			for _, id := range v.tokens[v.spans[q.id].begin:v.spans[q.id].end] {
+				setBit(mask, int(id))
+			}
+		}
+	}
+	in.closing[chars].Store(&mask)
 	return mask
 }

@@ -12,16 +12,25 @@ import (
 )
 
 // Grammar makes the grammar of the answer; content is what it says if it calls nothing, nil for any
-// text. A strict tool's schema that texts cannot be held to is a [*SchemaError].
+// text. A strict tool's schema that texts cannot be held to is a [*SchemaError]; other such tools
+// are in the grammar's Loose.
 func (c *Config) Grammar(content *constrain.Grammar) (*constrain.Grammar, error) {
 	g, err := c.build(content)
-	if err == nil || c.Format == nil {
-		return g, err
+	if err != nil && c.Format != nil {
+		if wrong := c.loosen(); wrong != nil {
+			return nil, wrong
+		}
+		g, err = c.build(content)
 	}
-	if wrong := c.loosen(); wrong != nil {
-		return nil, wrong
+	if err != nil {
+		return nil, err
 	}
-	return c.build(content)
+	for _, t := range c.Tools {
+		if t.loose {
+			g.Loose = append(g.Loose, t.Name)
+		}
+	}
+	return g, nil
 }
 
 func (c *Config) build(content *constrain.Grammar) (*constrain.Grammar, error) {

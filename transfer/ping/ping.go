@@ -10,10 +10,11 @@ import (
 	"github.com/krait-ml/krait/transfer/internal/wire"
 )
 
-// Kinds of messages, both without a payload.
+// Kinds of messages, all without a payload.
 const (
 	Question wire.Kind = 0x20 + iota
 	Answer
+	Draining // in place of the answer: the server takes no new prompts
 )
 
 // Ask sends a ping over a new connection and waits for the answer, or the connection's deadline. A
@@ -28,6 +29,8 @@ func Ask(c net.Conn) error {
 		return fmt.Errorf("it is not a prefill server: %w", err)
 	case err != nil:
 		return fmt.Errorf("it does not answer: %w", err)
+	case h.Kind == Draining:
+		return errors.New("it is draining")
 	case h.Kind != Answer:
 		return fmt.Errorf("it answers by a message of kind %d: it is not a prefill server of this version", h.Kind)
 	}

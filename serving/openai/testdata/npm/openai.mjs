@@ -1,30 +1,15 @@
-// Runs the calls of OpenAI's own client that a server of Krait's answers, and says as one
-// object of JSON what came back, for the test in Go to look at.
-import OpenAI, { AuthenticationError, BadRequestError, InternalServerError, NotFoundError } from "openai";
+// OpenAI's own client: its calls, and the examples of its documentation.
+import OpenAI, { APIUserAbortError, AuthenticationError, BadRequestError, InternalServerError, NotFoundError } from "openai";
+import { zodFunction, zodResponseFormat, zodTextFormat } from "openai/helpers/zod";
+import { z } from "zod";
+import { call, done, fails, given, same } from "./check.mjs";
 
-const [baseURL, apiKey, prompt, callerURL] = process.argv.slice(2);
+const { api: baseURL, key: apiKey, prompt } = given;
 const client = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
-const out = { calls: [] };
-const call = (name) => out.calls.push(name);
-
-function same(name, got, want) {
-  if (JSON.stringify(got) !== JSON.stringify(want)) {
-    throw new Error(`${name}: ${JSON.stringify(got)}, want ${JSON.stringify(want)}`);
-  }
-}
 
 // refuses looks at an error's class, status, param and code.
-async function refuses(name, kind, want, ask) {
-  call(name);
-  try {
-    await ask();
-  } catch (e) {
-    if (!(e instanceof kind)) throw new Error(`${name}: ${e}`);
-    same(name, { status: e.status, param: e.param ?? undefined, code: e.code ?? undefined }, want);
-    return;
-  }
-  throw new Error(`${name}: it was taken`);
-}
+const refuses = (name, kind, want, ask) =>
+  fails(name, (e) => ({ is: e instanceof kind, status: e.status, param: e.param ?? undefined, code: e.code ?? undefined }), { is: true, ...want }, ask);
 
 call("models.list");
 const ids = [];
@@ -35,8 +20,6 @@ const model = ids[0];
 const base = { model, prompt, max_tokens: 24, temperature: 0.8, seed: 7 };
 call("completions.create");
 const whole = await client.completions.create(base);
-out.text = whole.choices[0].text;
-out.usage = whole.usage;
 
 call("completions.create stream");
 let text = "", usage, finish;
@@ -97,7 +80,7 @@ await refuses("an address that is not built", InternalServerError, { status: 501
 await refuses("a wrong key", AuthenticationError, { status: 401, code: "invalid_api_key" }, () => new OpenAI({ baseURL, apiKey: "wrong", maxRetries: 0 }).models.list());
 
 // A model that thinks, says something and calls two functions.
-const caller = new OpenAI({ baseURL: callerURL, apiKey: "none", maxRetries: 0 });
+const caller = new OpenAI({ baseURL: given.caller, apiKey: "none", maxRetries: 0 });
 const city = { type: "object", properties: { city: { type: "string", maxLength: 9 }, days: { type: "integer" } }, required: ["city"] };
 const note = { type: "object", properties: { text: { type: "string" }, done: { type: "boolean" } }, required: ["text", "done"], additionalProperties: false };
 const tools = [
@@ -117,10 +100,10 @@ const streamed = await caller.chat.completions.stream(asked).finalChatCompletion
 same("streamed calls", streamed.choices[0].message.tool_calls.map((c) => [c.function.name, JSON.parse(c.function.arguments)]), wanted);
 
 call("chat.completions.runTools");
-const done = [];
-const runs = caller.chat.completions.runTools({ ...asked, tools: tools.map((t) => ({ type: "function", function: { ...t.function, parse: JSON.parse, function: (args) => { done.push([t.function.name, args]); return "fine"; } } })) }, { maxChatCompletions: 2 });
+const ran = [];
+const runs = caller.chat.completions.runTools({ ...asked, tools: tools.map((t) => ({ type: "function", function: { ...t.function, parse: JSON.parse, function: (args) => { ran.push([t.function.name, args]); return "fine"; } } })) }, { maxChatCompletions: 2 });
 await runs.done().catch(() => {}); // the model calls them again and again
-same("what was run", done.slice(0, 2), wanted);
+same("what was run", ran.slice(0, 2), wanted);
 
 const flat = tools.map((t) => ({ type: "function", strict: false, ...t.function }));
 call("responses.create");
@@ -135,4 +118,45 @@ events.on("response.output_text.delta", (e) => (spoken += e.delta));
 const final = await events.finalResponse();
 same("the streamed response", [spoken, final.output[1].content[0].text, JSON.parse(final.output[3].arguments)], ["One moment.", "One moment.", wanted[1][1]]);
 
-console.log(JSON.stringify(out));
+
+// The examples of structured output by zod.
+const cook = new OpenAI({ baseURL: given.recipe, apiKey: "none", maxRetries: 0 });
+const Recipe = z.object({ recipe: z.object({ name: z.string(), ingredients: z.array(z.object({ name: z.string(), amount: z.string() })), steps: z.array(z.string()) }) });
+const order = [{ role: "system", content: "You write recipes." }, { role: "user", content: "Generate a lasagna recipe." }];
+const dish = { recipe: { name: "Lasagna", ingredients: [{ name: "noodles", amount: "9 sheets" }], steps: ["Layer all.", "Bake it."] } };
+
+call("chat.completions.parse");
+const parsed = await cook.chat.completions.parse({ model: asked.model, messages: order, response_format: zodResponseFormat(Recipe, "recipe") });
+same("what is parsed", parsed.choices[0].message.parsed, dish);
+
+call("chat.completions.stream response_format");
+const parts = cook.chat.completions.stream({ model: asked.model, messages: order, response_format: zodResponseFormat(Recipe, "recipe") });
+let snapshots = 0;
+parts.on("content.delta", (e) => (snapshots += e.parsed ? 1 : 0));
+same("what is parsed of a stream", (await parts.finalChatCompletion()).choices[0].message.parsed, dish);
+same("snapshots", snapshots > 3, true);
+
+call("responses.parse");
+const formed = await cook.responses.parse({ model: asked.model, input: order, text: { format: zodTextFormat(Recipe, "recipe") } });
+same("what is parsed of a response", formed.output_parsed, dish);
+
+call("zodFunction");
+const typed = await caller.chat.completions.parse({ ...asked, tools: [zodFunction({ name: "get_weather", parameters: z.object({ city: z.string(), days: z.number().int() }) }), zodFunction({ name: "note", parameters: z.object({ text: z.string(), done: z.boolean() }) })] });
+same("parsed arguments", typed.choices[0].message.tool_calls.map((c) => c.function.parsed_arguments), wanted.map((w) => w[1]));
+
+call("a conversation with results");
+const told = { role: "tool", content: "Sunny", tool_call_id: calling.message.tool_calls[0].id };
+const next = (await caller.chat.completions.create({ ...asked, messages: [...asked.messages, calling.message, told, { ...told, tool_call_id: calling.message.tool_calls[1].id }] })).choices[0];
+same("the next turn", next.finish_reason, "tool_calls");
+const results = response.output.filter((o) => o.type === "function_call").map((o) => ({ type: "function_call_output", call_id: o.call_id, output: "Sunny" }));
+same("the next response", (await caller.responses.create({ model: asked.model, input: [{ role: "user", content: "Rome?" }, ...response.output, ...results], tools: flat })).status, "completed");
+
+call("an aborted stream");
+const controller = new AbortController();
+try {
+  for await (const _ of await client.completions.create({ ...base, max_tokens: 100000, ignore_eos: true, stream: true }, { signal: controller.signal })) controller.abort();
+} catch (e) {
+  if (!(e instanceof APIUserAbortError)) throw e;
+}
+
+done({ text: whole.choices[0].text, tokens: whole.usage.completion_tokens });
