@@ -21,7 +21,7 @@ func (e *ggufExport) converted(a graph.Array, t gguf.Tensor) ([]byte, error) {
 	}
 	data, err := converted(a, to)
 	if d := to.DType(); err == nil && d.Quantized() && d != a.DType {
-		e.out.Loss.add(a, graph.Array{DType: d, Shape: a.Shape, Data: data})
+		e.out.Loss.Add(a.Float32s(), graph.Array{DType: d, Shape: a.Shape, Data: data}.Float32s())
 	}
 	return data, err
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
-	"github.com/krait-ml/krait/graph"
 )
 
 // Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but for
@@ -100,10 +99,9 @@ func (l *Loss) Relative() float64 {
 	return math.Sqrt(l.off / max(l.squares, math.SmallestNonzeroFloat64))
 }
 
-// add counts an array and what it became.
-func (l *Loss) add(from, to graph.Array) {
-	rounded := to.Float32s()
-	for i, v := range from.Float32s() {
+// Add counts numbers and what they became.
+func (l *Loss) Add(from, rounded []float32) {
+	for i, v := range from {
 		l.squares += float64(v) * float64(v)
 		l.off += float64(v-rounded[i]) * float64(v-rounded[i])
 	}

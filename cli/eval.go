@@ -128,16 +128,16 @@ Without DIR it uses the embedded model.`,
 
 // evalReport is the result of eval.
 type evalReport struct {
-	Model        modelFigures         `json:"model"`
-	Text         string               `json:"text"`
-	Bytes        int                  `json:"bytes,omitempty"` // of the text, where it is text
-	Tokens       int                  `json:"tokens"`
-	Windows      int                  `json:"windows"`
-	Scored       int                  `json:"scored"`
-	BitsPerByte  figure               `json:"bits_per_byte,omitempty"`
-	BitsPerToken figure               `json:"bits_per_token"`
-	Perplexity   figure               `json:"perplexity"`
-	Against      *evalReport          `json:"against,omitempty"` // of the other model
+	Model        modelFigures `json:"model"`
+	Text         string       `json:"text"`
+	Bytes        int          `json:"bytes,omitempty"` // of the text, where it is text
+	Tokens       int          `json:"tokens"`
+	Windows      int          `json:"windows"`
+	Scored       int          `json:"scored"`
+	BitsPerByte  figure       `json:"bits_per_byte,omitempty"`
+	BitsPerToken figure       `json:"bits_per_token"`
+	Perplexity   figure       `json:"perplexity"`
+	Against      *evalReport  `json:"against,omitempty"` // of the other model
 	roundings
 	Agreement *agreement.Agreement `json:"agreement,omitempty"` // with nothing rounded
 }

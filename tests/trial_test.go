@@ -107,7 +107,7 @@ func TestTrialsWide(t *testing.T) {
 			if format == "q8" {
 				from := dir
 				dir += "-q8"
-				if _, err := quantize.Write(t.Context(), from, dir, nil); err != nil {
+				if _, err := quantize.Write(t.Context(), from, dir, "q8", nil); err != nil {
 					t.Fatal(err)
 				}
 			}
