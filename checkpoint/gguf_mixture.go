@@ -17,6 +17,23 @@ type Mixture struct {
 	Some gguf.Type
 	// First is the format of ffn_down in the first eighth of the layers; F32: it has Base.
 	First gguf.Type
+	// Importance has the weights of columns of a tensor of the file, or nil; nil: there are none.
+	Importance func(tensor string, matrices, cols int) ([]float32, error)
+}
+
+// Weighted is the mixture with weights of columns, which llama.cpp's differ with, too: ffn_down of
+// IQ4 needs no more bits, that of Q4_0 and Q5_0 in the first eighth of the layers has a minimum.
+func (m Mixture) Weighted(importance func(tensor string, matrices, cols int) ([]float32, error)) Mixture {
+	m.Importance = importance
+	switch m.Base {
+	case gguf.Q4_0:
+		m.First = gguf.Q4_1
+	case gguf.Q5_0:
+		m.First = gguf.Q5_1
+	default:
+		m.First = gguf.F32
+	}
+	return m
 }
 
 // Mixtures are the mixtures that [Checkpoint.GGUF] writes, by name.

@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/convert"
+	"github.com/krait-ml/krait/checkpoint/imatrix"
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/spf13/cobra"
 )
 
 func newConvert() *cobra.Command {
-	var kind, dst string
+	var kind, dst, weights string
 	var quiet bool
 	from := modelArg{kind: "SRC", needed: true}
 	c := &cobra.Command{
@@ -44,6 +45,7 @@ embedding and the head keep their format, too.`,
 		Example: `  krait convert ~/models/mamba-130m-hf mamba-130m.gguf --type q8_0
   krait convert ~/models/mamba-130m-hf mamba-130m-q8 --type q8
   krait convert mamba-130m.gguf mamba-130m
+  krait convert ~/models/bamba-9b bamba-9b.gguf --type q4_k_m --imatrix imatrix.gguf
   krait convert ~/models/mamba2-130m ~/models/mamba2-130m-hf`,
 		Args: takes(0, 2, "SRC, a checkpoint, and DST, the folder or file.gguf to make"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -61,7 +63,7 @@ embedding and the head keep their format, too.`,
 				return err
 			}
 			report, end := weightProgress(c, quiet)
-			info, err := convertTo(c, src, dst, kind, report)
+			info, err := convertTo(c, src, dst, kind, weights, report)
 			end()
 			if err != nil || quiet {
 				return err
@@ -76,6 +78,7 @@ embedding and the head keep their format, too.`,
 	from.add(c)
 	c.Flags().StringVar(&kind, "type", "", "weight format: q8, fp8 or f32, or for GGUF f32, bf16, q4_k_m, … (default: as in SRC)")
 	detail(c, "type", "the default of a GGUF file is the format of SRC's embedding; a folder without --type keeps all formats.")
+	c.Flags().StringVar(&weights, "imatrix", "", "importance matrix of llama-imatrix or krait calibrate importance, for 4 to 6 bits")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
@@ -87,7 +90,10 @@ type conversion struct {
 	summary string
 }
 
-func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total int64)) (conversion, error) {
+func convertTo(c *cobra.Command, src, dst, kind, weights string, report func(done, total int64)) (conversion, error) {
+	if weights != "" && !strings.HasSuffix(dst, ".gguf") {
+		return conversion{}, fmt.Errorf("--imatrix is for GGUF files, and %s is a folder: name it FILE.gguf", dst)
+	}
 	if slices.Contains(quantize.Kinds(), kind) {
 		if strings.HasSuffix(dst, ".gguf") {
 			return conversion{}, fmt.Errorf("--type %s writes a folder, and %s is a GGUF file: give --type q8_0", kind, dst)
@@ -104,7 +110,14 @@ func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total 
 	if kind != "" && kind != "f32" && !strings.HasSuffix(dst, ".gguf") {
 		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8, fp8, f32 or none", kind, dst)
 	}
-	m, err := convert.Write(c.Context(), src, dst, kind, report)
+	var importance *imatrix.Matrix
+	if weights != "" {
+		var err error
+		if importance, err = imatrix.Read(weights); err != nil {
+			return conversion{}, fmt.Errorf("--imatrix: %w", err)
+		}
+	}
+	m, err := convert.WriteWeighted(c.Context(), src, dst, kind, importance, report)
 	if err != nil {
 		return conversion{}, err
 	}

@@ -39,7 +39,7 @@ func (a Array) Convert(d DType) (Array, error) {
 		wide.From = a.From
 		return wide.Convert(d)
 	case a.DType.Float() && d.Quantized():
-		return a.toBlocks(d)
+		return a.ToBlocks(d, nil)
 	case !a.DType.Float() || !d.Float():
 		return Array{}, fmt.Errorf("%s: cannot read %s as %s", a.From, a.DType, d)
 	}

@@ -120,7 +120,7 @@ func encodeParts(d DType, b []byte, x []float32, most float32) {
 		p.Scales = []byte{byte(min(max(exponent-3+127, 0), 254))}
 		toLevels(p.Codes, x, PowerOfTwo(p.Scales[0]))
 	default:
-		scale, least := fitAffine(x, 15, true)
+		scale, least := fitAffine(x, importance(x), 15, true)
 		p.Scale = float32(scale)
 		if scale != 0 {
 			p.Zero = byte(min(max(math.Round(least/scale), 0), 15))

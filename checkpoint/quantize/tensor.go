@@ -69,7 +69,7 @@ type fp8Matrix struct {
 
 // inFP8 is a matrix as codes in E4M3 and scales, by which codes are multiplied, in
 // NAME_scale_inv, as DeepSeek-V3 and transformers' finegrained_fp8 have them. A scale is a 448th of
-// its block's largest magnitude, in f32, or 1 of zeros; a code is the nearest to an element / scale.
+// its block's largest magnitude, in f32, or 1 of zeros; a code is the nearest to element / scale.
 func inFP8(from graph.Array, name string, loss *loss) []tensor {
 	last := len(from.Shape) - 1
 	m := &fp8Matrix{from: from, rows: from.Shape[last-1], cols: from.Shape[last]}
