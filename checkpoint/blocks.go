@@ -85,6 +85,26 @@ func (c *Checkpoint) matrices(lookups bool) map[string][]int {
 	return out
 }
 
+// Vocabulary lists the tensors with a row per token of the vocabulary: the embedding and the head.
+func (c *Checkpoint) Vocabulary() map[string]bool {
+	out := map[string]bool{}
+	for _, n := range c.Graph.Nodes {
+		dims := n.Results[0].Type.Dims
+		if n.Op.Name != "embedding" && (n.Op.Name != "matmul" || len(dims) == 0 || dims[0].Sym != graph.Rows) {
+			continue
+		}
+		for _, v := range n.Args {
+			if v.Def.Storage == nil {
+				continue
+			}
+			for _, piece := range v.Def.Storage.Pieces {
+				out[piece.Tensor] = true
+			}
+		}
+	}
+	return out
+}
+
 // multiplies reports whether a parameter, or all fields of it, are only multiplied with,
 // or looked up in as well, and decide nothing.
 func multiplies(v *graph.Value, users [][]*graph.Node, lookups bool) bool {

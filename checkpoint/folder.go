@@ -110,7 +110,7 @@ func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Ten
 			return bytesOf(logs(values)), nil
 		}
 	}
-	return Written[safetensors.Tensor]{t, make}
+	return Written[safetensors.Tensor]{t, nil, make}
 }
 
 // halfOf is the matrix that follows one which a GGUF file has of its own, and the family

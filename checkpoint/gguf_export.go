@@ -14,7 +14,8 @@ import (
 // Written is a tensor of a file that is made of a checkpoint: what it is called, and what
 // makes its data.
 type Written[T any] struct {
-	Tensor T // without data
+	Tensor T        // without data
+	From   []string // the tensors of the checkpoint, a matrix or all; nil: their columns move
 	Make   func() ([]byte, error)
 }
 
@@ -24,6 +25,8 @@ type GGUF struct {
 	Tensors  []Written[gguf.Tensor]
 	Notes    []string // what other programs make otherwise of the file, or not at all
 	Loss     Loss     // of the tensors that were made
+	// Weighable is how many of these may have weights of columns, Unweighed how many had none.
+	Weighable, Unweighed int
 }
 
 // ggufKeepRates are the keys, by layer, of A_log where -exp of it, which the format has,

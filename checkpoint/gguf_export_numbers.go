@@ -13,17 +13,51 @@ import (
 	"github.com/krait-ml/krait/models"
 )
 
-// converted is an array in the format of a tensor.
-func (e *ggufExport) converted(a graph.Array, t gguf.Tensor) ([]byte, error) {
+// converted is an array in the format of a tensor, of whose matrices it has those from first on.
+func (e *ggufExport) converted(a graph.Array, t gguf.Tensor, first int) ([]byte, error) {
 	to := t.Type
 	if mixed, ok := e.types[t.Name]; ok {
 		to = mixed
 	}
-	data, err := converted(a, to)
+	data, err := e.weighed(a, t, to, first)
 	if d := to.DType(); err == nil && d.Quantized() && d != a.DType {
-		e.out.Loss.add(a, graph.Array{DType: d, Shape: a.Shape, Data: data})
+		e.out.Loss.Add(a.Float32s(), graph.Array{DType: d, Shape: a.Shape, Data: data}.Float32s())
 	}
 	return data, err
+}
+
+// weighed is the array in a format, with the weights of its columns, if there are some.
+func (e *ggufExport) weighed(a graph.Array, t gguf.Tensor, to gguf.Type, first int) ([]byte, error) {
+	if d := to.DType(); e.mixture.Importance == nil || !d.Quantized() || d == a.DType || d == graph.Q8 {
+		return converted(a, to)
+	}
+	last := len(t.Shape) - 1
+	cols, all, here := t.Shape[last], 1, 1
+	for _, n := range t.Shape[:last-1] {
+		all *= n
+	}
+	for _, n := range a.Shape[:len(a.Shape)-2] {
+		here *= n
+	}
+	weights, err := e.mixture.Importance(t.Name, all, cols)
+	if err != nil {
+		return nil, err
+	}
+	if first == 0 {
+		e.out.Weighable++
+	}
+	if weights == nil {
+		if first == 0 {
+			e.out.Unweighed++
+		}
+		return converted(a, to)
+	}
+	wide, err := a.Convert(graph.F32)
+	if err != nil {
+		return nil, err
+	}
+	b, err := wide.ToBlocks(to.DType(), weights[first*cols:][:here*cols])
+	return b.Data, err
 }
 
 // converted is an array in a format of GGUF.

@@ -167,7 +167,11 @@ func (e *ggufExport) tensor(name string, how ggufHow, from []string) {
 	if !ok {
 		rest = name
 	}
-	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) { return e.data(layer, rest, t, from) }})
+	sources := from
+	if d := e.table.delta; rest == "ssm_out.weight" && d.values != d.keys {
+		sources = nil
+	}
+	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, sources, func() ([]byte, error) { return e.data(layer, rest, t, from) }})
 	if strings.HasSuffix(from[0], ".A_log") && !e.mixture.Base.DType().Quantized() {
 		e.keepRates(layer, from[0])
 	}
@@ -180,7 +184,7 @@ func (e *ggufExport) half(name, from string, which int) {
 	at := len(shape) - 2
 	shape[at] /= 2
 	t := gguf.Tensor{Name: name, Type: e.typeOf(name, ggufPlain, shape), Shape: shape}
-	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) {
+	e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, []string{from}, func() ([]byte, error) {
 		x, err := e.Tensor(from)
 		if err != nil {
 			return nil, err
@@ -194,7 +198,7 @@ func (e *ggufExport) half(name, from string, which int) {
 		for i := which; i < n; i += 2 {
 			out = append(out, x.Data[i*line:][:line]...)
 		}
-		return e.converted(graph.Array{DType: x.DType, Shape: shape, Data: out, From: x.From}, t)
+		return e.converted(graph.Array{DType: x.DType, Shape: shape, Data: out, From: x.From}, t, 0)
 	}})
 }
 
@@ -210,7 +214,7 @@ func (e *ggufExport) typeOf(name string, how ggufHow, shape []int) gguf.Type {
 // data makes a tensor of the file.
 func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) ([]byte, error) {
 	var out []byte
-	for _, name := range from {
+	for i, name := range from {
 		a, err := e.Tensor(name)
 		if err != nil {
 			return nil, err
@@ -229,7 +233,7 @@ func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) 
 		if line := len(a.Data) / max(1, a.Shape[0]); e.table.delta.tiles(rest, a.Shape[0], line).width > 0 {
 			a.Data = e.table.delta.order(a.Data, e.table.delta.tiles(rest, a.Shape[0], line), false)
 		}
-		b, err := e.converted(a, t)
+		b, err := e.converted(a, t, i)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

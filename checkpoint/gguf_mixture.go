@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
-	"github.com/krait-ml/krait/graph"
 )
 
 // Mixture is the formats of the matrices of a GGUF file, as llama.cpp's names mean them, but for
@@ -18,6 +17,23 @@ type Mixture struct {
 	Some gguf.Type
 	// First is the format of ffn_down in the first eighth of the layers; F32: it has Base.
 	First gguf.Type
+	// Importance has the weights of columns of a tensor of the file, or nil; nil: there are none.
+	Importance func(tensor string, matrices, cols int) ([]float32, error)
+}
+
+// Weighted is the mixture with weights of columns, which llama.cpp's differ with, too: ffn_down of
+// IQ4 needs no more bits, that of Q4_0 and Q5_0 in the first eighth of the layers has a minimum.
+func (m Mixture) Weighted(importance func(tensor string, matrices, cols int) ([]float32, error)) Mixture {
+	m.Importance = importance
+	switch m.Base {
+	case gguf.Q4_0:
+		m.First = gguf.Q4_1
+	case gguf.Q5_0:
+		m.First = gguf.Q5_1
+	default:
+		m.First = gguf.F32
+	}
+	return m
 }
 
 // Mixtures are the mixtures that [Checkpoint.GGUF] writes, by name.
@@ -100,10 +116,9 @@ func (l *Loss) Relative() float64 {
 	return math.Sqrt(l.off / max(l.squares, math.SmallestNonzeroFloat64))
 }
 
-// add counts an array and what it became.
-func (l *Loss) add(from, to graph.Array) {
-	rounded := to.Float32s()
-	for i, v := range from.Float32s() {
+// Add counts numbers and what they became.
+func (l *Loss) Add(from, rounded []float32) {
+	for i, v := range from {
 		l.squares += float64(v) * float64(v)
 		l.off += float64(v-rounded[i]) * float64(v-rounded[i])
 	}

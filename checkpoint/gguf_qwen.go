@@ -259,7 +259,7 @@ func (e *ggufExport) ungrouped(layer int, from string) {
 		}
 		t := gguf.Tensor{Name: fmt.Sprintf("blk.%d.%s", layer, name), Shape: []int{n, a.Shape[1]}}
 		t.Type = e.typeOf(t.Name, ggufPlain, t.Shape)
-		e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, func() ([]byte, error) {
+		e.out.Tensors = append(e.out.Tensors, Written[gguf.Tensor]{t, []string{from}, func() ([]byte, error) {
 			x, err := e.Tensor(from)
 			if err != nil {
 				return nil, err
@@ -271,7 +271,7 @@ func (e *ggufExport) ungrouped(layer int, from string) {
 					data = append(data, x.Data[(i*a.Shape[0]/h.keys+r[0])*line:][:r[1]*line]...)
 				}
 			}
-			return e.converted(graph.Array{DType: x.DType, Shape: t.Shape, Data: data, From: x.From}, t)
+			return e.converted(graph.Array{DType: x.DType, Shape: t.Shape, Data: data, From: x.From}, t, 0)
 		}})
 	}
 	all := h.fields()

@@ -219,6 +219,7 @@ func FuzzPublished(f *testing.F) {
 	for i := range methods {
 		f.Add(uint8(i), uint64(i), uint8(0))
 		f.Add(uint8(i), uint64(i), uint8(5))
+		f.Add(uint8(i), uint64(i), uint8(129))
 	}
 	f.Fuzz(func(t *testing.T, method uint8, seed uint64, changes uint8) {
 		quant := methods[int(method)%len(methods)]
@@ -229,8 +230,11 @@ func FuzzPublished(f *testing.F) {
 			tensors = append(tensors, x)
 		}
 		for range changes % 16 {
-			i := rng.IntN(len(tensors))
-			tensors[i] = changed(rng, tensors[i])
+			if i := rng.IntN(len(tensors)); changes >= 128 && len(tensors) > 1 { // cut
+				tensors = slices.Delete(tensors, i, i+1)
+			} else {
+				tensors[i] = changed(rng, tensors[i])
+			}
 		}
 		c, err := models.ParseConfig("config.json", []byte(`{"model_type": "mamba", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1, "quantization_config": `+quant+"}"))
 		if err != nil {
@@ -266,7 +270,14 @@ func FuzzPublished(f *testing.F) {
 func changed(rng *rand.Rand, x safetensors.Tensor) safetensors.Tensor {
 	sizes := map[string]int{"F32": 4, "BF16": 2, "F16": 2, "I32": 4, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I64": 8}
 	x.Shape, x.Data = slices.Clone(x.Shape), slices.Clone(x.Data)
-	switch rng.IntN(4) {
+	switch rng.IntN(6) {
+	case 5: // absurd counts, of nothing
+		x.Shape = append(x.Shape, 1<<rng.IntN(40), 0)
+	case 4:
+		if len(x.Data) > 0 {
+			x.Data[rng.IntN(len(x.Data))] ^= 1 << rng.IntN(8)
+		}
+		return x
 	case 0:
 		x.DType = slices.Sorted(maps.Keys(sizes))[rng.IntN(len(sizes))]
 	case 1:

@@ -77,7 +77,7 @@ with measurements, the first quartile of five runs.`,
 	c.Flags().StringVar(&o.Models, "models", "", "folder that keeps the models for later runs (default: a temporary one)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result of --check as JSON")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no result")
-	c.AddCommand(newCalibratePayload())
+	c.AddCommand(newCalibratePayload(), newCalibrateImportance())
 	return c
 }
 

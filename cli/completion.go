@@ -42,7 +42,9 @@ var completions = map[string]func() []string{
 	"policy":            func() []string { return append([]string{"all"}, prefix.Policies...) },
 	"payload":           func() []string { return []string{"fp16", "bf16", "scaled16", "int8", "e4m3", "e5m2", "int4", "auto"} },
 	"phase":             func() []string { return []string{"prefill", "decode"} },
-	"states":            func() []string { return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16"} },
+	"states": func() []string {
+		return []string{"conv=bf16", "cache=bf16", "ssm=bf16", "conv=f16", "cache=f16", "conv=e4m3", "cache=e4m3"}
+	},
 }
 
 // completeFlags registers the completions of all commands below one; flags that

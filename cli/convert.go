@@ -7,12 +7,13 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/checkpoint/convert"
+	"github.com/krait-ml/krait/checkpoint/imatrix"
 	"github.com/krait-ml/krait/checkpoint/quantize"
 	"github.com/spf13/cobra"
 )
 
 func newConvert() *cobra.Command {
-	var kind, dst string
+	var kind, dst, weights string
 	var quiet bool
 	from := modelArg{kind: "SRC", needed: true}
 	c := &cobra.Command{
@@ -36,10 +37,15 @@ numbers that Krait computes with.
 numbers and an f16 scale (34 bytes, like GGUF's Q8_0). The error of an element is at most half
 of its block's scale, a 254th of the largest magnitude in the block. Norms, convolutions, A, D,
 time steps, biases, routers, embeddings used only for lookup, and matrices that blocks do
-not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md).`,
+not make smaller keep their format (docs/q8.md).
+
+--type fp8 writes a folder as DeepSeek and Qwen publish them: matrices in E4M3 with a scale for
+each 128 rows and 128 columns (weight_scale_inv), and quantization_config in config.json. The
+embedding and the head keep their format, too.`,
 		Example: `  krait convert ~/models/mamba-130m-hf mamba-130m.gguf --type q8_0
   krait convert ~/models/mamba-130m-hf mamba-130m-q8 --type q8
   krait convert mamba-130m.gguf mamba-130m
+  krait convert ~/models/bamba-9b bamba-9b.gguf --type q4_k_m --imatrix imatrix.gguf
   krait convert ~/models/mamba2-130m ~/models/mamba2-130m-hf`,
 		Args: takes(0, 2, "SRC, a checkpoint, and DST, the folder or file.gguf to make"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -57,7 +63,7 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 				return err
 			}
 			report, end := weightProgress(c, quiet)
-			info, err := convertTo(c, src, dst, kind, report)
+			info, err := convertTo(c, src, dst, kind, weights, report)
 			end()
 			if err != nil || quiet {
 				return err
@@ -70,8 +76,9 @@ not make smaller keep their format. Such a folder runs on CPUs only (docs/q8.md)
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "weight format: q8 or f32, or for GGUF f32, bf16, q4_k_m, … (default: as in SRC)")
+	c.Flags().StringVar(&kind, "type", "", "weight format: q8, fp8 or f32, or for GGUF f32, bf16, q4_k_m, … (default: as in SRC)")
 	detail(c, "type", "the default of a GGUF file is the format of SRC's embedding; a folder without --type keeps all formats.")
+	c.Flags().StringVar(&weights, "imatrix", "", "importance matrix of llama-imatrix or krait calibrate importance, for 4 to 6 bits")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
@@ -83,30 +90,44 @@ type conversion struct {
 	summary string
 }
 
-func convertTo(c *cobra.Command, src, dst, kind string, report func(done, total int64)) (conversion, error) {
-	if kind == "q8" {
+func convertTo(c *cobra.Command, src, dst, kind, weights string, report func(done, total int64)) (conversion, error) {
+	if weights != "" && !strings.HasSuffix(dst, ".gguf") {
+		return conversion{}, fmt.Errorf("--imatrix is for GGUF files, and %s is a folder: name it FILE.gguf", dst)
+	}
+	if slices.Contains(quantize.Kinds(), kind) {
 		if strings.HasSuffix(dst, ".gguf") {
-			return conversion{}, fmt.Errorf("--type q8 writes a folder, and %s is a GGUF file: give --type q8_0", dst)
+			return conversion{}, fmt.Errorf("--type %s writes a folder, and %s is a GGUF file: give --type q8_0", kind, dst)
 		}
-		q, err := quantize.Write(c.Context(), src, dst, report)
+		q, err := quantize.Write(c.Context(), src, dst, kind, report)
 		if err != nil {
 			return conversion{}, err
 		}
-		return conversion{summary: fmt.Sprintf("(%s, %d matrices in q8, %d tensors unchanged): %s bytes of %s", q.Family, q.Matrices, q.Others, thousands(q.After), thousands(q.Before))}, nil
+		return conversion{summary: fmt.Sprintf("(%s, %d matrices in %s, %d tensors unchanged): %s bytes of %s%s", q.Family, q.Matrices, kind, q.Others, thousands(q.After), thousands(q.Before), lossOf(q.Loss))}, nil
 	}
 	if kind != "" && !slices.Contains(convert.Types(), kind) {
-		return conversion{}, fmt.Errorf("--type is %s; it must be q8 or f32 for a folder, or for FILE.gguf one of %s", kind, strings.Join(convert.Types(), ", "))
+		return conversion{}, fmt.Errorf("--type is %s; it must be q8, fp8 or f32 for a folder, or for FILE.gguf one of %s", kind, strings.Join(convert.Types(), ", "))
 	}
 	if kind != "" && kind != "f32" && !strings.HasSuffix(dst, ".gguf") {
-		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8, f32 or none", kind, dst)
+		return conversion{}, fmt.Errorf("--type %s is for GGUF files, and %s is a folder: name it FILE.gguf, or give --type q8, fp8, f32 or none", kind, dst)
 	}
-	m, err := convert.Write(c.Context(), src, dst, kind, report)
+	var importance *imatrix.Matrix
+	if weights != "" {
+		var err error
+		if importance, err = imatrix.Read(weights); err != nil {
+			return conversion{}, fmt.Errorf("--imatrix: %w", err)
+		}
+	}
+	m, err := convert.WriteWeighted(c.Context(), src, dst, kind, importance, report)
 	if err != nil {
 		return conversion{}, err
 	}
-	loss := ""
-	if m.Loss > 0 {
-		loss = fmt.Sprintf(", matrices off by %.2f %%", 100*m.Loss)
+	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes%s", m.Family, m.Tensors, thousands(m.Bytes), lossOf(m.Loss))}, nil
+}
+
+// lossOf says how far matrices are from what they were, relatively.
+func lossOf(loss float64) string {
+	if loss == 0 {
+		return ""
 	}
-	return conversion{m.Notes, fmt.Sprintf("(%s, %d tensors): %s bytes%s", m.Family, m.Tensors, thousands(m.Bytes), loss)}, nil
+	return fmt.Sprintf(", matrices off by %.2f %%", 100*loss)
 }

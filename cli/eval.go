@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/hub"
@@ -26,8 +27,8 @@ func newEval() *cobra.Command {
 per token. The text is cut into windows that start from an empty state and whose first token
 is not scored; --window 0 makes it one window.
 
-With --payload or --math it also runs the model with exact payloads, in f32, and prints how well
-the two agree:
+With --payload, --states or --math it also runs the model with exact payloads, states and
+products in f32, and prints how well the two agree:
   top-1            share of tokens with the same most probable prediction
   top-5 ordered    share with the same five predictions in the same order, the
                    published measure
@@ -95,7 +96,7 @@ Without DIR it uses the embedded model.`,
 			if now {
 				r.print(c.OutOrStdout(), describe(m, f.device.name))
 			}
-			if r.Quantize, r.Math = f.rounded(); r.Quantize != "" || r.Math != "" {
+			if r.roundings = f.rounded(); r.roundings != (roundings{}) {
 				if r.Agreement, err = f.agreement(c, m, dir, tokens, o); err != nil {
 					return err
 				}
@@ -127,19 +128,36 @@ Without DIR it uses the embedded model.`,
 
 // evalReport is the result of eval.
 type evalReport struct {
-	Model        modelFigures         `json:"model"`
-	Text         string               `json:"text"`
-	Bytes        int                  `json:"bytes,omitempty"` // of the text, where it is text
-	Tokens       int                  `json:"tokens"`
-	Windows      int                  `json:"windows"`
-	Scored       int                  `json:"scored"`
-	BitsPerByte  figure               `json:"bits_per_byte,omitempty"`
-	BitsPerToken figure               `json:"bits_per_token"`
-	Perplexity   figure               `json:"perplexity"`
-	Against      *evalReport          `json:"against,omitempty"` // of the other model
-	Quantize     string               `json:"quantize,omitempty"`
-	Math         string               `json:"math,omitempty"`      // of products, if it is not f32
-	Agreement    *agreement.Agreement `json:"agreement,omitempty"` // with exact payloads, in f32
+	Model        modelFigures `json:"model"`
+	Text         string       `json:"text"`
+	Bytes        int          `json:"bytes,omitempty"` // of the text, where it is text
+	Tokens       int          `json:"tokens"`
+	Windows      int          `json:"windows"`
+	Scored       int          `json:"scored"`
+	BitsPerByte  figure       `json:"bits_per_byte,omitempty"`
+	BitsPerToken figure       `json:"bits_per_token"`
+	Perplexity   figure       `json:"perplexity"`
+	Against      *evalReport  `json:"against,omitempty"` // of the other model
+	roundings
+	Agreement *agreement.Agreement `json:"agreement,omitempty"` // with nothing rounded
+}
+
+// roundings are the formats of payloads, states and products, empty where nothing is rounded.
+type roundings struct {
+	Quantize string `json:"quantize,omitempty"`
+	States   string `json:"states,omitempty"`
+	Math     string `json:"math,omitempty"`
+}
+
+// undone says what a model is like that rounds nothing.
+func (r *roundings) undone() string {
+	var list []string
+	for _, x := range [][2]string{{"exact payloads", r.Quantize}, {"states in f32", r.States}, {"products in f32", r.Math}} {
+		if x[1] != "" {
+			list = append(list, x[0]+" ("+x[1]+")")
+		}
+	}
+	return strings.Join(list, " and ")
 }
 
 // read reads the text as tokens, or as ids.
@@ -195,14 +213,7 @@ func (r *evalReport) printAgreement(w io.Writer) {
 	if a == nil {
 		return
 	}
-	with := "exact payloads (" + r.Quantize + ")"
-	switch {
-	case r.Quantize == "":
-		with = "products in f32 (" + r.Math + ")"
-	case r.Math != "":
-		with += " and products in f32 (" + r.Math + ")"
-	}
-	fmt.Fprintf(w, "agreement with %s, over %s\n", with, count(a.Tokens, "token"))
+	fmt.Fprintf(w, "agreement with %s, over %s\n", r.undone(), count(a.Tokens, "token"))
 	fmt.Fprintf(w, "top-1           %.2f%%\n", 100*a.Top1)
 	fmt.Fprintf(w, "top-5 ordered   %.2f%%\n", 100*a.Top5Ordered)
 	fmt.Fprintf(w, "top-5 places    %.2f%%\n", 100*a.Top5Places)
@@ -236,15 +247,16 @@ func (r *evalReport) printAgainst(w io.Writer) {
 	fmt.Fprintf(w, "against %s: bits per %s %.6f, %+.6f here\n", visible(r.Against.Model.Name), unit, there, here-there)
 }
 
-// rounded returns the formats of payloads and of products, empty where nothing is rounded.
-func (f *modelFlags) rounded() (payload, math string) {
-	if math = f.device.options.Math; math == "f32" {
-		math = ""
+// rounded returns the formats that the flags set.
+func (f *modelFlags) rounded() roundings {
+	r := roundings{f.options.Sharding.Payload, f.options.Sharding.States, f.device.options.Math}
+	if r.Math == "f32" {
+		r.Math = ""
 	}
-	return f.options.Sharding.Payload, math
+	return r
 }
 
-// agreement compares the model with one that has exact payloads, and products in f32.
+// agreement compares the model with one that rounds nothing.
 func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tokens []int, o krait.Evaluate) (*agreement.Agreement, error) {
 	plain := f.plain()
 	base, err := plain.open(c, dir)
@@ -258,12 +270,12 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	return agreement.Measure(c.Context(), m, base, tokens, o)
 }
 
-// plain returns the flags of the model with exact payloads, and products in f32.
+// plain returns the flags of the model with exact payloads, and states and products in f32.
 func (f *modelFlags) plain() *modelFlags {
 	plain := *f
 	plain.quiet = true
 	plain.device.options.Math = "f32"
-	plain.options.Sharding.Payload = ""
+	plain.options.Sharding.Payload, plain.options.Sharding.States = "", ""
 	plain.options.Sharding.CheckPayloads = false
 	plain.options.Sharding.Dump = nil
 	return &plain
@@ -278,7 +290,7 @@ func (f *modelFlags) followEval(c *cobra.Command, dir, against string) error {
 	if against != "" {
 		list = append(list, open(f, against))
 	}
-	if payload, math := f.rounded(); payload != "" || math != "" {
+	if f.rounded() != (roundings{}) {
 		list = append(list, open(f.plain(), dir))
 	}
 	return f.comm.follow(c.Context(), list...)

@@ -54,7 +54,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
 	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
 	c.Flags().StringVar(&s.Phase, "phase", "", "phase whose --payload formats apply: prefill or decode")
-	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=e4m3 (default f32)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with intermediates in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches for the fewest launches (default: by device)")
 	c.Flags().Var(formatsFlag{s}, "formats", "activation formats: bf16, as on GPUs with --math bf16 (default: by device)")

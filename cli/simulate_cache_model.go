@@ -31,7 +31,7 @@ func (f *cacheModelFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.grain, "grain", prefix.Grain, "snapshots lie at multiples of this many tokens; 1: any token")
 	flags.StringVarP(&f.dir, "model", "m", "", "DIR or FILE.ir, in place of the four cost flags")
 	flags.StringVar(&f.like, "like", "", "published size to use instead of a model (krait synth --help lists them)")
-	flags.StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	flags.StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=e4m3 (default f32)")
 }
 
 // check is an error where the figures are missing, or given twice.

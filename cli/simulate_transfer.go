@@ -77,7 +77,7 @@ func (f *transferFlags) add(c *cobra.Command) {
 	c.Flags().IntVar(&f.to, "to", 1, "ranks of the receiver")
 	c.Flags().StringVar(&f.strategy, "strategy", "channel", "sharding strategy, FROM:TO or one for both")
 	c.Flags().StringVar(&f.page, "page", "128", "tokens per KV page, FROM:TO or one for both")
-	c.Flags().StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=f16,ssm=bf16 (default f32)")
+	c.Flags().StringVar(&f.states, "states", "", "formats of states by kind, such as conv=bf16,cache=e4m3 (default f32)")
 	c.Flags().IntVar(&f.tokens, "tokens", 512, "tokens of the sequence")
 	c.Flags().IntVar(&f.have, "have", 0, "leading tokens whose KV rows the receiver already has")
 }

@@ -507,7 +507,7 @@ func stateOf(t *rapid.T, e *stepper, slot int, name string) []float32 {
 
 // sameKept is same for what is rounded to a format: one place apart is the same.
 func sameKept(t *rapid.T, what string, d graph.DType, got, want []float32, share float64) {
-	place := map[graph.DType]float64{graph.F16: 0x1p-10, graph.BF16: 0x1p-7}[d]
+	place := map[graph.DType]float64{graph.F16: 0x1p-10, graph.BF16: 0x1p-7, graph.F8: 0x1p-3}[d]
 	if place == 0 || len(got) != len(want) {
 		same(t, what, got, want, share)
 		return

@@ -39,7 +39,7 @@ func (a Array) Convert(d DType) (Array, error) {
 		wide.From = a.From
 		return wide.Convert(d)
 	case a.DType.Float() && d.Quantized():
-		return a.toBlocks(d)
+		return a.ToBlocks(d, nil)
 	case !a.DType.Float() || !d.Float():
 		return Array{}, fmt.Errorf("%s: cannot read %s as %s", a.From, a.DType, d)
 	}
@@ -60,6 +60,8 @@ func floatAt(data []byte, i int, d DType) float64 {
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:])))
 	case F16:
 		return float64(float16.Frombits(binary.LittleEndian.Uint16(data[2*i:])).Float32())
+	case F8:
+		return float64(E4M3Values[data[i]])
 	}
 	return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*i:])) << 16))
 }
@@ -75,6 +77,8 @@ func putFloat(data []byte, i int, d DType, v float64) {
 		binary.LittleEndian.PutUint16(data[2*i:], float16.Fromfloat32(float32(v)).Bits())
 	case BF16:
 		binary.LittleEndian.PutUint16(data[2*i:], bf16(float32(v)))
+	case F8:
+		data[i] = ToE4M3(float32(v))
 	}
 }
 

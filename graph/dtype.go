@@ -10,6 +10,7 @@ const (
 	F32
 	F16
 	BF16
+	F8 // e4m3 of OCP's 8-bit floating point 1.0, without a scale: of states
 	I64
 	I32
 	Q8 // this and those after it are of parameters: see [Format]
@@ -33,7 +34,7 @@ const (
 var dtypes = [...]struct {
 	name  string
 	bytes int
-}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"i64", 8}, {"i32", 4},
+}{{"none", 0}, {"f64", 8}, {"f32", 4}, {"f16", 2}, {"bf16", 2}, {"e4m3", 1}, {"i64", 8}, {"i32", 4},
 	{"q8", 0}, {"q4_0", 0}, {"q4_1", 0}, {"q5_0", 0}, {"q5_1", 0}, {"iq4_nl", 0}, {"iq4_xs", 0}, {"q4_k", 0}, {"q5_k", 0}, {"q6_k", 0},
 	{"fp8_128", 0}, {"fp8_32", 0}, {"nvfp4", 0}, {"mxfp4", 0}, {"int4_128", 0}, {"int4_32", 0}}
 
@@ -59,7 +60,7 @@ func (d DType) Bytes() int {
 }
 
 // Float reports whether d is a floating-point format, element by element.
-func (d DType) Float() bool { return d >= F64 && d <= BF16 }
+func (d DType) Float() bool { return d >= F64 && d <= F8 }
 
 // ParseDType is the inverse of [DType.String].
 func ParseDType(s string) (DType, bool) {

@@ -4,13 +4,16 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/x448/float16"
 )
 
-// toBlocks rounds a float array to a block format. Each line along the last axis is blocks of its
-// own, of which zeros fill the last.
-func (a Array) toBlocks(d DType) (Array, error) {
+// ToBlocks rounds a float array [… rows cols] to a block format. Each line along the last axis is
+// blocks of its own, of which zeros fill the last. Weights [… cols] say how much the errors of
+// columns count in a matrix, such as the mean squares of its inputs; nil: all the same. Formats of
+// 8 bits, and of published folders, take no heed of them.
+func (a Array) ToBlocks(d DType, weights []float32) (Array, error) {
 	if len(a.Shape) < 2 {
 		return Array{}, fmt.Errorf("%s has shape %v; only matrices can be in blocks", a.From, a.Shape)
 	}
@@ -18,11 +21,16 @@ func (a Array) toBlocks(d DType) (Array, error) {
 	data := make([]byte, sizeOf(d, a.Shape))
 	var block [MaxBlockLen]float32
 	rest, x := data, a.Float32s()
+	rows := a.Shape[len(a.Shape)-2]
+	w := weighing{format: d}
 	for line := 0; len(x) > 0; line++ {
+		if weights != nil {
+			w.line(x[:cols], weights[line/rows*cols:][:cols])
+		}
 		for k := 0; k < cols; k += f.Elems {
 			n := copy(block[:f.Elems], x[k:cols])
 			clear(block[n:f.Elems])
-			if err := encodeBlock(d, rest[:f.Bytes], block[:f.Elems]); err != nil {
+			if err := encodeBlock(d, rest[:f.Bytes], block[:f.Elems], w.block(k, block[:n])); err != nil {
 				return Array{}, fmt.Errorf("%s: row %d, columns %d to %d: %w", a.From, line, k, k+n-1, err)
 			}
 			rest = rest[f.Bytes:]
@@ -33,8 +41,8 @@ func (a Array) toBlocks(d DType) (Array, error) {
 }
 
 // encodeBlock rounds numbers to a block, which is zero. A number that is not finite, or beyond the
-// range of the format, is an error.
-func encodeBlock(d DType, b []byte, x []float32) error {
+// range of the format, is an error. w has the weights of the errors; nil: importance has them.
+func encodeBlock(d DType, b []byte, x []float32, w []float64) error {
 	var most float32
 	for _, v := range x {
 		if v-v != 0 {
@@ -46,11 +54,11 @@ func encodeBlock(d DType, b []byte, x []float32) error {
 	case Q8:
 		encodeEights(b, x, most)
 	case Q4_0, Q5_0, IQ4_NL, IQ4_XS, Q6_K:
-		encodeSigned(d, b, x)
+		encodeSigned(d, b, x, w)
 	case FP8_128, FP8_32, NVFP4, MXFP4, INT4_128, INT4_32:
 		encodeParts(d, b, x, most)
 	default:
-		encodeAffine(d, b, x)
+		encodeAffine(d, b, x, w)
 	}
 	for _, at := range d.Format().Scales {
 		if b[at+1]&0x7c == 0x7c {
@@ -173,9 +181,56 @@ func importance(x []float32) []float64 {
 	return out
 }
 
+// weighing makes weights of the errors of elements, of weights of columns, by ggml's formulas: the
+// weight of the column times √(σ² + x²); in Q6_K the weight of the column. σ² is the mean square of
+// the line, in super-blocks and IQ4_NL twice that of the block.
+type weighing struct {
+	format  DType
+	columns []float32
+	square  float64 // the mean square of the line
+	weights [MaxBlockLen]float64
+}
+
+func (w *weighing) line(x, columns []float32) {
+	w.columns, w.square = columns, meanSquare(x)
+}
+
+// block is the weights of a block that begins at a column; nil without weights of columns.
+func (w *weighing) block(at int, x []float32) []float64 {
+	if w.columns == nil {
+		return nil
+	}
+	square, f := w.square, w.format.Format()
+	if f.Elems == MaxBlockLen || w.format == IQ4_NL {
+		square = 2 * meanSquare(x)
+	}
+	clear(w.weights[:])
+	for i, v := range x {
+		if w.weights[i] = float64(w.columns[at+i]); w.format != Q6_K {
+			w.weights[i] *= math.Sqrt(square + float64(v)*float64(v))
+		}
+	}
+	return w.weights[:f.Elems]
+}
+
+func meanSquare(x []float32) (mean float64) {
+	for _, v := range x {
+		mean += float64(v) * float64(v)
+	}
+	return mean / float64(max(1, len(x)))
+}
+
+// weightsOf are those of a part of a block from an element on, or importance where none has any.
+func weightsOf(part []float32, w []float64, at int) []float64 {
+	if w != nil && slices.ContainsFunc(w[at:at+len(part)], func(v float64) bool { return v > 0 }) {
+		return w[at:][:len(part)]
+	}
+	return importance(part)
+}
+
 // fit is the scale with the least weighed error of those at which the largest element is near an
 // end of the grid.
-func (g *grid) fit(x []float32) (scale float64) {
+func (g *grid) fit(x []float32, w []float64) (scale float64) {
 	peak := 0.0
 	for _, v := range x {
 		if math.Abs(float64(v)) > math.Abs(peak) {
@@ -185,7 +240,7 @@ func (g *grid) fit(x []float32) (scale float64) {
 	if peak == 0 {
 		return 0
 	}
-	w, best := importance(x), -1.0
+	best := -1.0
 	for _, end := range []float64{g.at[0], g.at[len(g.at)-1]} {
 		for step := -8; step <= 8; step++ {
 			by := end * (1 + float64(step)/64) / peak
@@ -203,12 +258,13 @@ func (g *grid) fit(x []float32) (scale float64) {
 	return scale
 }
 
-func encodeSigned(d DType, b []byte, x []float32) {
+func encodeSigned(d DType, b []byte, x []float32, w []float64) {
 	f := signedFormats[d]
 	var scales, codes [MaxBlockLen / 16]float64
 	peak, parts := 0.0, len(x)/f.part
 	for k := range parts {
-		scales[k] = f.grid.fit(x[k*f.part:][:f.part])
+		part := x[k*f.part:][:f.part]
+		scales[k] = f.grid.fit(part, weightsOf(part, w, k*f.part))
 		if math.Abs(scales[k]) > math.Abs(peak) {
 			peak = scales[k]
 		}
@@ -269,7 +325,7 @@ func packNibbles(b, q []byte) (high uint32) {
 
 // fitAffine finds scale and minimum of scale·q − least, q from 0 to n, with the least weighed error
 // of those at which the range of the elements is near that of the codes.
-func fitAffine(x []float32, n int, negative bool) (scale, least float64) {
+func fitAffine(x []float32, w []float64, n int, negative bool) (scale, least float64) {
 	lo, hi := float64(x[0]), float64(x[0])
 	for _, v := range x {
 		lo, hi = min(lo, float64(v)), max(hi, float64(v))
@@ -280,7 +336,7 @@ func fitAffine(x []float32, n int, negative bool) (scale, least float64) {
 	if hi <= lo {
 		return 0, -lo
 	}
-	w, best := importance(x), math.Inf(1)
+	best := math.Inf(1)
 	for step := -8; step <= 8; step++ {
 		by := (float64(n) + float64(step)/8) / (hi - lo)
 		var s, sq, sqq, sx, sxq float64
@@ -310,7 +366,7 @@ func fitAffine(x []float32, n int, negative bool) (scale, least float64) {
 	return scale, least
 }
 
-func encodeAffine(d DType, b []byte, x []float32) {
+func encodeAffine(d DType, b []byte, x []float32, w []float64) {
 	n, single := 15, d == Q4_1 || d == Q5_1
 	if d == Q5_1 || d == Q5_K {
 		n = 31
@@ -319,7 +375,8 @@ func encodeAffine(d DType, b []byte, x []float32) {
 	var most, mostLeast float64
 	parts := len(x) / 32
 	for k := range parts {
-		scale[k], least[k] = fitAffine(x[32*k:][:32], n, single)
+		part := x[32*k:][:32]
+		scale[k], least[k] = fitAffine(part, weightsOf(part, w, 32*k), n, single)
 		most, mostLeast = max(most, scale[k]), max(mostLeast, least[k])
 	}
 	var codes, leasts [8]byte

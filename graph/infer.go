@@ -91,7 +91,7 @@ func checkOperands(n *Node) error {
 				want = "the float format of the other activations"
 			}
 		case 'w':
-			if !d.Quantized() && (!d.Float() || d == F64) {
+			if !d.Quantized() && (!d.Float() || d == F64 || d == F8) {
 				want = "f32, bf16, f16, q8 or another block format"
 			}
 		case 'f':

@@ -120,7 +120,7 @@ func encodeParts(d DType, b []byte, x []float32, most float32) {
 		p.Scales = []byte{byte(min(max(exponent-3+127, 0), 254))}
 		toLevels(p.Codes, x, PowerOfTwo(p.Scales[0]))
 	default:
-		scale, least := fitAffine(x, 15, true)
+		scale, least := fitAffine(x, importance(x), 15, true)
 		p.Scale = float32(scale)
 		if scale != 0 {
 			p.Zero = byte(min(max(math.Round(least/scale), 0), 15))
@@ -147,23 +147,22 @@ func largestOf(x []float32) (most float32) {
 	return most
 }
 
-// ToE4M3 is the code nearest to v, of two the even one; beyond 448 the one of that. It must be
-// finite.
+// ToE4M3 is the code nearest to v, of two the even one; beyond 448 that of 448, and of a NaN a NaN.
 func ToE4M3(v float32) byte {
-	code, size := byte(0), min(float32(math.Abs(float64(v))), 448)
-	for code < 126 && E4M3Values[code+1] <= size {
-		code++
+	const least, toLeast = 0x1p-6, 0x1p9 // the least normal number; what makes denormals whole
+	bits := math.Float32bits(v)
+	sign := byte(bits >> 24 & 0x80)
+	switch size := math.Float32frombits(bits &^ (1 << 31)); {
+	case v != v:
+		return sign | 0x7f
+	case size >= 448:
+		return sign | 0x7e
+	case size < least:
+		return sign | byte(math.RoundToEven(float64(size)*toLeast))
 	}
-	if code < 126 {
-		low, high := size-E4M3Values[code], E4M3Values[code+1]-size
-		if high < low || high == low && code%2 == 1 {
-			code++
-		}
-	}
-	if math.Signbit(float64(v)) {
-		code |= 0x80
-	}
-	return code
+	bits &^= 1 << 31
+	bits += 1<<19 - 1 + bits>>20&1
+	return sign | byte(bits>>20-120<<3)
 }
 
 // toLevels are the codes of E2M1 nearest to x / scale, of two the even one.

@@ -14,7 +14,8 @@ type StatePair struct {
 
 // StateKind says what an operation keeps between steps, and so in which number
 // formats it may be kept. Whatever the format, kernels compute in f32; what is kept is
-// rounded when it is written, to nearest and ties to even, once per step.
+// rounded when it is written, to nearest and ties to even, once per step; in F8, what is beyond 448
+// becomes 448.
 type StateKind string
 
 // The kinds of state. A conv state has inputs and a KV cache has
@@ -34,7 +35,7 @@ func (k StateKind) Formats() []DType {
 	if k == SSMState {
 		return []DType{F32, BF16}
 	}
-	return []DType{F32, F16, BF16}
+	return []DType{F32, F16, BF16, F8}
 }
 
 // Takes is nil where a state of the kind may have a format, else says which it may have.

@@ -49,8 +49,8 @@ func TestStateFormats(t *testing.T) {
 				t.Errorf("%s: operand %d is state, and %q of Operands %s", op.Name, p.Operand, op.Operands[p.Operand], op.Operands)
 			}
 		}
-		legal := map[string]bool{"f32": true, "bf16": true, "f16": op.States[0].Kind != SSMState}
-		for _, d := range []string{"f32", "f16", "bf16", "f64", "i32"} {
+		legal := map[string]bool{"f32": true, "bf16": true, "f16": op.States[0].Kind != SSMState, "e4m3": op.States[0].Kind != SSMState}
+		for _, d := range []string{"f32", "f16", "bf16", "e4m3", "f64", "i32"} {
 			g, n := deriveGraph(t, strings.ReplaceAll(c.leaves, "D[", d+"["), c.node)
 			types, err := infer(n, g.Ranks)
 			if (err == nil) != legal[d] {
@@ -82,8 +82,8 @@ func TestStateFormats(t *testing.T) {
 func TestStateFormatErrors(t *testing.T) {
 	for want, c := range map[string][2]string{
 		"error: operand 5 is f16; a state of kind ssm is f32 or bf16":                      {"u f32[t 8]; d f32[t 8]; A f32[8 3]; B f32[t 3/3]; C f32[t 3/3]; $h f16[s 8 3]", "selective_scan u d A B C $h seg"},
-		"error: operand 2 is i32; a state of kind conv is f32, f16 or bf16":                {"x f32[t 6]; w f32[6 4]; $h i32[s 6 3]", "conv1d x w $h seg"},
-		"error: operand 4 is f64; a state of kind cache is f32, f16 or bf16":               {attendedBut("$values f32", "$values f64"), attentionNode},
+		"error: operand 2 is i32; a state of kind conv is f32, f16, bf16 or e4m3":          {"x f32[t 6]; w f32[6 4]; $h i32[s 6 3]", "conv1d x w $h seg"},
+		"error: operand 4 is f64; a state of kind cache is f32, f16, bf16 or e4m3":         {attendedBut("$values f32", "$values f64"), attentionNode},
 		"error: operands 3 and 4 are f16 and bf16; keys and values are kept in one format": {attendedBut("$keys f32", "$keys f16", "$values f32", "$values bf16"), attentionNode},
 	} {
 		checkDerived(t, c[0], c[1], want)

@@ -24,6 +24,10 @@ func (t *Tensor) Read(dst []float32, at int) {
 		for i, b := range src {
 			dst[i] = half(b)
 		}
+	case graph.F8:
+		for i, b := range t.U8[at : at+len(dst)] {
+			dst[i] = graph.E4M3Values[b]
+		}
 	case graph.I32:
 		for i, v := range t.I32[at : at+len(dst)] {
 			dst[i] = float32(v)
@@ -62,6 +66,11 @@ func (t *Tensor) Write(at int, src []float32) {
 		for i, v := range src {
 			dst[i] = float16.Fromfloat32(v).Bits()
 		}
+	case graph.F8:
+		dst := t.U8[at : at+len(src)]
+		for i, v := range src {
+			dst[i] = graph.ToE4M3(v)
+		}
 	default:
 		codec.Encode(t.codec(), t.U8[at:], src)
 	}
@@ -77,6 +86,10 @@ func Round(d graph.DType, values []float32) {
 	case graph.F16:
 		for i, v := range values {
 			values[i] = half(float16.Fromfloat32(v).Bits())
+		}
+	case graph.F8:
+		for i, v := range values {
+			values[i] = graph.E4M3Values[graph.ToE4M3(v)]
 		}
 	default:
 		if c, ok := d.Codec(); ok {
@@ -116,7 +129,7 @@ func (t *Tensor) Copy(at int, other *Tensor, from, n int) {
 		copy(t.I32[at:at+n], other.I32[from:from+n])
 	case graph.F16, graph.BF16:
 		copy(t.U16[at:at+n], other.U16[from:from+n])
-	default: // a row of a codec
+	default: // F8, or a row of a codec
 		n = t.DType.RowBytes(n)
 		copy(t.U8[at:at+n], other.U8[from:from+n])
 	}

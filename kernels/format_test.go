@@ -20,21 +20,24 @@ func TestHalf(t *testing.T) {
 // TestWrite: what a format holds is written and read unchanged, and what lies
 // between two neighbours goes to the nearer, from the middle to the even one.
 func TestWrite(t *testing.T) {
-	for _, d := range []graph.DType{graph.F16, graph.BF16} {
-		x := &Tensor{DType: d, U16: make([]uint16, 1)}
+	for _, d := range []graph.DType{graph.F16, graph.BF16, graph.F8} {
+		x := &Tensor{DType: d, U16: make([]uint16, 1), U8: make([]byte, 1)}
 		write := func(v float32) uint16 {
 			x.Write(0, []float32{v})
+			if d == graph.F8 {
+				return uint16(x.U8[0])
+			}
 			return x.U16[0]
 		}
 		value := func(bits uint16) float32 {
-			x.U16[0] = bits
+			x.U16[0], x.U8[0] = bits, byte(bits)
 			var v [1]float32
 			x.Read(v[:], 0)
 			return v[0]
 		}
-		for i := range 1<<16 - 1 {
+		for i := range 1<<(8*d.Bytes()) - 1 {
 			lo, hi := value(uint16(i)), value(uint16(i+1))
-			if lo != lo || hi != hi || math.IsInf(float64(lo), 0) || math.IsInf(float64(hi), 0) || i == 0x7fff {
+			if lo != lo || hi != hi || math.IsInf(float64(lo), 0) || math.IsInf(float64(hi), 0) || i == 1<<(8*d.Bytes()-1)-1 {
 				continue
 			}
 			even := uint16(i + i&1)
@@ -51,6 +54,21 @@ func TestWrite(t *testing.T) {
 		if nan := value(write(float32(math.NaN()))); nan == nan {
 			t.Errorf("%s: NaN becomes %g", d, nan)
 		}
+	}
+}
+
+// TestWriteE4M3: what is beyond 448 becomes 448, and what is no number stays none.
+func TestWriteE4M3(t *testing.T) {
+	inf := float32(math.Inf(1))
+	for _, v := range []float32{448, 449, 464, 480, 1e30, inf} {
+		got := []float32{v, -v}
+		if Round(graph.F8, got); got[0] != 448 || got[1] != -448 {
+			t.Errorf("%g and its negative become %g", v, got)
+		}
+	}
+	got := []float32{float32(math.NaN()), inf - inf, 0x1p-10, 0x1.8p-10, -0x1p-9}
+	if Round(graph.F8, got); got[0] == got[0] || got[1] == got[1] || got[2] != 0 || got[3] != 0x1p-9 || got[4] != -0x1p-9 {
+		t.Errorf("NaN, NaN and numbers around the least become %g", got)
 	}
 }
 

@@ -32,7 +32,7 @@ type Tensor struct {
 	F32    []float32
 	U16    []uint16 // bits of f16 and bf16
 	I32    []int32
-	U8     []byte // rows in the blocks of a codec, or weights in blocks
+	U8     []byte // F8, rows in the blocks of a codec, or weights in blocks
 
 	// Pages has the rows of a cache, from byte InPage of a page on; nil: they are here, Dims[1]
 	// for each slot.

@@ -24,9 +24,12 @@ func (t *Tensor) Cached(seq, slot, token int) (rows Tensor, at, n int) {
 	i := token % p.Tokens
 	rows = Tensor{DType: t.DType, Cols: t.Cols, Stride: t.Stride}
 	data := unsafe.Pointer(&p.Memory[p.Of[seq][token/p.Tokens]][t.InPage:][:p.Tokens*t.Stride*t.DType.Bytes()][0])
-	if t.DType == graph.F32 {
+	switch t.DType {
+	case graph.F32:
 		rows.F32 = unsafe.Slice((*float32)(data), p.Tokens*t.Stride)
-	} else {
+	case graph.F8:
+		rows.U8 = unsafe.Slice((*byte)(data), p.Tokens*t.Stride)
+	default:
 		rows.U16 = unsafe.Slice((*uint16)(data), p.Tokens*t.Stride)
 	}
 	return rows, i * t.Stride, p.Tokens - i

@@ -80,7 +80,7 @@ type layout struct {
 // layoutsOf draws ways to lay a model over ranks, with states in the same formats.
 func layoutsOf(t *testing.T, r *rand.Rand, dir string, n int) (list []layout) {
 	t.Helper()
-	formats := []string{"", "conv=bf16", "conv=f16,cache=bf16", "conv=bf16,cache=f16,ssm=bf16"}
+	formats := []string{"", "conv=bf16", "conv=f16,cache=bf16", "conv=bf16,cache=f16,ssm=bf16", "conv=e4m3,cache=e4m3"}
 	states := formats[r.IntN(len(formats))]
 	if _, ok := keepsOf(t, how{dir, "channel", states, 1}); !ok {
 		states = "" // the model has no such kind
@@ -378,7 +378,7 @@ func TestReadsOfAny(t *testing.T) {
 type states []graph.Type
 
 func drawStates(r *rand.Rand) (out states) {
-	formats := []graph.DType{graph.F32, graph.F16, graph.BF16}
+	formats := []graph.DType{graph.F32, graph.F16, graph.BF16, graph.F8}
 	for range 1 + r.IntN(3) {
 		packed := graph.Dim{}
 		for i := range 1 + r.IntN(3) {

@@ -29,6 +29,18 @@ func (c *Config) InBlocks() {
 	c.Set(quantKey, map[string]any{"quant_method": QuantMethod, "bits": 8.0, "block_size": float64(graph.BlockLen)})
 }
 
+// InFP8 says in the config that matrices of the checkpoint are in FP8, in blocks of some rows and
+// columns, but for those of the modules that are listed.
+func (c *Config) InFP8(block int, excluded []string) {
+	list := []any{}
+	for _, m := range excluded {
+		list = append(list, m)
+	}
+	size := float64(block)
+	c.Set(quantKey, map[string]any{"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+		"weight_block_size": []any{size, size}, "modules_to_not_convert": list})
+}
+
 // Quantization says how the weights of a published folder are quantized, as far as its tensors do
 // not.
 type Quantization struct {

@@ -27,8 +27,8 @@ type Sharding struct {
 	// Payload that end in @prefill or @decode. Empty: both, for which these parts need Prefill.
 	Phase string
 	// States sets the format of sequences' states by kind: conv=bf16,cache=f16,ssm=bf16. Conv
-	// states and KV caches may be f32, f16 or bf16, SSM states f32 or bf16. Kinds that are left out
-	// are f32. Arithmetic is always f32.
+	// states and KV caches may be f32, f16, bf16 or e4m3, SSM states f32 or bf16. Kinds that are left
+	// out are f32. Arithmetic is always f32.
 	States string
 	// Scan is fused, or unfused, which keeps about four tensors of tokens × channels × states in
 	// memory, as the published evaluation did. Empty: fused.

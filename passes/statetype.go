@@ -34,7 +34,7 @@ func ParseStates(text string) (States, error) {
 		}
 		d, ok := graph.ParseDType(format)
 		if !ok {
-			return s, fmt.Errorf("states %q: unknown format %q; it must be f32, f16 or bf16", text, format)
+			return s, fmt.Errorf("states %q: unknown format %q; it must be f32, f16, bf16 or e4m3", text, format)
 		}
 		if err := kind.Takes(d); err != nil {
 			return s, fmt.Errorf("states %q: %s is %w", text, kind, err)

@@ -10,14 +10,16 @@ import (
 
 func TestParseStates(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "conv=bf16": "", "conv=bf16,cache=f16,ssm=bf16": "", "ssm=f32,conv=f32,cache=f32": "",
+		"": "", "conv=bf16": "", "conv=bf16,cache=f16,ssm=bf16": "", "conv=e4m3,cache=e4m3": "", "ssm=f32,conv=f32,cache=f32": "",
 		"bf16":                `states "bf16": "bf16" must be KIND=FORMAT, such as conv=bf16`,
 		"conv=bf16,":          `states "conv=bf16,": "" must be KIND=FORMAT, such as conv=bf16`,
 		"keys=f16":            `states "keys=f16": unknown kind "keys"; it must be one of conv, ssm, cache`,
 		"conv=bf16,conv=bf16": `states "conv=bf16,conv=bf16": conv is given twice`,
-		"conv=fp16":           `states "conv=fp16": unknown format "fp16"; it must be f32, f16 or bf16`,
-		"conv=":               `states "conv=": unknown format ""; it must be f32, f16 or bf16`,
-		"cache=i32":           `states "cache=i32": cache is i32; a state of kind cache is f32, f16 or bf16`,
+		"conv=fp16":           `states "conv=fp16": unknown format "fp16"; it must be f32, f16, bf16 or e4m3`,
+		"conv=":               `states "conv=": unknown format ""; it must be f32, f16, bf16 or e4m3`,
+		"cache=i32":           `states "cache=i32": cache is i32; a state of kind cache is f32, f16, bf16 or e4m3`,
+		"ssm=e4m3":            `states "ssm=e4m3": ssm is e4m3; a state of kind ssm is f32 or bf16`,
+		"cache=e4m3/32":       `states "cache=e4m3/32": cache is e4m3/32; a state of kind cache is f32, f16, bf16 or e4m3`,
 		"ssm=f16":             `states "ssm=f16": ssm is f16; a state of kind ssm is f32 or bf16`,
 	} {
 		if _, err := ParseStates(text); want == "" && err != nil || want != "" && (err == nil || err.Error() != want) {

@@ -19,7 +19,7 @@ import (
 func inBlocks(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), filepath.Base(dir))
-	if _, err := quantize.Write(context.Background(), dir, to, nil); err != nil {
+	if _, err := quantize.Write(context.Background(), dir, to, "q8", nil); err != nil {
 		t.Fatal(err)
 	}
 	return to

@@ -124,6 +124,7 @@ func TestCutsOfStates(t *testing.T) {
 		unit          int // cuts at multiples of it change no bit; 0: all cuts do
 	}{
 		{"jamba", "cache=f16", 1},
+		{"jamba", "cache=e4m3", 1},
 		{"bamba", "cache=bf16", 16},
 		{"mamba-a", "conv=f16", 0},
 		{"mamba-b", "ssm=bf16", 0},

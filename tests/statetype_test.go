@@ -28,8 +28,8 @@ func kindOf(state string) string {
 	return last
 }
 
-// inFormats gives every kind that a model keeps a format of 16 bits: bf16, or f16 for
-// what may have it.
+// inFormats gives every kind that a model keeps a short format: bf16, or f16 or e4m3 for what may
+// have it.
 func inFormats(m *krait.Model, short string) (option string, formats map[string]graph.DType) {
 	formats = map[string]graph.DType{}
 	for _, s := range m.States() {
@@ -56,7 +56,7 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 	return out
 }
 
-// TestStatesInFormats: engines that keep states in 16 bits say so, take those of one in f32
+// TestStatesInFormats: engines that keep states in 16 or 8 bits say so, take those of one in f32
 // rounded, once, and give them to others with the same formats, and back, bit for bit, whatever
 // their ranks and devices. From there all go on as f32 does from rounded states, but for the new
 // keys and values. What each makes of prompts in pieces is what the float64 kernels make of them
@@ -64,16 +64,16 @@ func roundedTo(s *krait.Snapshot, formats map[string]graph.DType) *krait.Snapsho
 // of two are rounded apart now and then, which was 36 times at most when this was written.
 func TestStatesInFormats(t *testing.T) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	cases := covering.Each(t, []int{len(folders), 5}, 2)
+	cases := covering.Each(t, []int{len(folders), 5}, 3)
 	if goldens.All() {
-		cases = covering.Each(t, []int{len(folders), 1}, 2) // all engines one after the other
+		cases = covering.Each(t, []int{len(folders), 1}, 3) // all engines one after the other
 	}
 	for _, c := range cases {
 		k, dir := c[0], folders[c[0]]
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()
 			from := openModel(t, dir, krait.Options{Slots: 3})
-			option, formats := inFormats(from, []string{"f16", "bf16"}[c[2]])
+			option, formats := inFormats(from, []string{"f16", "bf16", "e4m3"}[c[2]])
 			all := []krait.Options{
 				{Reference: true},
 				{},
@@ -156,10 +156,10 @@ func agrees(t *testing.T, what string, got, want []float32, tolerance float64) {
 	}
 }
 
-// TestStatesOutOfRange: what f16 does not reach is not made infinite, but refused, and
+// TestStatesOutOfRange: what f16 and e4m3 do not reach is not made something else, but refused, and
 // the sequence stays as it was; what bf16 reaches is taken.
 func TestStatesOutOfRange(t *testing.T) {
-	for format, fits := range map[string]bool{"f16": false, "bf16": true, "f32": true} {
+	for format, fits := range map[string]bool{"f16": false, "e4m3": false, "bf16": true, "f32": true} {
 		m := openModel(t, "../testdata/golden/mamba-a", krait.Options{Sharding: krait.Sharding{Ranks: 2, States: "conv=" + format}})
 		s := sequence(t, m)
 		stepped(t, s, 1, 2, 3)
@@ -167,9 +167,11 @@ func TestStatesOutOfRange(t *testing.T) {
 		conv := "layers.0.mixer.conv"
 		large := &krait.Snapshot{Tokens: before.Tokens, States: maps.Clone(before.States)}
 		large.States[conv] = slices.Clone(before.States[conv])
-		for i, v := range []float32{65519, -65519, float32(math.Inf(1))} { // f16 has numbers for these
-			large.States[conv][i] = v
+		held, want := []float32{65519, -65519, float32(math.Inf(1))}, "f16, which ends at 65504" // f16 has numbers for these
+		if format == "e4m3" {
+			held, want = []float32{464, -464}, "e4m3, which ends at 448"
 		}
+		copy(large.States[conv], held)
 		if err := s.Restore(large); err != nil {
 			t.Errorf("%s: %v", format, err)
 		}
@@ -178,7 +180,7 @@ func TestStatesOutOfRange(t *testing.T) {
 		}
 		large.States[conv][5] = -65520
 		for i, err := range []error{s.SetState(conv, large.States[conv]), s.Restore(large)} {
-			if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "state layers.0.mixer.conv is stored in f16, which ends at 65504; element 5 is -65520") {
+			if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "state layers.0.mixer.conv is stored in "+want+"; element 5 is -65520") {
 				t.Errorf("%s, call %d: %v", format, i, err)
 			}
 		}

@@ -46,7 +46,7 @@ func TestTrials(t *testing.T) {
 	folders := goldens.Folders(t, "..")
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch", "context"}
 	isas := append(kernels.ISAs(), "reference", "fused")
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, len(isas)) {
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 4, len(isas)) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
 		if ranks > 1 {
@@ -57,9 +57,9 @@ func TestTrials(t *testing.T) {
 		isa := isas[c[5]]
 		t.Run(fmt.Sprintf("%s/tp=%d %s in %d formats by %s", filepath.Base(dir), ranks, strategies[c[3]], c[4], isa), func(t *testing.T) {
 			t.Parallel()
-			if c[4] > 0 { // states in 16 bits, of one format or the other
+			if c[4] > 0 { // states in one of the short formats
 				m := openModel(t, dir, krait.Options{Slots: 1})
-				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16"}[c[4]])
+				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16", "e4m3"}[c[4]])
 			}
 			runTrials(t, dir, isa, o)
 		})
@@ -109,7 +109,7 @@ func TestTrialsWide(t *testing.T) {
 			if format == "q8" {
 				from := dir
 				dir += "-q8"
-				if _, err := quantize.Write(t.Context(), from, dir, nil); err != nil {
+				if _, err := quantize.Write(t.Context(), from, dir, "q8", nil); err != nil {
 					t.Fatal(err)
 				}
 			}

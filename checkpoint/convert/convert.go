@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/gguf"
+	"github.com/krait-ml/krait/checkpoint/imatrix"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
@@ -33,6 +34,14 @@ type Made struct {
 // Types are the formats of a GGUF file's matrices, by name.
 func Types() []string { return slices.Sorted(maps.Keys(checkpoint.Mixtures)) }
 
+// Weighted are those of Types that take heed of an importance matrix.
+func Weighted() []string {
+	return slices.DeleteFunc(Types(), func(name string) bool {
+		d := checkpoint.Mixtures[name].Base.DType()
+		return d == graph.Q8 || !d.Quantized()
+	})
+}
+
 // Write converts the checkpoint at from into the new path to: a GGUF file if the path ends in
 // .gguf, otherwise a Hugging Face folder. Kind is the format of a GGUF file's matrices, a key of
 // checkpoint.Mixtures; by default that of the checkpoint's embedding. A folder keeps the formats of
@@ -40,12 +49,18 @@ func Types() []string { return slices.Sorted(maps.Keys(checkpoint.Mixtures)) }
 // or absent. Write
 // calls progress, if it is not nil, with the bytes written.
 func Write(ctx context.Context, from, to, kind string, progress func(done, total int64)) (*Made, error) {
+	return WriteWeighted(ctx, from, to, kind, nil, progress)
+}
+
+// WriteWeighted is [Write] to a GGUF file whose matrices are rounded with regard to an importance
+// matrix; nil: to none.
+func WriteWeighted(ctx context.Context, from, to, kind string, importance *imatrix.Matrix, progress func(done, total int64)) (*Made, error) {
 	c, err := checkpoint.Open(from)
 	if err != nil {
 		return nil, err
 	}
 	defer c.Close()
-	w := &writer{ctx: ctx, from: from, to: to, tell: progress}
+	w := &writer{ctx: ctx, from: from, to: to, tell: progress, importance: importance}
 	var made *Made
 	if filepath.Ext(to) == ".gguf" {
 		made, err = w.gguf(c, kind)
@@ -65,6 +80,7 @@ type writer struct {
 	tell        func(done, total int64)
 	done, total int64
 	intact      func() error
+	importance  *imatrix.Matrix
 }
 
 // add counts n more bytes as written. It returns an error if the context is done or the source
@@ -85,6 +101,12 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	if !ok {
 		return nil, fmt.Errorf("--type is %s; it must be one of %s", kind, strings.Join(Types(), ", "))
 	}
+	if w.importance != nil {
+		if !slices.Contains(Weighted(), kind) {
+			return nil, fmt.Errorf("an importance matrix does nothing to %s; it is for --type %s", kind, strings.Join(Weighted(), ", "))
+		}
+		m = m.Weighted(w.importance.Weights)
+	}
 	if _, err := os.Lstat(w.to); !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%s is there already; name another file", w.to)
 	}
@@ -94,6 +116,12 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}
 	made := &Made{Tensors: len(g.Tensors), Notes: g.Notes}
+	if m := w.importance; m != nil { // as llama-quantize does
+		g.Metadata = append(g.Metadata, gguf.Pair{Key: "quantize.imatrix.entries_count", Value: int32(len(m.Entries))}, gguf.Pair{Key: "quantize.imatrix.chunks_count", Value: int32(m.Chunks)})
+		if len(m.Datasets) > 0 {
+			g.Metadata = append(g.Metadata, gguf.Pair{Key: "quantize.imatrix.dataset", Value: m.Datasets[0]})
+		}
+	}
 	metadata, note, err := w.vocabulary(c.Model.Vocab)
 	if err != nil {
 		return nil, err
@@ -128,6 +156,9 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		return f.Truncate((end + 31) / 32 * 32)
 	})
 	made.Loss = g.Loss.Relative()
+	if g.Unweighed > 0 {
+		made.Notes = append(made.Notes, fmt.Sprintf("%d of %d matrices are not in the importance matrix, and were rounded without", g.Unweighed, g.Weighable))
+	}
 	return made, err
 }
 

@@ -1,11 +1,13 @@
-// Package quantize writes checkpoints whose matrices are in 8-bit blocks.
+// Package quantize writes folders whose matrices are in 8 bits: Krait's 8-bit blocks, or FP8.
 package quantize
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/folder"
@@ -17,16 +19,40 @@ import (
 // Made says what was made.
 type Made struct {
 	Family        string
-	Matrices      int   // in blocks
-	Others        int   // as they were
-	Before, After int64 // bytes of tensors
+	Matrices      int     // in 8 bits
+	Others        int     // as they were
+	Before, After int64   // bytes of tensors
+	Loss          float64 // of the matrices: the relative root mean square error
 }
 
+// kind is a format of 8 bits.
+type kind struct {
+	// config says in the config which modules have matrices that are left in floats.
+	config func(c *models.Config, left []string)
+	// tensors are what a matrix becomes, whose loss they count.
+	tensors func(from graph.Array, name string, loss *loss) []tensor
+	whole   bool // it is for the embedding and the head, too
+}
+
+// kinds are the formats, by name.
+var kinds = map[string]kind{
+	"q8":  {func(c *models.Config, _ []string) { c.InBlocks() }, inBlocks, true},
+	"fp8": {func(c *models.Config, left []string) { c.InFP8(fp8Block, left) }, inFP8, false},
+}
+
+// Kinds are the names of the formats.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
 // Write writes the checkpoint in from to the folder to, which must be new or empty, with all
-// matrices that are multiplied with in 8-bit blocks where that makes them smaller. Tensors stay in
-// files of the same names, whose copies of others are left out; config and tokenizer come along.
-// Memory does not grow with the model. Progress, if it is not nil, is told the bytes written.
-func Write(ctx context.Context, from, to string, progress func(done, total int64)) (*Made, error) {
+// matrices that are multiplied with in a format of [Kinds] where that makes them smaller. Tensors
+// stay in files of the same names, whose copies of others are left out; config and tokenizer come
+// along. Memory does not grow with the model. Progress, if it is not nil, is told the bytes
+// written.
+func Write(ctx context.Context, from, to, format string, progress func(done, total int64)) (*Made, error) {
+	k, ok := kinds[format]
+	if !ok {
+		return nil, fmt.Errorf("format %q; it must be one of %s", format, strings.Join(Kinds(), ", "))
+	}
 	c, err := checkpoint.Open(from)
 	if err != nil {
 		return nil, err
@@ -43,20 +69,25 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 		return nil, err
 	}
 	defer set.Close()
-	config, err := configOf(from)
-	if err != nil {
-		return nil, err
+	p := &plan{kind: k, checkpoint: c, set: set, matrices: c.Matrices(), made: &Made{Family: c.Model.Family}}
+	if !k.whole {
+		vocabulary := c.Vocabulary()
+		maps.DeleteFunc(p.matrices, func(name string, _ []int) bool { return vocabulary[name] })
 	}
-	made, list, err := plan(c, set)
+	list, err := p.files()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
-	out, err := folder.New(to, made.After, "", "", false)
+	config, err := p.config(from)
+	if err != nil {
+		return nil, err
+	}
+	out, err := folder.New(to, p.made.After, "", "", false)
 	if err != nil {
 		return nil, err
 	}
 	defer out.End()
-	w := folder.NewWriter(made.After, progress)
+	w := folder.NewWriter(p.made.After, progress)
 	for _, tensors := range list {
 		err := out.Shard(namesOf(tensors), func(file *os.File) error { return write(ctx, w, file, tensors) })
 		if err != nil {
@@ -69,110 +100,85 @@ func Write(ctx context.Context, from, to string, progress func(done, total int64
 	if err := folder.Companions(from, to); err != nil {
 		return nil, err
 	}
-	return made, out.Finish(config)
+	p.made.Loss = p.loss.sum.Relative()
+	return p.made, out.Finish(config)
 }
 
-// configOf is the config of the new folder.
-func configOf(dir string) ([]byte, error) {
+// plan is what a folder becomes.
+type plan struct {
+	kind       kind
+	checkpoint *checkpoint.Checkpoint
+	set        *safetensors.Set
+	matrices   map[string][]int // that may become smaller
+	left       []string         // modules of matrices that stay as they are
+	made       *Made
+	loss       loss
+}
+
+// config is the config of the new folder.
+func (p *plan) config(dir string) ([]byte, error) {
 	c, err := models.ReadConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	c.InBlocks()
+	slices.Sort(p.left)
+	p.kind.config(c, p.left)
 	return c.Text()
 }
 
-// tensor is one of the new files.
-type tensor struct {
-	safetensors.Tensor        // what is written; Data of blocks is not there
-	from               source // of blocks
-	note               string // of the metadata
-}
-
-// source is a matrix before it is in blocks.
-type source = graph.Array
-
-// plan lists the tensors of each new file, larger elements first.
-func plan(c *checkpoint.Checkpoint, set *safetensors.Set) (*Made, [][]tensor, error) {
-	made := &Made{Family: c.Model.Family}
-	var list [][]tensor
-	matrices := c.Matrices()
-	for _, file := range set.Files() {
+// files lists the tensors of each new file, larger elements first.
+func (p *plan) files() (list [][]tensor, err error) {
+	for _, file := range p.set.Files() {
 		var tensors []tensor
 		for _, name := range file.Names() {
-			if c.Copied(name) {
+			if p.checkpoint.Copied(name) {
 				continue
 			}
-			t, err := tensorOf(c, set, name, matrices[name])
+			was, become, err := p.tensor(name)
 			if err != nil {
-				return nil, nil, err
+				return nil, err
 			}
-			made.Before += int64(len(t.Data) + len(t.from.Data))
-			made.After += t.size()
-			if tensors = append(tensors, t); t.note != "" {
-				made.Matrices++
-			} else {
-				made.Others++
+			p.made.Before += int64(len(was.Data))
+			for i := range become {
+				p.made.After += become[i].size()
 			}
+			tensors = append(tensors, become...)
 		}
 		slices.SortStableFunc(tensors, func(a, b tensor) int { return b.bytes() - a.bytes() })
 		if len(tensors) > 0 {
 			list = append(list, tensors)
 		}
 	}
-	if made.Matrices == 0 {
-		return nil, nil, fmt.Errorf("no matrix would be smaller in 8-bit blocks")
+	if p.made.Matrices == 0 {
+		return nil, fmt.Errorf("no matrix would be smaller in 8 bits")
 	}
-	return made, list, nil
+	return list, nil
 }
 
-// tensorOf is a tensor of the checkpoint as it becomes; of a matrix the shape is given.
-func tensorOf(c *checkpoint.Checkpoint, set *safetensors.Set, name string, shape []int) (tensor, error) {
-	was, _ := set.Tensor(name)
-	if set.Note(name, checkpoint.BlocksKey(name)) != "" || was.DType == "U8" {
-		return tensor{}, fmt.Errorf("tensor %s is in 8-bit blocks already", name)
+// tensor is a tensor of the folder, and what it becomes.
+func (p *plan) tensor(name string) (was safetensors.Tensor, become []tensor, err error) {
+	was, _ = p.set.Tensor(name)
+	if p.set.Note(name, checkpoint.BlocksKey(name)) != "" || was.DType == "U8" {
+		return was, nil, fmt.Errorf("tensor %s is in 8-bit blocks already", name)
 	}
-	if shape == nil {
-		return tensor{Tensor: was}, nil
+	if p.matrices[name] != nil {
+		from, err := p.checkpoint.Tensor(name)
+		if err != nil {
+			return was, nil, err
+		}
+		size := int64(0)
+		become = p.kind.tensors(from, name, &p.loss)
+		for i := range become {
+			size += become[i].size()
+		}
+		if size < int64(len(was.Data)) {
+			p.made.Matrices++
+			return was, become, nil
+		}
 	}
-	note, bytes := checkpoint.BlocksShape(shape)
-	t := tensor{Tensor: safetensors.Tensor{Name: name, DType: "U8", Shape: bytes}, note: note}
-	var err error
-	if t.from, err = c.Tensor(name); err != nil || t.size() >= int64(len(was.Data)) {
-		return tensor{Tensor: was}, err
+	p.made.Others++
+	if module, ok := strings.CutSuffix(name, ".weight"); ok && len(was.Shape) == 2 {
+		p.left = append(p.left, module)
 	}
-	return t, nil
-}
-
-// size is the bytes that are written.
-func (t *tensor) size() int64 {
-	if t.note == "" {
-		return int64(len(t.Data))
-	}
-	n := int64(1)
-	for _, d := range t.Shape {
-		n *= int64(d)
-	}
-	return n
-}
-
-// bytes is the size of an element, to which the files are aligned; 1 of blocks.
-func (t *tensor) bytes() int {
-	switch t.DType {
-	case "F64", "I64", "U64":
-		return 8
-	case "F32", "I32", "U32":
-		return 4
-	case "F16", "BF16", "I16", "U16":
-		return 2
-	}
-	return 1
-}
-
-func namesOf(tensors []tensor) []string {
-	var out []string
-	for _, t := range tensors {
-		out = append(out, t.Name)
-	}
-	return out
+	return was, []tensor{{Tensor: was}}, nil
 }

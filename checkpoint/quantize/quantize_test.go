@@ -116,7 +116,7 @@ func compare(t *testing.T, from, to string, made *quantize.Made) {
 func write(t *testing.T, from, to string) *quantize.Made {
 	t.Helper()
 	var last, total int64
-	made, err := quantize.Write(context.Background(), from, to, func(done, all int64) { last, total = max(last, done), all })
+	made, err := quantize.Write(context.Background(), from, to, "q8", func(done, all int64) { last, total = max(last, done), all })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func TestRefused(t *testing.T) {
 			to = filepath.Join(t.TempDir(), "to")
 		}
 		before, _ := os.ReadDir(to)
-		if _, err := quantize.Write(context.Background(), c.from, to, nil); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := quantize.Write(context.Background(), c.from, to, "q8", nil); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s to %s: %v, want %s", c.from, to, err, c.want)
 		}
 		if after, _ := os.ReadDir(to); len(after) != len(before) {
@@ -255,7 +255,7 @@ func TestRefused(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	to := filepath.Join(t.TempDir(), "to")
-	if _, err := quantize.Write(ctx, golden, to, nil); !errors.Is(err, context.Canceled) {
+	if _, err := quantize.Write(ctx, golden, to, "q8", nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(to); !os.IsNotExist(err) {

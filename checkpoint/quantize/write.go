@@ -2,14 +2,12 @@ package quantize
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"iter"
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/folder"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
-	"github.com/krait-ml/krait/graph"
 )
 
 // chunkBytes is about what is written at a time.
@@ -57,25 +55,17 @@ func pieces(tensors []tensor, begins []int64) iter.Seq[folder.Piece] {
 
 // lines is what a tensor is written in: how many, and the bytes of each.
 func (t *tensor) lines() (n, bytes int) {
-	if t.note == "" {
+	if t.make == nil {
 		return len(t.Data), 1
 	}
-	bytes = t.Shape[len(t.Shape)-1]
+	bytes = t.bytes() * t.Shape[len(t.Shape)-1]
 	return int(t.size()) / max(1, bytes), bytes
 }
 
-// rows are rows of a tensor in blocks, or its bytes as they were.
+// rows are rows of a tensor, or its bytes as they were.
 func (t *tensor) rows(lo, hi int) ([]byte, error) {
-	if t.note == "" {
+	if t.make == nil {
 		return t.Data[lo:hi], nil
 	}
-	a := t.from
-	cols := a.Shape[len(a.Shape)-1]
-	line := cols * a.DType.Bytes()
-	rows := graph.Array{DType: a.DType, Shape: []int{hi - lo, cols}, Data: a.Data[lo*line : hi*line]}
-	if rows.From = a.From; lo > 0 {
-		rows.From += fmt.Sprintf(", from row %d on", lo)
-	}
-	out, err := rows.Convert(graph.Q8)
-	return out.Data, err
+	return t.make(lo, hi)
 }

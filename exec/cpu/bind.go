@@ -41,7 +41,7 @@ func (r *rank) find(o *operand.Operand, at int) {
 	case graph.I32:
 		o.I32 = operand.View[int32](data)
 		o.I32 = o.I32[min(at, len(o.I32)):]
-	default: // rows in the blocks of a codec, or lines of weights in blocks
+	default: // F8, rows in the blocks of a codec, or lines of weights in blocks
 		if o.Blocks != nil && at > 0 {
 			at = o.Blocks.Bytes(at / o.Blocks.Cols)
 		}

@@ -104,6 +104,8 @@ func newHostTensor(t *kernelscuda.Tensor) *hostTensor {
 		x.F32 = operand.View[float32](x.data)
 	case graph.I32:
 		x.I32 = operand.View[int32](x.data)
+	case graph.F8:
+		x.U8 = x.data
 	default:
 		x.U16 = operand.View[uint16](x.data)
 	}

@@ -146,7 +146,7 @@ func (s *Store) State(slot int, name string) ([]float32, error) {
 }
 
 // SetState replaces a state of a sequence. Values are rounded where the engine stores the state in
-// 16 bits; values beyond the range of f16 are an error there.
+// 16 or 8 bits; values beyond the range of f16 or e4m3 are an error there.
 func (s *Store) SetState(slot int, name string, values []float32) error {
 	i, err := s.lockSlot((*slots).whole, slot)
 	if err != nil {
@@ -215,12 +215,18 @@ func (st *modelState) check(values []float32, rows int) error {
 	if len(values) != rows*st.cols {
 		return fmt.Errorf("state %s has %d elements, %d given", st.Name, rows*st.cols, len(values))
 	}
-	if st.Type.DType != graph.F16 {
+	var largest, end float64 // the largest number of the format, and the least that rounds beyond it
+	switch st.Type.DType {
+	case graph.F16:
+		largest, end = 65504, 65520
+	case graph.F8:
+		largest, end = 448, 464+0x1p-16
+	default:
 		return nil
 	}
-	for i, v := range values { // 65520 is the smallest number that rounds to infinity
-		if a := math.Abs(float64(v)); a >= 65520 && !math.IsInf(a, 0) {
-			return fmt.Errorf("state %s is stored in f16, which ends at 65504; element %d is %g: open the model with that state in bf16 or f32", st.Name, i, v)
+	for i, v := range values {
+		if a := math.Abs(float64(v)); a >= end && !(math.IsInf(a, 0) && st.Type.DType == graph.F16) {
+			return fmt.Errorf("state %s is stored in %s, which ends at %g; element %d is %g: open the model with that state in bf16 or f32", st.Name, st.Type.DType, largest, i, v)
 		}
 	}
 	return nil

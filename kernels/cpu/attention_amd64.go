@@ -155,9 +155,12 @@ func (w *looking) ahead(x *kernels.Tensor, rows int) {
 	for i := 0; i < rows; {
 		page, at, n := x.Cached(w.seq, w.slot, w.base+keyBlock+i)
 		n = min(n, rows-i)
-		if x.DType == graph.F32 {
+		switch x.DType {
+		case graph.F32:
 			prefetchAVX2(&page.F32[at+w.at], x.Stride, n, w.size)
-		} else {
+		case graph.F8:
+			prefetchAVX2((*float32)(unsafe.Pointer(&page.U8[at+w.at])), x.Stride/4, n, (w.size+3)/4)
+		default:
 			prefetchAVX2((*float32)(unsafe.Pointer(&page.U16[at+w.at])), x.Stride/2, n, (w.size+1)/2)
 		}
 		i += n

@@ -4,11 +4,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
+
+// keptTypes are the formats of a KV cache.
+var keptTypes = graph.CacheState.Formats()
 
 // lookCase is sequences with tokens before them, and heads in groups that share keys.
 type lookCase struct {
@@ -44,7 +48,7 @@ func (s lookCase) call(rng *rand.Rand) *kernels.Call {
 	fill(&y, func() float32 { return 1e30 })
 	keys := cache()
 	values := keys // of the same shape
-	values.F32, values.U16 = append([]float32{}, keys.F32...), append([]uint16{}, keys.U16...)
+	values.F32, values.U16, values.U8 = slices.Clone(keys.F32), slices.Clone(keys.U16), slices.Clone(keys.U8)
 	fill(&values, gauss)
 	return &kernels.Call{
 		Args:    []kernels.Tensor{some(s.heads), some(s.groups), some(s.groups), keys, values, seg, past},
@@ -60,7 +64,7 @@ func TestAttention(t *testing.T) {
 	var cases []lookCase
 	var calls, exactly []*kernels.Call
 	for i := range 36 {
-		s := lookCase{groups: 1 + rng.IntN(2), size: []int{16, 32, 1 + i, 48}[i%4], kept: weightTypes[i%3]}
+		s := lookCase{groups: 1 + rng.IntN(2), size: []int{16, 32, 1 + i, 48}[i%4], kept: keptTypes[i/4%4]}
 		s.heads = s.groups * (1 + rng.IntN(2))
 		for range 1 + rng.IntN(2) {
 			s.past = append(s.past, []int{0, 0, 1, 31, 100, 127, 128, 130, 260}[rng.IntN(9)])
@@ -193,7 +197,7 @@ func inPages(c *kernels.Call, tokens int, rng *rand.Rand) *kernels.Call {
 	}
 	for i, arg := range []int{3, 4} {
 		from, to := &c.Args[arg], &d.Args[arg]
-		to.F32, to.U16, to.Pages, to.InPage, to.Stride = nil, nil, p, i*size, to.Cols
+		to.F32, to.U16, to.U8, to.Pages, to.InPage, to.Stride = nil, nil, nil, p, i*size, to.Cols
 		for s := range seqs {
 			_, _, slot := c.Args[5].Segment(s)
 			for token := range keys.Dims[1] {
@@ -212,7 +216,7 @@ func TestAttentionPages(t *testing.T) {
 		const seed = 20
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i, tokens := range []int{1, 3, 16, 48, 128, 1000, 7, 127, 129, 256} {
-			s := lookCase{groups: 2, heads: 4, size: []int{16, 5, 32}[i%3], kept: weightTypes[(i+i/3)%3],
+			s := lookCase{groups: 2, heads: 4, size: []int{16, 5, 32}[i%3], kept: keptTypes[(i+i/4)%4],
 				past: []int{0, 126, 260, 400}, lengths: []int{[]int{70, 1}[i%2], 5, 1, 1}}
 			c := s.call(rng)
 			got := inPages(c, tokens, rng)

@@ -19,9 +19,12 @@ var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16, "amx": 16}
 func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {
 	x := kernels.Tensor{DType: d, Dims: [graph.MaxRank]int{rows, cols, 1, 1}, Cols: cols, Stride: stride}
 	n := max(0, rows-1)*stride + cols
-	if d == graph.F32 {
+	switch d {
+	case graph.F32:
 		x.F32 = make([]float32, at+n)[at:]
-	} else {
+	case graph.F8:
+		x.U8 = make([]byte, at+n)[at:]
+	default:
 		x.U16 = make([]uint16, at+n)[at:]
 	}
 	return x
@@ -29,7 +32,7 @@ func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {
 
 // fill fills all memory of a tensor, also between rows.
 func fill(x *kernels.Tensor, value func() float32) {
-	values := make([]float32, max(len(x.F32), len(x.U16)))
+	values := make([]float32, max(len(x.F32), len(x.U16), len(x.U8)))
 	for i := range values {
 		values[i] = value()
 	}

@@ -38,6 +38,14 @@ func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
 	case graph.F16:
 		widen = v.fromF16
 	case graph.BF16:
+	case graph.F8:
+		if n := len(dst) &^ 7; n > 0 {
+			one := float32(1)
+			fromE4M3AVX2(&dst[0], &t.U8[at : at+n][0], &one, n)
+			dst, at = dst[n:], at+n
+		}
+		t.Read(dst, at)
+		return
 	default:
 		if c, ok := t.DType.Codec(); ok {
 			v.blocks.decode(c, dst, t.U8[at:])

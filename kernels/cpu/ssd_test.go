@@ -89,7 +89,8 @@ func (s ssdCase) call(rng *rand.Rand) *kernels.Call {
 func copied(c *kernels.Call, states ...int) *kernels.Call {
 	d := &kernels.Call{Args: slices.Clone(c.Args), Results: slices.Clone(c.Results), Attrs: c.Attrs}
 	for _, i := range states {
-		d.Args[i].F32, d.Args[i].U16 = slices.Clone(d.Args[i].F32), slices.Clone(d.Args[i].U16)
+		x := &d.Args[i]
+		x.F32, x.U16, x.U8 = slices.Clone(x.F32), slices.Clone(x.U16), slices.Clone(x.U8)
 	}
 	d.Results[0].F32 = slices.Clone(d.Results[0].F32)
 	return d
@@ -100,9 +101,9 @@ func exact(op string, c *kernels.Call, states ...int) *kernels.Call {
 	d := copied(c, states...)
 	for _, i := range states {
 		x := &d.Args[i]
-		values := make([]float32, max(len(x.F32), len(x.U16)))
+		values := make([]float32, max(len(x.F32), len(x.U16), len(x.U8)))
 		x.Read(values, 0)
-		x.DType, x.F32, x.U16 = graph.F64, nil, nil
+		x.DType, x.F32, x.U16, x.U8 = graph.F64, nil, nil, nil
 		for _, v := range values {
 			x.F64 = append(x.F64, float64(v))
 		}

@@ -14,14 +14,18 @@ func atEnds(t *testing.T, c *kernels.Call) {
 	for _, tensors := range [][]kernels.Tensor{c.Args, c.Results} {
 		for i := range tensors {
 			x := &tensors[i]
-			f, u := guarded[float32](t, len(x.F32)), guarded[uint16](t, len(x.U16))
+			f, u, b := guarded[float32](t, len(x.F32)), guarded[uint16](t, len(x.U16)), guarded[byte](t, len(x.U8))
 			copy(f, x.F32)
 			copy(u, x.U16)
+			copy(b, x.U8)
 			if x.F32 != nil {
 				x.F32 = f
 			}
 			if x.U16 != nil {
 				x.U16 = u
+			}
+			if x.U8 != nil {
+				x.U8 = b
 			}
 		}
 	}
@@ -62,7 +66,7 @@ func TestAttentionStays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 0))
 	eachISA(t, "attention", func(t *testing.T, isa string, k kernels.Kernel) {
 		for i := range 40 {
-			s := lookCase{past: []int{rng.IntN(150)}, lengths: []int{1 + i%3*rng.IntN(20)}, heads: 4, groups: 2, size: 1 + i, kept: weightTypes[i%3]}
+			s := lookCase{past: []int{rng.IntN(150)}, lengths: []int{1 + i%3*rng.IntN(20)}, heads: 4, groups: 2, size: 1 + i, kept: keptTypes[i%4]}
 			if i%4 == 0 {
 				s.size = 16 * (1 + i/8)
 			}

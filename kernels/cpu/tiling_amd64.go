@@ -124,14 +124,20 @@ func transpose(dst, src matrix, rows, cols int) {
 // readRows reads rows of n elements, from the one at index at on.
 func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
 	wide := n &^ 7
-	if wide > 0 && x.DType != graph.F32 {
+	switch {
+	case x.DType == graph.F8:
+		for i := range rows {
+			convertAVX2.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
+		}
+		return
+	case wide > 0 && x.DType != graph.F32:
 		_, _ = dst.at[(rows-1)*dst.row+n-1], x.U16[at+(rows-1)*x.Stride+n-1]
 		if x.DType == graph.F16 {
 			widenRowsF16AVX2(&dst.at[0], dst.row, &x.U16[at], x.Stride, rows, wide)
 		} else {
 			widenRowsBF16AVX2(&dst.at[0], dst.row, &x.U16[at], x.Stride, rows, wide)
 		}
-	} else {
+	default:
 		wide = 0
 	}
 	for i := 0; i < rows && wide < n; i++ {

@@ -2,7 +2,7 @@
 // al. 2017), where heads of a group share keys and values (Ainslie et al. 2023).
 // Caches have a row per token, in FORMAT, in pages of page tokens: a table has the
 // addresses of width of them for each sequence of the batch.
-// Formats: f32 f16 bf16
+// Formats: f32 f16 bf16 e4m3
 #include "krait.h"
 
 typedef FORMAT kept;
@@ -284,5 +284,5 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 }
 
 KERNEL THREADS(128) attention_flash_2(Attention a) { flash<2>(a); }
-KERNEL THREADS(128) attention_flash_4(Attention a) { flash<4>(a); }
+KERNEL THREADS_BLOCKS(128, sizeof(kept) == 1 ? 4 : 0) attention_flash_4(Attention a) { flash<4>(a); } // e4m3 spills if more are to fit
 KERNEL THREADS_BLOCKS(128, 2) attention_flash_8(Attention a) { flash<8>(a); } // with 70 KB of shared memory each

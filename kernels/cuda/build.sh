@@ -57,7 +57,7 @@ packs() {
   local name
   for name in *.cu; do
     name=${name%.cu}
-    echo "$name $name" "$name"_{bf16,f16,f32}
+    echo "$name $name" "$name"_{bf16,e4m3,f16,f32}
   done
   for name in $blocks; do
     echo "$name" $(for source in *.cu; do echo "${source%.cu}_$name"; done)

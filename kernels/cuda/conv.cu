@@ -3,7 +3,7 @@
 // channel, oldest first, in FORMAT. With silu, what is put out is silu(y + bias), or silu(y) where
 // the bias is null.
 // x and y may both be in bf16; a state in f32 then has what was rounded.
-// Formats: f32 f16 bf16
+// Formats: f32 f16 bf16 e4m3
 #include "krait.h"
 
 typedef FORMAT kept;

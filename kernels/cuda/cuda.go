@@ -194,7 +194,7 @@ func ceilDiv(a, b int) int { return (a + b - 1) / b }
 
 // formats are the names of formats in kernels' names.
 func format(d graph.DType) string {
-	if d == graph.F32 || d == graph.F16 || d == graph.BF16 || d.Quantized() {
+	if d == graph.F32 || d == graph.F16 || d == graph.BF16 || d == graph.F8 || d.Quantized() {
 		return d.String()
 	}
 	panic(fmt.Sprintf("BUG: no kernel has elements of %s", d))

@@ -236,7 +236,7 @@ func (d *device) empty(t *kernels.Tensor, offset int) Tensor {
 		elems += (rows-1)*t.Stride + t.Cols
 	}
 	out := Tensor{Tensor: *t, Ptr: d.alloc(elems*size) + uint64(offset*size)}
-	out.F32, out.U16, out.I32 = nil, nil, nil
+	out.F32, out.U16, out.U8, out.I32 = nil, nil, nil, nil
 	return out
 }
 
@@ -283,6 +283,8 @@ func (d *device) download(from Tensor, to *kernels.Tensor) {
 				to.F32[at] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*j:]))
 			case graph.I32:
 				to.I32[at] = int32(binary.LittleEndian.Uint32(data[4*j:]))
+			case graph.F8:
+				to.U8[at] = data[j]
 			default:
 				to.U16[at] = binary.LittleEndian.Uint16(data[2*j:])
 			}
@@ -307,6 +309,8 @@ func rowBytes(t *kernels.Tensor, i int) []byte {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(t.F32[at]))
 		case graph.I32:
 			b = binary.LittleEndian.AppendUint32(b, uint32(t.I32[at]))
+		case graph.F8:
+			b = append(b, t.U8[at])
 		default:
 			b = binary.LittleEndian.AppendUint16(b, t.U16[at])
 		}
@@ -318,6 +322,7 @@ func rowBytes(t *kernels.Tensor, i int) []byte {
 func clone(t *kernels.Tensor) kernels.Tensor {
 	out := *t
 	out.F32, out.U16, out.I32 = append([]float32(nil), t.F32...), append([]uint16(nil), t.U16...), append([]int32(nil), t.I32...)
+	out.U8 = append([]byte(nil), t.U8...)
 	return out
 }
 
@@ -366,7 +371,7 @@ func same(t fataler, what string, got, want *kernels.Tensor, share float64) {
 // number, where the middle between two is near, some 1 of 1000 times.
 func sameKept(t fataler, got, want *kernels.Tensor, share float64) {
 	t.Helper()
-	place := map[graph.DType]float64{graph.F16: 0x1p-10, graph.BF16: 0x1p-7}[want.DType]
+	place := map[graph.DType]float64{graph.F16: 0x1p-10, graph.BF16: 0x1p-7, graph.F8: 0x1p-3}[want.DType]
 	if place == 0 {
 		same(t, "state", got, want, share)
 		return

@@ -107,6 +107,8 @@ func (d *draw) fill(t *kernels.Tensor, f func(float64) float64) {
 	case graph.I32:
 		t.I32 = make([]int32, n)
 		return
+	case graph.F8:
+		t.U8 = make([]byte, n)
 	default:
 		t.U16 = make([]uint16, n)
 	}

@@ -85,6 +85,9 @@ struct bf16 {
 struct f16 {
 	u16 bits;
 };
+struct e4m3 {
+	unsigned char bits;
+};
 
 DEVICE float widen(float x) { return x; }
 DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
@@ -93,10 +96,27 @@ DEVICE float widen(f16 x) {
 	asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
 	return y;
 }
+DEVICE float widen(e4m3 x) { // as f16, of which exponents are 8 more; 0x7f is NaN
+	u32 size = x.bits & 0x7f;
+	return widen(f16{(u16)((x.bits & 0x80) << 8 | (size == 0x7f ? 0x7fff : size << 7))}) * 256;
+}
 
 // To nearest, ties to even. Loops with asm would not be unrolled where their ends are not known.
 DEVICE void narrow(float &y, float x) { y = x; }
 DEVICE void narrow(bf16 &y, float x) { y.bits = __builtin_bit_cast(u16, __nvvm_f2bf16_rn(x)); }
+DEVICE void narrow(e4m3 &y, float x) { // what is beyond 448 is 448
+	u32 bits = bits_of(x) & 0x7fffffff;
+	float size = float_of(bits);
+	if (x != x)
+		bits = 0x7f;
+	else if (size >= 448)
+		bits = 0x7e;
+	else if (size < 0x1p-6f) // a multiple of the least
+		bits = (u32)__builtin_rintf(size * 0x1p9f);
+	else
+		bits = ((bits + 0x7ffff + (bits >> 20 & 1)) >> 20) - (120 << 3);
+	y.bits = (bits_of(x) >> 24 & 0x80) | bits;
+}
 DEVICE void narrow(f16 &y, float x) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x)); }
 
 template <class T> DEVICE float rounded(float x) {
@@ -124,6 +144,13 @@ template <class T> DEVICE f32x4 whole4(const T *p) {
 	return v;
 }
 
+DEVICE f32x4 whole4(const e4m3 *p) {
+	u32 w = *(const u32 *)p;
+	f32x4 v;
+	UNROLL for (int i = 0; i < 4; i++) v[i] = widen(e4m3{(unsigned char)(w >> 8 * i)});
+	return v;
+}
+
 // What is at an address of the device's memory: loads and stores are told that it is there.
 template <class T> DEVICE T *at_address(u64 address) { return (T *)(__attribute__((address_space(1))) T *)address; }
 
@@ -147,7 +174,10 @@ template <class T> DEVICE void store4(T *p, f32x4 v, int n, bool vec) {
 	T t[4];
 	UNROLL for (int i = 0; i < 4; i++) narrow(t[i], v[i]);
 	if (vec && n >= 4) {
-		*(u32x2 *)p = u32x2{(u32)t[1].bits << 16 | t[0].bits, (u32)t[3].bits << 16 | t[2].bits};
+		if constexpr (sizeof(T) == 1)
+			*(u32 *)p = (u32)t[3].bits << 24 | (u32)t[2].bits << 16 | (u32)t[1].bits << 8 | t[0].bits;
+		else
+			*(u32x2 *)p = u32x2{(u32)t[1].bits << 16 | t[0].bits, (u32)t[3].bits << 16 | t[2].bits};
 		return;
 	}
 	UNROLL for (int i = 0; i < 4; i++) if (i < n) p[i] = t[i];

@@ -23,7 +23,7 @@ func (d *device) paged(t *kernels.Tensor, before Tensor, offset func() int) Tens
 	d.t.Helper()
 	size := t.DType.Bytes()
 	out := Tensor{Tensor: *t, Ptr: before.Ptr}
-	out.F32, out.U16, out.Pages = nil, nil, before.Pages
+	out.F32, out.U16, out.U8, out.Pages = nil, nil, nil, before.Pages
 	if out.Pages == nil {
 		tokens := []int{1, 3, 16, 48, 128, 1000}[(t.Cols+t.Dims[1]+offset())%6]
 		out.Pages = &kernels.Pages{Tokens: tokens}

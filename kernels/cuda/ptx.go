@@ -74,7 +74,7 @@ func alone(module []byte, kernel string) []byte {
 // embedded is the text of a module of Krait's; nil if no module has the name.
 func embedded(module string) []byte {
 	source := module
-	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16} {
+	for _, d := range []graph.DType{graph.F32, graph.F16, graph.BF16, graph.F8} {
 		source = strings.TrimSuffix(source, "_"+format(d))
 	}
 	for d := range planes {

@@ -74,6 +74,8 @@ func at(t *kernels.Tensor, i, j int) float64 {
 		return float64(float16.Frombits(t.U16[k]).Float32())
 	case graph.BF16:
 		return float64(math.Float32frombits(uint32(t.U16[k]) << 16))
+	case graph.F8:
+		return float64(graph.E4M3Values[t.U8[k]])
 	}
 	if t.Blocks != nil {
 		return inBlocks(t, k)
@@ -99,6 +101,8 @@ func set(t *kernels.Tensor, i, j int, v float64) {
 		t.U16[k] = float16.Fromfloat32(float32(v)).Bits()
 	case graph.BF16:
 		t.U16[k] = bf16(float32(v))
+	case graph.F8:
+		t.U8[k] = graph.ToE4M3(float32(v))
 	default:
 		t.F32[k] = float32(v)
 	}

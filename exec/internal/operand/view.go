@@ -23,7 +23,7 @@ func Floats(d graph.DType, b []byte) kernels.Tensor {
 	switch {
 	case d == graph.F32:
 		return kernels.Tensor{DType: d, F32: View[float32](b)}
-	case d.InBlocks():
+	case d == graph.F8, d.InBlocks():
 		return kernels.Tensor{DType: d, U8: b}
 	}
 	return kernels.Tensor{DType: d, U16: View[uint16](b)}
