@@ -140,8 +140,8 @@ func roundPlain(to []byte, x []float32, elems int) {
 	}
 }
 
-// roundBlock rounds a block of activations to the nearest multiples of their scale, which is a 127th
-// of the largest magnitude: 0 below 2^-100, and not finite where an activation is not.
+// roundBlock rounds a block of activations to the nearest multiples of their scale, which is a
+// 127th of the largest magnitude: 0 below 2^-100, and not finite where an activation is not.
 func roundBlock(to []byte, x []float32) {
 	var largest uint32
 	for _, v := range x {

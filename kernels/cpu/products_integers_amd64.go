@@ -6,8 +6,8 @@ import (
 )
 
 // codedWeights are what there is for weights of a format in integer products: for one token, what
-// multiplies 8 rows at a time; for several, what unpacks 8 rows, and what multiplies 16 with 1, 2, …
-// tokens.
+// multiplies 8 rows at a time; for several, what unpacks 8 rows, and what multiplies 16 with 1, 2,
+// … tokens.
 type codedWeights struct {
 	single func(w *byte, ws, groups int, x *byte, y *float32, blocks, ahead int)
 	unpack func(to, from *byte, ws, blocks, ahead int)
