@@ -10,21 +10,17 @@ import (
 )
 
 // integers are what an instruction set has for integer products: of weights in blocks with
-// activations that are rounded to 8 bits, for each 32 with a scale. The sums of a block are exact,
-// and blocks are added in order, so that one token and many have the same bits.
+// activations that are rounded to 8 bits, with a scale for those of each block. The sums of a block
+// are exact, and blocks are added in order, so that one token and many have the same bits.
 type integers struct {
-	round    func(to []byte, x []float32) // whole blocks of 32
+	round    func(to []byte, x []float32, elems int) // whole blocks, of 32 or 256
 	multiply func(m integerProduct)
 }
 
-// What becomes of 32 activations: 32 numbers, and in f32 their scale, the sum of the numbers, and
-// those of both halves. The generator knows these places.
-const (
-	roundedLen   = 32
-	roundedScale = 32
-	roundedSum   = 36
-	roundedBytes = 48
-)
+// roundedBytes is the size of what becomes of the activations of a block: a number of 8 bits for
+// each, their scale in f32, and sums of the numbers. Blocks of 32 have theirs in f32; blocks of 256
+// have those of each 16 and then of each 32, in 16 bits. The generator knows these places.
+func roundedBytes(elems int) int { return elems + elems/4 }
 
 // integerRows is how many rows of weights a unit has.
 const integerRows = 16
@@ -45,7 +41,7 @@ type integerProduct struct {
 // integersOf is what rounds n elements of a line from col on, and which blocks they touch.
 func integersOf(b *graph.Blocks, col, n int) (first, count, bytes int) {
 	first, count = touched(b, col, n)
-	return first, count, count * b.Format.Elems / roundedLen * roundedBytes
+	return first, count, count * roundedBytes(b.Format.Elems)
 }
 
 // roundTokens rounds tokens, of the elements of a line from col on.
@@ -53,7 +49,7 @@ func (p *integers) roundTokens(to []byte, x []float32, xs, k, tokens int, b *gra
 	first, count, bytes := integersOf(b, col, k)
 	buf := borrow(count * b.Format.Elems)
 	for t := range tokens {
-		p.round(to[t*bytes:][:bytes], lay(buf.h, x[t*xs:][:k], b, col, first))
+		p.round(to[t*bytes:][:bytes], lay(buf.h, x[t*xs:][:k], b, col, first), b.Format.Elems)
 	}
 	buf.giveBack()
 }
@@ -138,14 +134,14 @@ func (p *integers) run(c *kernels.Call, lo, hi int) {
 // plainIntegers are those of what the Go compiler makes.
 var plainIntegers = integers{round: roundPlain, multiply: multiplyCodes}
 
-func roundPlain(to []byte, x []float32) {
-	for ; len(x) > 0; to, x = to[roundedBytes:], x[roundedLen:] {
-		roundBlock(to[:roundedBytes], x[:roundedLen])
+func roundPlain(to []byte, x []float32, elems int) {
+	for ; len(x) > 0; to, x = to[roundedBytes(elems):], x[elems:] {
+		roundBlock(to[:roundedBytes(elems)], x[:elems])
 	}
 }
 
-// roundBlock rounds 32 activations to the nearest multiples of their scale, which is a 127th of the
-// largest magnitude: 0 below 2^-100, and not finite where an activation is not.
+// roundBlock rounds a block of activations to the nearest multiples of their scale, which is a
+// 127th of the largest magnitude: 0 below 2^-100, and not finite where an activation is not.
 func roundBlock(to []byte, x []float32) {
 	var largest uint32
 	for _, v := range x {
@@ -155,17 +151,29 @@ func roundBlock(to []byte, x []float32) {
 	if most := math.Float32frombits(largest); !(most < 0x1p-100) {
 		scale, inverse = most/127, 127/most
 	}
-	var halves [2]float32
+	var halves [graph.MaxBlockLen / 16]int
 	for i, v := range x {
 		n := int16(math.MinInt16) // of what is no number
 		if r := math.RoundToEven(float64(v * inverse)); r == r {
 			n = int16(r)
 		}
 		to[i] = byte(max(n, math.MinInt8))
-		halves[i/16] += float32(n)
+		halves[i/16] += int(n)
 	}
-	for i, v := range []float32{scale, halves[0] + halves[1], halves[0], halves[1]} {
-		binary.LittleEndian.PutUint32(to[roundedScale+4*i:], math.Float32bits(v))
+	sums := to[len(x):]
+	binary.LittleEndian.PutUint32(sums, math.Float32bits(scale))
+	sums = sums[4:]
+	if len(x) == 32 {
+		binary.LittleEndian.PutUint32(sums, math.Float32bits(float32(halves[0]+halves[1])))
+		return
+	}
+	put := func(i, n int) int {
+		n = max(math.MinInt16, n) // what is no number has more
+		binary.LittleEndian.PutUint16(sums[2*i:], uint16(n))
+		return n
+	}
+	for i := range len(x) / 32 {
+		put(len(x)/16+i, put(2*i, halves[2*i])+put(2*i+1, halves[2*i+1]))
 	}
 }
 
@@ -180,25 +188,26 @@ func multiplyCodes(m integerProduct) {
 		for i := range m.count {
 			part := m.format.Codes(&codes, &scales, &least, m.w[r*m.ws+i*size:][:size])
 			for t := range m.tokens {
-				y := &m.y[t*m.ys+r]
+				x := m.x[t*m.xs+i*roundedBytes(elems):]
+				var sum float32
 				for k := range elems / part {
-					*y += partSum(m.x[t*m.xs+(i*elems+k*part)/roundedLen*roundedBytes:], codes[k*part:][:part], k, scales[k], least[k])
+					sum += partSum(x[k*part:], codes[k*part:][:part], scales[k], least[k])
 				}
+				m.y[t*m.ys+r] += float32(float32At(x, elems) * sum)
 			}
 		}
 	}
 }
 
-// partSum is the sum of the products of part k with rounded activations. Parts of 16 have no least
-// number.
-func partSum(x []byte, codes []int8, k int, scale, least float32) float32 {
-	at := k * len(codes) % roundedLen
-	var n int32
+// partSum is the sum of the products of a part of a block with rounded activations.
+func partSum(x []byte, codes []int8, scale, least float32) float32 {
+	var products, numbers int32
 	for i, c := range codes {
-		n += int32(c) * int32(int8(x[at+i]))
+		n := int32(int8(x[i]))
+		products += int32(c) * n
+		numbers += n
 	}
-	value := float32(scale*float32(n)) + float32(least*float32At(x, roundedSum))
-	return float32(float32At(x, roundedScale) * value)
+	return float32(scale*float32(products)) + float32(least*float32(numbers))
 }
 
 func float32At(b []byte, at int) float32 {

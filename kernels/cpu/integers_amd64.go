@@ -2,10 +2,15 @@
 
 package cpu
 
-// roundBlocksAVX2 rounds blocks of 32 activations to 8 bits, as roundBlock does.
+// round32BlocksAVX2 rounds blocks of 32 activations to 8 bits, as roundBlock does.
 //
 //go:noescape
-func roundBlocksAVX2(to *byte, x *float32, blocks int)
+func round32BlocksAVX2(to *byte, x *float32, blocks int)
+
+// round256BlocksAVX2 rounds blocks of 256 activations to 8 bits, as roundBlock does.
+//
+//go:noescape
+func round256BlocksAVX2(to *byte, x *float32, blocks int)
 
 // dotFoursx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the products
 // of 1 tokens, xs bytes apart, over blocks of 32 elements.
@@ -37,18 +42,6 @@ func dotFivesx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, bloc
 //go:noescape
 func dotFivesx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
 
-// dotSixesx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the products
-// of 1 tokens, xs bytes apart, over blocks of 32 elements.
-//
-//go:noescape
-func dotSixesx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
-
-// dotSixesx2AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the products
-// of 2 tokens, xs bytes apart, over blocks of 32 elements.
-//
-//go:noescape
-func dotSixesx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
-
 // dotEightsx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the products
 // of 1 tokens, xs bytes apart, over blocks of 32 elements.
 //
@@ -60,6 +53,72 @@ func dotEightsx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blo
 //
 //go:noescape
 func dotEightsx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFoursx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFoursx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFoursx2AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFoursx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFoursx3AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 3 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFoursx3AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFivesx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFivesx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFivesx2AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFivesx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperFivesx3AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 3 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperFivesx3AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx2AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx3AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 3 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx3AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperEightsx1AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperEightsx1AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperEightsx2AVX2 adds to the sums of 16 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperEightsx2AVX2(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
 
 // unpackQ8AVX2 unpacks blocks of 8 rows, which are ws bytes apart, into a panel, and fetches those
 // that are ahead bytes further on.
@@ -120,3 +179,63 @@ func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 //
 //go:noescape
 func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// singleQ8AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ8AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ4x0AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ4x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ4x1AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ4x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ5x0AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ5x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ5x1AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ5x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleIQ4NLAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleIQ4NLAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleIQ4XSAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleIQ4XSAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ4KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ4KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ5KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ5KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+
+// singleQ6KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
+// token, and fetches what is ahead bytes further on.
+//
+//go:noescape
+func singleQ6KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)

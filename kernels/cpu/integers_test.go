@@ -98,12 +98,12 @@ func checkRounded(t *testing.T, what string, x, w, y *kernels.Tensor) {
 			continue
 		}
 		copy(exact[i], lay(exact[i], x.Row(i), b, 0, 0))
-		rounded := make([]byte, n/roundedLen*roundedBytes)
-		roundPlain(rounded, exact[i])
+		rounded := make([]byte, n/elems*roundedBytes(elems))
+		roundPlain(rounded, exact[i], elems)
 		for e := range n {
-			block := rounded[e/roundedLen*roundedBytes:]
-			steps[i][e] = float64(float32At(block, roundedScale))
-			numbers[i][e] = float64(int8(block[e%roundedLen])) * steps[i][e]
+			block := rounded[e/elems*roundedBytes(elems):]
+			steps[i][e] = float64(float32At(block, elems))
+			numbers[i][e] = float64(int8(block[e%elems])) * steps[i][e]
 		}
 	}
 	var codes [graph.MaxBlockLen]int8
@@ -146,7 +146,8 @@ func TestRoundBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(52, 0))
 	special := []float32{0, float32(math.Copysign(0, -1)), 0x1p-149, 0x1p-101, 0x1p-100, 0x1.fffffep127, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
 	for i := range 3000 {
-		x := make([]float32, roundedLen*(1+i%5))
+		elems := []int{32, 256}[i%2]
+		x := make([]float32, elems*(1+i%5))
 		scale := math.Exp(20 * rng.NormFloat64())
 		for j := range x {
 			if x[j] = float32(rng.NormFloat64() * scale); i%3 == 0 {
@@ -156,11 +157,11 @@ func TestRoundBlocks(t *testing.T) {
 		if i%4 == 0 {
 			x[rng.IntN(len(x))] = special[rng.IntN(len(special))]
 		}
-		want := make([]byte, len(x)/roundedLen*roundedBytes)
-		roundPlain(want, x)
+		want := make([]byte, roundedBytes(len(x)))
+		roundPlain(want, x, elems)
 		for name, round := range rounders() {
 			got := make([]byte, len(want))
-			if round(got, x); !bytes.Equal(got, want) {
+			if round(got, x, elems); !bytes.Equal(got, want) {
 				t.Fatalf("%s: case %d: %v is rounded to\n%v, want\n%v", name, i, x, got, want)
 			}
 		}
