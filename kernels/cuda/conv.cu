@@ -123,7 +123,8 @@ DEVICE float input_before(Passing p, int part, int at, int keep, const float *u,
 	return widen(history[at]);
 }
 
-// The last inputs before each part, and the state after all. Blocks are (sequences, channels / 128).
+// The last inputs before each part, and the state after all. Blocks are (sequences,
+// channels / 128).
 KERNEL THREADS(128) conv1d_states(float *__restrict__ before, i64 bs, const float *__restrict__ u, i64 us, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int keep) {
 	Passing p = passing(seg, seqs, parts);
 	kept *history = state + p.slot * hs;

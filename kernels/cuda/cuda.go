@@ -189,8 +189,8 @@ func aligned(tensors ...*Tensor) bool {
 	return true
 }
 
-// runs visits the runs of the batch's tokens that t has rows of, with the row of the first: in parts
-// those of each sequence, as one where they follow each other.
+// runs visits the runs of the batch's tokens that t has rows of, with the row of the first: in
+// parts those of each sequence, as one where they follow each other.
 func (t *Tensor) runs(visit func(run graph.Run, row int)) {
 	run, row := graph.Run{Start: t.First}, 0
 	for _, r := range t.Parts {
