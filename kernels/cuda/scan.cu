@@ -328,17 +328,21 @@ KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict
 }
 
 // Passes states from part to part, h = exp(a Σdt) h + u: before each part it is stored. Columns are
-// n to a sum, and each column has a rate or, with one 0, all of a sum do. Blocks are (sequences,
-// columns / 1024).
-KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss, const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int one, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
+// n to a sum; each has a rate, of which a load has each neighbours (1 or 4), or with each 0 all of
+// a sum have one. Blocks are (sequences, columns / 1024).
+KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss, const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int each, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
 	each4(cols, [=](i64, int j, int count) {
 		Passing p = passing(seg, seqs, parts);
 		f32x4 h = load4(state + p.slot * hs + j, count, vec), rate = 0;
 		int of[4];
 		UNROLL for (int k = 0; k < 4; k++) {
 			of[k] = min(j + k, cols - 1) / n;
-			rate[k] = math::rate(a[of[k] * as + min(j + k, cols - 1) % n * one]);
+			if (each < 4)
+				rate[k] = a[of[k] * as + min(j + k, cols - 1) % n * each];
 		}
+		if (each == 4)
+			rate = whole4(a + of[0] * as + j % n);
+		rate = rates(rate);
 		for (int part = 0; part < parts; part++) {
 			i64 row = row_of(p, part);
 			store4(before + row * bs + j, h, count, vec);

@@ -2,8 +2,10 @@ package cuda
 
 import (
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/krait-ml/krait/cuda/ptx"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -123,6 +125,54 @@ func deltaStatesCase(d *draw) func() kernels.Call {
 		multiply(m.F32, 1/float32(n))
 		return call(nil, []kernels.Tensor{d.tensor(graph.F32, rows, heads, n, size), state}, m, made(heads, n, size), state, seg)
 	})
+}
+
+// TestPassingBytes: of published shapes, an operation over parts is one launch that moves no more than
+// 1.02 times its operands and results, in requests of as few sectors as hold them, or nearly.
+func TestPassingBytes(t *testing.T) {
+	d := &draw{rng: newRand(1), past: make([]int, slots)}
+	const parts, seqs = 2, 3
+	seg, rows, tokens := d.packed(graph.I32, seqs, 3), parts*seqs, 70
+	for i := range seqs {
+		copy(seg.I32[3*i:], []int32{int32(tokens * i), int32(tokens), int32(i)})
+	}
+	x := func(dims ...int) kernels.Tensor { return d.packed(graph.F32, dims...) }
+	passed := func(first, state kernels.Tensor, more ...kernels.Tensor) kernels.Call {
+		before := x(append([]int{rows}, state.Dims[1:]...)...)
+		return call(nil, []kernels.Tensor{before, state}, append([]kernels.Tensor{first}, append(more, state, seg)...)...)
+	}
+	conv, ssm, ssd, delta := x(seqs, 384, 3), x(seqs, 384, 16), x(seqs, 2, 64, 128), x(seqs, 1, 128, 128)
+	for name, c := range map[string]kernels.Call{
+		"parts":            call(graph.Attrs{"parts": parts}, one(d.packed(graph.I32, rows, 3)), seg, seg),
+		"zeros":            call(graph.Attrs{"diagonal": 1}, one(x(rows, 1, 128, 128)), seg),
+		"segment_sums":     call(nil, one(x(seqs, 1536)), x(seqs*tokens, 1536), seg),
+		"conv_states":      passed(x(rows, 384, 3), conv),
+		"selective_states": passed(x(rows, 384), ssm, x(rows, 384, 16), x(384, 16)),
+		"ssd_states":       passed(x(rows, 2), ssd, x(rows, 2, 64, 128), x(2)),
+		"delta_states":     passed(x(rows, 1, 128, 128), delta, x(rows, 1, 128, 128)),
+	} {
+		op, dev := findOp(t, name), newInterpreter(t)
+		launches := dev.plan(op, dev.deviceCall(op, &c, map[int]Tensor{}, func() int { return 0 }))
+		if len(launches) != 1 {
+			t.Fatalf("%s: %d launches", name, len(launches))
+		}
+		on, operands := launchOf(launches[0], 0), int64(0)
+		on.Meter = &ptx.Meter{}
+		e, _ := dev.module(launches[0].Module, false).Entry(launches[0].Function)
+		if err := e.Run(t.Context(), dev.mem.(*interpreted).Memory, on); err != nil {
+			t.Fatal(err)
+		}
+		for _, of := range slices.Concat(c.Args, c.Results) {
+			operands += int64(4 * of.Rows() * of.Cols)
+		}
+		n := on.Meter.Counts
+		if moved := n.Loads.Distinct + n.Stores.Distinct; float64(moved) > 1.02*float64(operands) {
+			t.Errorf("%s moves %d bytes, %d of operands and results", name, moved, operands)
+		}
+		if got, least := n.Loads.Sectors+n.Stores.Sectors, n.Loads.Least+n.Stores.Least; name != "parts" && float64(got) > 1.1*float64(least) {
+			t.Errorf("%s: %d sectors where %d hold the bytes", name, got, least)
+		}
+	}
 }
 
 // TestQueriesInParts: a rank that has parts of sequences attends to all keys with the queries that
