@@ -167,7 +167,8 @@ type Model struct {
 
 	closing    sync.Once
 	source     source
-	graph      *graph.Graph // compiled: the source's, and outputs that options need
+	graph      *graph.Graph  // compiled: the source's, and outputs that options need
+	prefill    *exec.Prefill // nil: one strategy serves both phases
 	engine     *exec.Engine
 	session    *session.Session
 	generation models.Generation
@@ -184,9 +185,12 @@ type Model struct {
 func (m *Model) start(o Options) (*Model, error) {
 	err := m.prepare(&o)
 	if err == nil {
-		if m.graph, err = o.Sharding.Compile(m.graph); err == nil {
-			err = m.load(o)
+		if m.prefill, err = session.NewPrefill(m.graph, o.Sharding, o.PieceTokens); err == nil {
+			m.graph, err = o.Sharding.Compile(m.graph)
 		}
+	}
+	if err == nil {
+		err = m.load(o)
 	}
 	if err != nil {
 		if m.drafts != nil {
@@ -268,7 +272,7 @@ func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) 
 
 // load makes the engine and the session. The files may have changed while the engine read them.
 func (m *Model) load(o Options) (err error) {
-	s, err := o.lower(m.graph)
+	s, err := session.Lower(m.graph, o.PieceTokens)
 	if err != nil {
 		return err
 	}
@@ -285,6 +289,7 @@ func (m *Model) load(o Options) (err error) {
 		return err
 	}
 	of := o.session()
+	of.Prefill = m.prefill
 	if m.head != nil && m.drafts != nil {
 		of.Head = m.drafts.engine.Schedules()
 	}
@@ -292,7 +297,7 @@ func (m *Model) load(o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	if m.engine, err = newEngine(m.graph, s, m.source.weights, m.source.intact, d, o); err != nil {
+	if m.engine, err = newEngine(m.graph, s, m.prefill, m.source.weights, m.source.intact, d, o); err != nil {
 		return err
 	}
 	if err = m.source.intact(); err == nil {
@@ -308,25 +313,21 @@ func (m *Model) load(o Options) (err error) {
 	return nil
 }
 
-// lower makes the schedules of a compiled graph.
-func (o *Options) lower(g *graph.Graph) ([]*lowering.Schedule, error) {
-	if o.PieceTokens < 0 || o.PieceTokens > graph.MaxPiece {
-		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", o.PieceTokens, graph.MaxPiece, lowering.PieceTokens)
-	}
-	return lowering.LowerFor(g, cmp.Or(o.PieceTokens, lowering.PieceTokens))
-}
-
 // newEngine makes the engine of a compiled graph's schedules. It calls intact after it read weights
 // in place: on the CPU.
-func newEngine(g *graph.Graph, s []*lowering.Schedule, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
+func newEngine(g *graph.Graph, s []*lowering.Schedule, prefill *exec.Prefill, tensor Weights, intact func() error, d exec.Device, o Options) (*exec.Engine, error) {
 	e := exec.Options{Device: d, Slots: o.Slots, Trials: o.trials(), Context: o.Context, PageTokens: o.PageTokens, Progress: o.Progress,
-		Record: o.Record, Recording: o.Recording, OnBatch: o.Batches, Verify: session.CheckPayloads(g)}
+		Record: o.Record, Recording: o.Recording, OnBatch: o.Batches, Verify: session.CheckPayloads(g), Prefill: prefill}
 	if _, onCPU := d.(*cpu.Device); onCPU {
 		e.CheckFiles = intact
 	}
 	if o.Processes != nil {
 		ranks := o.Processes.NewGroup()
 		e.World, e.Device = ranks, &group.Device{Device: d, Group: ranks}
+		if prefill != nil {
+			ranks = o.Processes.NewGroup()
+			prefill.World, prefill.Device = ranks, &group.Device{Device: d, Group: ranks}
+		}
 	}
 	return exec.New(s, tensor, e)
 }

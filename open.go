@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/embedded"
 	"github.com/krait-ml/krait/models"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -187,11 +188,15 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 		return nil, err
 	}
 	o.fuse(g)
+	prefill, err := session.NewPrefill(g, o.Sharding, o.PieceTokens)
+	if err != nil {
+		return nil, err
+	}
 	compiled, err := o.Sharding.Compile(g)
 	if err != nil {
 		return nil, err
 	}
-	s, err := o.lower(compiled)
+	s, err := session.Lower(compiled, o.PieceTokens)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +204,7 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	return newEngine(compiled, s, weights, nil, d, o)
+	return newEngine(compiled, s, prefill, weights, nil, d, o)
 }
 
 // open opens a model; if that fails, other processes do not wait for this one.

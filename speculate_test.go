@@ -317,6 +317,7 @@ func TestSpeculation(t *testing.T) {
 		t.Run(fmt.Sprint(filepath.Base(dir), i), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(prop.Seed(t), 1))
 			o := Options{Speculate: "ngram", Slots: 1 + r.IntN(4), Sharding: passes.Sharding{Ranks: 1 + r.IntN(3)/2}}
+			o.Sharding.Prefill = []string{"", "context"}[r.IntN(2)] // on two ranks
 			o.PageTokens = []int{0, 4, 16}[r.IntN(3)]
 			if r.IntN(3) > 0 {
 				o.PrefixCache, o.PrefixGrain = 64<<20, 32

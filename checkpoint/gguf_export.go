@@ -50,6 +50,10 @@ func (c *Checkpoint) GGUF(name string, m Mixture) (*GGUF, error) {
 	e.put("general.name", name)
 	e.put("general.file_type", m.file)
 	e.put("general.quantization_version", uint32(2))
+	if a.mtp != nil {
+		_, err := c.MTP()
+		e.mtp = err == nil
+	}
 	e.common()
 	for _, k := range a.keys {
 		if k.write != nil {
@@ -102,6 +106,7 @@ type ggufExport struct {
 	table   *ggufArch
 	mixture Mixture
 	types   map[string]gguf.Type // of tensors, where the mixture chose
+	mtp     bool                 // an MTP head is written
 	config  *models.Config
 	out     *GGUF
 	packed  map[string][]string                   // tensors of ours that become one, by its name

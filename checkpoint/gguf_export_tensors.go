@@ -16,23 +16,25 @@ import (
 func (e *ggufExport) tensors() {
 	outer := e.outer()
 	reverse := map[string]ggufName{}
-	for theirs, n := range e.table.blocks {
-		if slices.Contains(e.not, theirs) {
-			continue
-		}
-		if old, ok := reverse[n.name]; !ok || len(theirs) < len(old.name) && n.how != ggufJoined {
-			reverse[n.name] = ggufName{theirs, n.how}
+	for _, names := range []map[string]ggufName{e.table.blocks, e.table.mtp} {
+		for theirs, n := range names {
+			if slices.Contains(e.not, theirs) {
+				continue
+			}
+			if old, ok := reverse[n.name]; !ok || len(theirs) < len(old.name) && n.how != ggufJoined {
+				reverse[n.name] = ggufName{theirs, n.how}
+			}
 		}
 	}
 	for _, name := range e.weights.Names() {
-		if e.Copied(name) || slices.Contains(e.Unused, name) || e.Model.Skips(name) != "" {
+		if e.Copied(name) || slices.Contains(e.Unused, name) || e.Model.Skips(name) != "" && !e.ofMTP(name) {
 			continue
 		}
 		if theirs, ok := outer[name]; ok {
 			e.tensor(theirs, ggufPlain, []string{name})
 			continue
 		}
-		layer, rest, ok := layerOf(strings.TrimPrefix(name, e.table.prefix))
+		layer, rest, ok := e.block(name)
 		if strings.HasSuffix(rest, ".A_log") {
 			rest = strings.TrimSuffix(rest, "_log")
 		}
@@ -102,6 +104,24 @@ func ggufOrder(name string) int {
 		return 0
 	}
 	return math.MaxInt
+}
+
+// ofMTP reports whether a tensor is of an MTP head that is written.
+func (e *ggufExport) ofMTP(name string) bool {
+	return e.mtp && strings.HasPrefix(name, "mtp.")
+}
+
+// block is the block of a tensor of the checkpoint, and its name there. An MTP head is the block
+// after the model's.
+func (e *ggufExport) block(name string) (layer int, rest string, ok bool) {
+	if !e.ofMTP(name) {
+		return layerOf(strings.TrimPrefix(name, e.table.prefix))
+	}
+	name = strings.TrimPrefix(name, "mtp.")
+	if layer, rest, ok = layerOf(name); ok {
+		return e.Model.Layers + layer, rest, true
+	}
+	return e.Model.Layers, name, true
 }
 
 // layerOf takes layers.N. apart.
@@ -198,7 +218,7 @@ func (e *ggufExport) data(layer int, rest string, t gguf.Tensor, from []string) 
 		if strings.HasSuffix(name, ".A_log") {
 			a = graph.ArrayOf(rates(a.Float32s()), a.Shape...)
 		}
-		if e.table.blocks[rest].how == ggufCentred || e.table.centred && rest == "output_norm.weight" {
+		if e.table.blocks[rest].how == ggufCentred || e.table.mtp[rest].how == ggufCentred || e.table.centred && rest == "output_norm.weight" {
 			a = plus(a, 1)
 		}
 		if e.scales != nil {

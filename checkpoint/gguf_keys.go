@@ -495,7 +495,12 @@ func (e *ggufExport) common() {
 	}
 	e.int("context_length", e.config.Int("max_position_embeddings", 1<<20, 1))
 	e.int("embedding_length", embeddings.Shape[1])
-	e.int("block_count", e.Model.Layers)
+	if e.mtp {
+		e.int("block_count", e.Model.Layers+1)
+		e.int("nextn_predict_layers", 1)
+	} else {
+		e.int("block_count", e.Model.Layers)
+	}
 	e.int("vocab_size", e.Model.Vocab)
 	if act := e.config.OneOf("hidden_act", "silu", models.Activations); act != "silu" {
 		e.note("hidden_act is %s; other programs take silu", act)

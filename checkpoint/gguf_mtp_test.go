@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -94,8 +95,8 @@ func nextn(t *testing.T, c *Checkpoint, block int) (out []gguf.Tensor) {
 	return out
 }
 
-// TestMTPInGGUF: the block after the model's is read as its MTP head, whose tensors are those of
-// the folder; embeddings of its own are refused where the head is asked for.
+// TestMTPInGGUF: the head is written as the block after the model's, and read from it; embeddings
+// of its own are refused where the head is asked for.
 func TestMTPInGGUF(t *testing.T) {
 	for _, golden := range []string{"qwen3-next", "qwen3-5"} {
 		c := withMTP(t, golden)
@@ -104,20 +105,27 @@ func TestMTPInGGUF(t *testing.T) {
 			t.Fatal(err)
 		}
 		metadata := slices.DeleteFunc(g.Metadata, func(p gguf.Pair) bool { return p.Key == ggufKeep })
-		arch := ""
-		for i, p := range metadata {
-			if before, ok := strings.CutSuffix(p.Key, ".block_count"); ok {
-				arch, metadata[i].Value = before, uint32(c.Model.Layers+1)
-			}
-		}
-		metadata = append(metadata, gguf.Pair{Key: arch + ".nextn_predict_layers", Value: uint32(1)})
-		tensors := nextn(t, c, c.Model.Layers)
-		head := len(tensors)
+		var tensors, without []gguf.Tensor
+		written := map[string]gguf.Tensor{}
 		for _, x := range g.Tensors {
 			if x.Tensor.Data, err = x.Make(); err != nil {
 				t.Fatal(err)
 			}
 			tensors = append(tensors, x.Tensor)
+			if layer, _, ok := ggufLayer(x.Tensor.Name); ok && layer == c.Model.Layers {
+				written[x.Tensor.Name] = x.Tensor
+			} else {
+				without = append(without, x.Tensor)
+			}
+		}
+		head := nextn(t, c, c.Model.Layers)
+		for _, want := range head {
+			if got := written[want.Name]; got.Type != want.Type || !slices.Equal(got.Shape, want.Shape) || !bytes.Equal(got.Data, want.Data) {
+				t.Errorf("%s: %s is not what llama.cpp's converter writes", golden, want.Name)
+			}
+		}
+		if len(written) != len(head) {
+			t.Errorf("%s: the head has %d tensors, want %d", golden, len(written), len(head))
 		}
 		open := func(tensors []gguf.Tensor) *Checkpoint {
 			got := reread(t, metadata, tensors)
@@ -158,7 +166,7 @@ func TestMTPInGGUF(t *testing.T) {
 		if _, err := open(append(slices.Clone(tensors), own)).MTP(); err == nil || !strings.Contains(err.Error(), "mtp_use_dedicated_embeddings is true") {
 			t.Errorf("%s: %v", golden, err)
 		}
-		if _, err := open(tensors[head:]).MTP(); err == nil || !strings.Contains(err.Error(), "no MTP head") {
+		if _, err := open(without).MTP(); err == nil || !strings.Contains(err.Error(), "no MTP head") {
 			t.Errorf("%s: %v", golden, err)
 		}
 	}

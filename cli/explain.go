@@ -1,12 +1,14 @@
 package cli
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/krait-ml/krait"
@@ -15,11 +17,13 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
 	"github.com/krait-ml/krait/visualize/explain"
+	"github.com/krait-ml/krait/visualize/timeline"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 )
@@ -27,6 +31,7 @@ import (
 func newExplain() *cobra.Command {
 	e := explainFlags{from: newGraphArg(), search: prove.Options{Memory: 1 << 30}}
 	var file string
+	var open bool
 	c := &cobra.Command{
 		Use:   "explain [flags] [DIR | FILE.ir]",
 		Short: "Write a page about what the compiler did",
@@ -36,10 +41,16 @@ schedule on a timeline; memory by step; and the proof. The page is one file, nee
 and works with mouse or keyboard (? lists the keys). Of a folder only config.json is needed.
 
 Times are predicted for --hw, for a step that prefills --batch prompts of --prompt tokens, and
-for a decode step after it. Without DIR it uses the embedded model.`,
+for a decode step after it. Without DIR it uses the embedded model.
+
+--diff compiles the model twice and compares both on the page. --measured shows the steps of a
+run below the predicted ones: a profile in JSON, which generate and bench write with --profile,
+of the same model and flags.`,
 		Example: `  krait explain --tp 4 -o report.html
   krait explain --like mamba-2.8b --tp 8 --batch 16 --hw h100-nvlink -o report.html
-  krait explain testdata/golden/jamba --tp 2 --strategy sequence -o jamba.html`,
+  krait explain testdata/golden/jamba --tp 2 --strategy sequence -o jamba.html
+  krait explain --like mamba-2.8b --tp 8 --diff channel,context --open
+  krait explain --tp 2 --measured run.json --prompt 16 --open`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
 			if e.z.Batch < 1 || e.z.Prompt < 1 {
@@ -48,12 +59,15 @@ for a decode step after it. Without DIR it uses the embedded model.`,
 			if e.search.Time < 0 {
 				return errors.New("--search-time may not be negative")
 			}
-			if file == "" && onTerminal(c) {
+			if file == "" && !open && onTerminal(c) {
 				return errors.New("the page is HTML, and standard output is a terminal: give a file, -o report.html")
 			}
 			page, err := e.page(c, args)
 			if err != nil {
 				return err
+			}
+			if open {
+				return show(c, file, "html", page)
 			}
 			return write(c, file, page)
 		},
@@ -62,6 +76,9 @@ for a decode step after it. Without DIR it uses the embedded model.`,
 	e.from.add(c)
 	fileFlag(c, &file)
 	e.hw.add(c)
+	diffFlag(c, &e.diff)
+	c.Flags().StringVar(&e.measured, "measured", "", "profile of a run (--profile FILE.json) to show below the prediction")
+	c.Flags().BoolVar(&open, "open", false, "show the page in the browser; without -o it is a temporary file")
 	c.Flags().Int64Var(&e.z.Batch, "batch", 1, "sequences")
 	c.Flags().Int64Var(&e.z.Prompt, "prompt", 512, "tokens of each prompt")
 	c.Flags().BoolVar(&e.execute, "execute", false, "also run each block in float64 and compare, as krait prove does")
@@ -87,6 +104,9 @@ type explainFlags struct {
 	from    graphArg
 	execute bool
 	search  prove.Options
+
+	diff     []string
+	measured string
 }
 
 func (e *explainFlags) page(c *cobra.Command, args []string) ([]byte, error) {
@@ -99,8 +119,34 @@ func (e *explainFlags) page(c *cobra.Command, args []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &explain.Input{Model: e.from.title(path, g), Strategy: cmp.Or(e.s.Place, e.s.Strategy, "channel")}
-	if in.Stages, err = e.stages(c, g); err != nil {
+	title := e.from.title(path, g)
+	var in *explain.Input
+	of := func(s krait.Sharding) (*explain.Input, error) { return e.input(c, title, g, s, hw) }
+	if e.diff == nil {
+		in, err = of(e.s)
+	} else {
+		var against *explain.Input
+		if in, against, _, err = sides(e.diff, e.s, of); err == nil {
+			in.Against = against
+		}
+	}
+	if err == nil && e.measured != "" {
+		err = e.overlay(c, in.Runs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return drawing(c, func(w io.Writer) error { return explain.Page(w, in) })
+}
+
+// input compiles, proves and times the model under a sharding.
+func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s krait.Sharding, hw *virtual.Device) (*explain.Input, error) {
+	in := &explain.Input{Model: title, Strategy: cmp.Or(s.Place, s.Strategy, "channel")}
+	if s.Prefill != "" && s.Phase == passes.Phases[0] {
+		in.Strategy = s.Prefill
+	}
+	var err error
+	if in.Stages, err = e.stages(c, g, s); err != nil {
 		return nil, err
 	}
 	fused := in.Stages[len(in.Stages)-1].Graph
@@ -110,14 +156,38 @@ func (e *explainFlags) page(c *cobra.Command, args []string) ([]byte, error) {
 	if in.Schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
 		return nil, err
 	}
-	if err := e.proof(c, g, in); err != nil {
+	if err := e.proof(c, g, in, s); err != nil {
 		return nil, err
 	}
 	if in.Runs, err = interruptible(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
 		return nil, err
 	}
 	in.Facts = e.facts(hw.Profile)
-	return drawing(c, func(w io.Writer) error { return explain.Page(w, in) })
+	return in, nil
+}
+
+// overlay adds the measured steps of a profile to the runs of their size: of several the one of
+// median length.
+func (e *explainFlags) overlay(c *cobra.Command, runs []explain.Run) error {
+	text, err := readBounded(c, e.measured, files.Text)
+	if err != nil {
+		return err
+	}
+	run, err := timeline.ReadMeasured(bytes.NewReader(text))
+	if err != nil {
+		return fmt.Errorf("--measured %s: %w", e.measured, err)
+	}
+	found := false
+	for i := range runs {
+		if step := run.Median(timeline.NameOf(runs[i].Sizes)); step != nil {
+			runs[i].Measured, runs[i].MeasuredOn, found = step.Events, run.Name, true
+		}
+	}
+	if !found {
+		return fmt.Errorf("--measured %s has no step of %s or %s, which --batch and --prompt ask for; it has %s", e.measured,
+			timeline.NameOf(runs[0].Sizes), timeline.NameOf(runs[1].Sizes), strings.Join(run.Kinds(), ", "))
+	}
+	return nil
 }
 
 // nameOf is what a model is called: by its folder, or as its graph says.
@@ -129,8 +199,8 @@ func nameOf(path string, g *graph.Graph) string {
 }
 
 // stages compiles the graph, and keeps it after each pass that changed it.
-func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage, error) {
-	s, err := e.s.Resolve(g)
+func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]explain.Stage, error) {
+	s, err := s.Resolve(g)
 	if err != nil {
 		return nil, err
 	}
@@ -153,16 +223,15 @@ func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph) ([]explain.Stage
 }
 
 // proof adds the certificate of the partitioned graph, or the reason that it has none.
-func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input) error {
+func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input, s krait.Sharding) error {
 	switch {
 	case g.Stage >= graph.PartitionedStage:
 		in.Unproved = "The graph came partitioned. krait prove --against SOURCE proves it against the graph that it came from."
 		return nil
-	case max(e.s.Ranks, g.Ranks) == 1:
+	case max(s.Ranks, g.Ranks) == 1:
 		in.Unproved = "One rank needs no proof. Give --tp for one."
 		return nil
 	}
-	s := e.s
 	s.Dump = nil
 	var p proof
 	var err error

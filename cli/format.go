@@ -7,13 +7,17 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
 )
 
 // format is how a graph or a schedule is written, and where to.
-type format struct{ name, output string }
+type format struct {
+	name, output string
+	open         bool // in the browser
+}
 
 func (f *format) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.name, "format", "", "format: text, dot, or svg, which needs Graphviz (default: by -o, or text)")
@@ -26,31 +30,46 @@ var endings = map[string]string{
 	".png": "none", ".pdf": "none", ".jpg": "none", ".jpeg": "none", ".gif": "none", ".webp": "none", ".ps": "none",
 }
 
-// picture says how much is drawn.
+// picture says what a drawing shows, and how.
 type picture struct {
-	detail   string
-	unfolded bool
+	detail, highlight    string
+	unfolded, dark, open bool
 }
 
 func (p *picture) add(c *cobra.Command) {
 	c.Flags().StringVar(&p.detail, "detail", "", "detail of a drawing: model, block (one of each kind) or op (default op)")
 	c.Flags().BoolVar(&p.unfolded, "unfolded", false, "draw all blocks, not one of each kind")
+	c.Flags().BoolVar(&p.dark, "dark", false, "draw for a dark ground")
+	c.Flags().BoolVar(&p.open, "open", false, "show the drawing in the browser; without -o it is a temporary file")
+	c.Flags().StringVar(&p.highlight, "highlight", "", "frame operations whose name or result matches this expression")
+	detail(c, "highlight", "a regular expression, such as out_proj or 'all_reduce|scan'.")
 }
 
 // options settles the format, and returns the options of a drawing.
 func (p *picture) options(f *format) (o visualize.Options, err error) {
+	if p.open && f.name == "" && f.output == "" {
+		f.name = "svg"
+	}
 	if err := f.settle(); err != nil {
 		return o, err
 	}
+	f.open = p.open
 	switch {
-	case f.name == "text" && (p.detail != "" || p.unfolded):
-		return o, errors.New("--detail and --unfolded are for drawings: add --format dot or svg, or -o FILE.svg")
+	case f.name == "text" && *p != (picture{}):
+		return o, errors.New("--detail, --unfolded, --dark, --highlight and --open are for drawings: add --format dot or svg, or -o FILE.svg")
+	case p.open && f.name != "svg":
+		return o, errors.New("--open shows a drawing as SVG: leave out --format, and name the file FILE.svg")
 	case p.detail != "":
 		if o.Detail, err = visualize.ParseDetail(p.detail); err != nil {
 			return o, fmt.Errorf("--%w", err)
 		}
 	}
-	o.Unfolded = p.unfolded
+	if p.highlight != "" {
+		if o.Highlight, err = regexp.Compile(p.highlight); err != nil {
+			return o, fmt.Errorf("--highlight: %w", err)
+		}
+	}
+	o.Unfolded, o.Dark = p.unfolded, p.dark
 	return o, nil
 }
 
@@ -88,6 +107,9 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 	}
 	if err != nil {
 		return err
+	}
+	if f.open {
+		return show(c, f.output, "svg", out)
 	}
 	return write(c, f.output, out)
 }

@@ -23,8 +23,9 @@ func newGraph() *cobra.Command {
 	var stage string
 	from := newGraphArg()
 	var p picture
-	var layer int
+	var layer, rank int
 	var cost, asJSON bool
+	var diff []string
 	c := &cobra.Command{
 		Use:   "graph [flags] [DIR | FILE.ir]",
 		Short: "Print or draw a model's graph",
@@ -39,12 +40,16 @@ output is graph text again, which other commands take as FILE.ir.
 
 A drawing has a column for the model, which shows its layers as letters (M has an SSM state, A a
 KV cache, H both, C the state of a convolution only, B none), and a column for each kind of
-layer: equal layers are drawn once. --detail sets how much is drawn.
+layer: equal layers are drawn once. --detail sets how much is drawn, --highlight frames what a
+pattern matches, --rank draws the shapes of one rank, and --diff draws two strategies or rank
+counts side by side, with what differs in dashed frames.
 
 graph opt runs selected passes; graph schedule prints what a rank runs.`,
 		Example: `  krait graph --layer 0
   krait graph ~/models/mamba-130m-hf --format svg --output mamba.svg
   krait graph ~/models/jamba --tp 8 --detail block -o jamba.svg
+  krait graph --tp 8 --layer 0 --open
+  krait graph --tp 8 --diff channel,context --detail block -o diff.svg
   krait graph --layer 0 --cost
   krait graph --tp 4 --stage partitioned --format svg -o partitioned.svg`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
@@ -60,7 +65,13 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 			if err != nil {
 				return err
 			}
-			if g, err = atStage(c, g, stage, s); err != nil {
+			var other *graph.Graph
+			var names [2]string
+			if diff != nil {
+				if g, other, names, err = sides(diff, s, func(s krait.Sharding) (*graph.Graph, error) { return atStage(c, g, stage, s) }); err != nil {
+					return err
+				}
+			} else if g, err = atStage(c, g, stage, s); err != nil {
 				return err
 			}
 			block := ""
@@ -83,6 +94,21 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 				}
 			}
 			drawn.Block = block
+			if drawn.Local = c.Flags().Changed("rank"); drawn.Local {
+				if drawn.Rank = rank; rank < 0 || rank >= g.Ranks {
+					return fmt.Errorf("--rank is %d; it must be from 0 to %d, the ranks of the graph", rank, g.Ranks-1)
+				}
+				if f.name == "text" {
+					return errors.New("--rank draws types as the rank holds them: add -o FILE.svg; krait graph schedule prints what a rank runs")
+				}
+			}
+			if other != nil {
+				if f.name == "text" || cost {
+					return errors.New("--diff draws two graphs side by side: add -o FILE.svg, and leave out --cost")
+				}
+				a, b := visualize.Side{Name: names[0], Graph: g}, visualize.Side{Name: names[1], Graph: other}
+				return f.write(c, nil, func(w io.Writer) error { return visualize.Compare(w, a, b, drawn) })
+			}
 			return f.write(c, func() string { return graph.Print(shown) }, func(w io.Writer) error { return visualize.Dot(w, g, drawn) })
 		},
 	}
@@ -94,6 +120,8 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 	c.Flags().BoolVar(&asJSON, "json", false, "print the costs of --cost as JSON")
 	c.Flags().IntVar(&layer, "layer", 0, "print or draw only this layer")
 	p.add(c)
+	c.Flags().IntVar(&rank, "rank", 0, "draw types as this rank holds them (default: of all ranks)")
+	diffFlag(c, &diff)
 	c.Flags().BoolVar(&cost, "cost", false, "print the cost of each node for t tokens, s sequences and o output rows")
 	c.AddCommand(newGraphOpt(), newGraphSchedule())
 	return c

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
 )
 
@@ -80,15 +81,7 @@ Without DIR it uses the embedded model.`,
 				}
 				return out.print(c, r, r.print)
 			}
-			all, err := lowered(c, g, s)
-			if err != nil {
-				return err
-			}
-			p, err := lowering.NewPlan(all)
-			if err != nil {
-				return err
-			}
-			r, err := planOf(all[0].Name, p, z)
+			r, err := planBy(c, g, s, z)
 			if err != nil {
 				return err
 			}
@@ -109,6 +102,31 @@ Without DIR it uses the embedded model.`,
 	ofHardware(c, defaultHardware)
 	c.Flags().Lookup("hw").Usage = "hardware profile for --compare and --strategy auto: a name or a file"
 	return c
+}
+
+// planBy plans with a sharding, also of prefill where that has one of its own.
+func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*planReport, error) {
+	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
+	if err != nil {
+		return nil, err
+	}
+	all, err := lowered(c, g, s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := lowering.NewPlan(all)
+	if err != nil {
+		return nil, err
+	}
+	r, err := planOf(all[0].Name, p, z)
+	if of, ok := s.ForPrefill(); ok && err == nil {
+		r.InPlace = all[0].InPlace()
+		r.phase, r.Strategy = "decode", cmp.Or(s.Strategy, s.Place, passes.Strategies[0].Name)
+		if r.Prefill, err = planBy(c, g, of, z); err == nil {
+			r.Prefill.phase, r.Prefill.Strategy = "prefill", of.Strategy
+		}
+	}
+	return r, err
 }
 
 // lowered makes the schedules of a model or of graph text, as they run.
@@ -177,7 +195,13 @@ type planReport struct {
 	Ranks       []rankReport       `json:"ranks"`
 	Collectives []collectiveReport `json:"collectives"`
 	Sent        perStep            `json:"sent_bytes_per_rank"`
+	// Prefill is the plan of prefill where that has a strategy of its own, Strategy that of the plan,
+	// and InPlace the weights of rank 0 that a CPU reads from the file, where prefill's are, too.
+	Prefill  *planReport `json:"prefill,omitempty"`
+	Strategy string      `json:"strategy,omitempty"`
+	InPlace  int64       `json:"weight_bytes_in_place,omitempty"`
 
+	phase  string
 	blocks bool // some weights are in blocks
 }
 
@@ -231,7 +255,15 @@ func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 }
 
 func (r *planReport) print(w io.Writer) {
-	fmt.Fprintf(w, "%s on %s; %s\n\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	if r.Prefill != nil {
+		r.Prefill.print(w)
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	if r.phase != "" {
+		fmt.Fprintf(w, "%s by %s\n", r.phase, r.Strategy)
+	}
+	fmt.Fprintln(w)
 	fmt.Fprintf(w, "%4s  %14s  %14s  %14s  %16s  %16s  %8s  %11s\n", "rank", "weights", "state", "cache", "prompt", "decode", "kernels", "collectives")
 	for i, x := range r.Ranks {
 		fmt.Fprintf(w, "%4d  %14s  %14s  %14s  %16s  %16s  %8d  %11d\n", i, thousands(x.Weights), thousands(x.State), thousands(x.Cache),
@@ -244,6 +276,9 @@ func (r *planReport) print(w io.Writer) {
 			list = append(list, fmt.Sprintf("%s in %s", thousands(f.Bytes), f.Format))
 		}
 		fmt.Fprintf(w, "weights of all ranks: %s\n", strings.Join(list, ", "))
+	}
+	if r.Prefill != nil {
+		fmt.Fprintf(w, "beside those of prefill; of the weights, CPUs read %s from the file in place on rank 0, and copy the rest\n", thousands(r.InPlace))
 	}
 	if n := r.Ranks[0].PeerNorms; n > 0 {
 		fmt.Fprintf(w, "%d of the kernels run in the launch of an all_reduce where ranks sum over peer memory\n", n)

@@ -31,7 +31,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
 		}
-		if hw := hardwareName(c); s.Strategy == passes.Auto || hw != "" {
+		if hw := hardwareName(c); s.Strategy == passes.Auto || s.Prefill == passes.Auto || hw != "" {
 			s.Choose = simulate.Auto(hw, simulate.Workload{})
 		}
 		if dump != "" {
@@ -49,6 +49,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, tpHelp)
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
+	c.Flags().StringVar(&s.Prefill, "prefill-strategy", "", "strategy of prefill, or auto (default: that of --strategy)")
 	c.Flags().String("hw", "", "hardware profile for --strategy auto: a name or a file")
 	c.Flags().StringVar(&s.Place, "place", "", "placement file, in place of --strategy")
 	c.Flags().StringVar(&s.Payload, "payload", "", "format of collective payloads, such as fp16 or int8/64 (default f32)")
@@ -60,17 +61,19 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may need more memory)")
 	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to after each pass that changes it")
 	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
+	detail(c, "prefill-strategy", `such as context, beside --strategy channel: prompts run by the one, decode by the other. Each has
+its own copies of weights, states and KV caches, but weights that the CPU reads from the file in place.`)
 	detail(c, "hw", "one of "+strings.Join(cost.Names(), ", ")+", "+cost.Local+" (which krait calibrate measures), or a file.")
 	detail(c, "place", "a pipe, such as <(command), must end within 10 seconds.")
 	detail(c, "payload", `fp16, bf16, scaled16, int8, e4m3, e5m2 or int4; with a block size as int8/64; for partial sums
 and sums as int4:int8; by site as x_proj=none,out_proj=fp16:acc32, where out_proj.rs is the
 reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto chooses by
 --calibration and --budget.`)
-	detail(c, "phase", "serve prefill, serve decode and generate --prefill set it, simulate runs both phases; other commands need it\nif --payload has formats for one phase.")
+	detail(c, "phase", "serve prefill, serve decode and generate --prefill set it, simulate runs both phases; other commands need it\nif --payload has formats for one phase. With --prefill-strategy, graph, explain and prove show that phase.")
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
-	expert(c, "budget", "calibration", "hw", "place", "phase", "scan", "fuse", "formats", "overlap", "dump")
+	expert(c, "budget", "calibration", "hw", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
 }
 
 // hardwareName returns --hw.
@@ -83,7 +86,7 @@ const phaseAlone = "alone"
 // phase.
 func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	flag := c.Flags().Lookup("phase")
-	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || passes.ByPhase(s.Payload) {
+	if _, alone := flag.Annotations[phaseAlone]; alone || !flag.Changed || s.Payload == passes.Auto || s.Prefill != "" || passes.ByPhase(s.Payload) {
 		return nil
 	}
 	return fmt.Errorf("--phase %s changes nothing: --payload has no format for one phase; leave --phase out, or give --payload int8@decode", s.Phase)

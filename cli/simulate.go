@@ -40,8 +40,8 @@ strategies for prefill and decode. It needs no weights: a folder with config.jso
 Times come from a hardware profile (docs/simulate.md explains its figures), memory from the
 schedules and from what the profile leaves to programs.
 
---strategy auto takes the fastest strategies for prefill and decode; they may differ if they
-share weights and states. --max-batch and --max-prompt take the largest that fits in place of
+--strategy auto takes the fastest strategies for prefill and decode; they may differ if both
+fit, as each has weights, states and caches of its own (--prefill-strategy). --max-batch and --max-prompt take the largest that fits in place of
 --batch and --prompt. --compare tabulates strategies, ranks, replicas and payloads on the number
 of devices of --tp and --dp.
 
@@ -137,6 +137,9 @@ func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 	if s.Ranks = ranks; s.Strategy == passes.Auto {
 		s.Strategy = ""
 	}
+	if p, ok := s.ForPrefill(); ok && s.Strategy != passes.Auto {
+		return p.Options()
+	}
 	if passes.ByPhase(s.Payload) {
 		s.Phase = cmp.Or(s.Phase, passes.Phases[0])
 	}
@@ -145,14 +148,20 @@ func (f *simulateFlags) options(ranks int) (passes.Options, error) {
 
 // decoding is the model by which tokens follow, where they have payloads of their own; else nil.
 func (f *simulateFlags) decoding(g *graph.Graph, d *virtual.Device) (*simulate.Model, error) {
+	if _, two := f.sharding.ForPrefill(); f.sharding.Prefill != "" && !two {
+		return nil, nil // on one rank
+	}
 	switch {
-	case !passes.ByPhase(f.sharding.Payload) || f.sharding.Phase != "":
+	case f.sharding.Prefill == "" && (!passes.ByPhase(f.sharding.Payload) || f.sharding.Phase != ""):
 		return nil, nil
-	case f.sharding.Strategy == passes.Auto:
+	case f.sharding.Strategy == passes.Auto || f.sharding.Prefill == passes.Auto:
+		if f.sharding.Prefill != "" {
+			return nil, errors.New("--strategy auto chooses both phases; leave out --prefill-strategy, or name both strategies")
+		}
 		return nil, errors.New("--strategy auto does not take payloads by phase: choose the strategy first, without --payload")
 	}
 	of := *f
-	of.sharding.Phase = passes.Phases[1]
+	of.sharding.Prefill, of.sharding.Phase = "", passes.Phases[1]
 	o, err := of.options(f.sharding.Ranks)
 	if err != nil {
 		return nil, err
@@ -276,7 +285,11 @@ func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, 
 // result is that of the strategy that is asked for, or of the best, with its model.
 func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
 	if decode != nil {
-		one, err := simulate.RunBoth(m, decode, part)
+		run := simulate.RunApart
+		if f.sharding.Prefill != "" { // in one engine
+			run, r.Strategy, r.Decode = simulate.RunBoth, f.sharding.Prefill, f.strategy()
+		}
+		one, err := run(m, decode, part)
 		return one, m, err
 	}
 	if f.sharding.Strategy != passes.Auto {

@@ -35,13 +35,13 @@ func (b *Batch) picks() bool {
 }
 
 // checkChoices checks the number of choices, and that the graph chooses.
-func (e *Engine) checkChoices(b *Batch, rows int64) error {
+func (p *phase) checkChoices(b *Batch, rows int64) error {
 	switch {
 	case b.Choices == nil:
 		return nil
-	case e.outputIndex(graph.ChosenOutput) < 0:
+	case p.outputIndex(graph.ChosenOutput) < 0:
 		return fmt.Errorf("the graph has no output %s; where it is built, b.Output(%[1]q, b.Choose(…)) makes one of its logits", graph.ChosenOutput)
-	case b.picks() && e.outputIndex(LogitsOutput) < 0:
+	case b.picks() && p.outputIndex(LogitsOutput) < 0:
 		return fmt.Errorf("the graph has no output %s, from which the host chooses tokens; where it is built, b.Output(%[1]q, …) makes one", LogitsOutput)
 	case int64(len(b.Choices)) != rows:
 		return fmt.Errorf("%d choices for %d rows", len(b.Choices), rows)

@@ -41,9 +41,21 @@ type Options struct {
 	// World joins the ranks; nil: all are in this process. For ranks in several processes, see
 	// exec/group.
 	World comm.World
+	// Prefill has the schedules that run sequences of several tokens that are not on trial; nil:
+	// those of the engine do.
+	Prefill *Prefill
 	// CheckFiles is called after each step to check that the checkpoint has not changed; its error
 	// fails the step. It is for devices that read weights from mapped files. nil: no check.
 	CheckFiles func() error
+}
+
+// Prefill are schedules of the same model on as many ranks, by another strategy or with other
+// payloads. A batch with sequences of both kinds runs twice, and states move between the layouts.
+type Prefill struct {
+	Schedules []*lowering.Schedule
+	Verify    func(Results) error // as in [Options]
+	Device    Device              // nil: that of the engine
+	World     comm.World          // nil: all ranks are in this process
 }
 
 // ErrClosed is the error of calls of a closed engine.
@@ -55,13 +67,12 @@ type Engine struct {
 	*state.Store // slots, KV pages, snapshots
 	table        *state.Table
 	gate         gate.Gate
-	schedules    []*lowering.Schedule
 	machine      Machine
-	verify       func(Results) error
 	checkFiles   func() error
 	onBatch      func(*Work)
-	work         Work     // of the step, reused so that a step allocates nothing
-	sources      []source // of its inputs
+	phases       [2]*phase // that run sequences, by side; the second is nil where the first runs all
+	relaid       *relaid   // nil: there is one phase
+	parts        []part    // of the batch, reused so that a step allocates nothing
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads its weights: tensor
@@ -85,21 +96,25 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{table: table, schedules: schedules, verify: o.Verify, checkFiles: o.CheckFiles, onBatch: o.OnBatch}
+	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch}
 	e.Store = state.NewStore(table, &e.gate)
-	if err := e.findInputs(); err != nil {
+	setup := Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
+		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles}
+	if e.phases[decodes], err = openPhase(schedules, o.Device, world, setup, o.Verify); err != nil {
 		return nil, err
 	}
-	e.machine, err = Open(o.Device, schedules, world, Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
-		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles})
-	if err != nil {
-		return nil, err
+	e.machine = e.phases[decodes].machine
+	if o.Prefill != nil {
+		err = e.addPrefill(o.Prefill, o.Device, setup)
 	}
-	if f, ok := e.machine.(Follower); ok {
+	if f, ok := e.machine.(Follower); ok && err == nil {
 		e.gate.Refusal = fmt.Errorf("this process runs rank %d and follows rank 0, where the engine is called", f.Rank())
 		return e, nil
 	}
-	if err := table.Open(e.machine); err != nil {
+	if err == nil {
+		err = table.Open(e.machine)
+	}
+	if err != nil {
 		e.machine.Close()
 		return nil, err
 	}
@@ -136,8 +151,8 @@ func (e *Engine) Follow(ctx context.Context) error {
 // included. Waiting and later calls return [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() { e.gate.Close(e.machine.Close) }
 
-// Schedules are those that the engine runs, one per rank.
-func (e *Engine) Schedules() []*lowering.Schedule { return e.schedules }
+// Schedules are those that the engine runs, one per rank; of two phases, those of decode.
+func (e *Engine) Schedules() []*lowering.Schedule { return e.phases[decodes].schedules }
 
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {

@@ -19,22 +19,22 @@ var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fi
 	graph.ChoiceInput: fillChoice, graph.SeenInput: fillSeen}
 
 // findInputs lists the inputs, and the bounds that embedding tables set on ids.
-func (e *Engine) findInputs() (err error) {
-	e.work.Outputs = make(lowering.OutputMask, len(e.schedules[0].Outputs))
-	if e.work.Inputs, err = Inputs(e.schedules); err != nil {
+func (p *phase) findInputs() (err error) {
+	p.work.Outputs = make(lowering.OutputMask, len(p.schedules[0].Outputs))
+	if p.work.Inputs, err = Inputs(p.schedules); err != nil {
 		return err
 	}
-	for i := range e.work.Inputs {
-		fill := fills[e.work.Inputs[i].Name]
+	for i := range p.work.Inputs {
+		fill := fills[p.work.Inputs[i].Name]
 		if fill == nil {
 			fill = fillGiven
 		}
-		e.sources = append(e.sources, source{fill: fill})
+		p.sources = append(p.sources, source{fill: fill})
 	}
-	for _, s := range e.schedules {
+	for _, s := range p.schedules {
 		for i := range s.Steps {
 			if st := &s.Steps[i]; st.Op != nil && st.Op.Name == "embedding" {
-				e.limitIDs(st.Args[0].Name, st.Args[1].Type.Dims[0].Len())
+				p.limitIDs(st.Args[0].Name, st.Args[1].Type.Dims[0].Len())
 			}
 		}
 	}
@@ -42,20 +42,20 @@ func (e *Engine) findInputs() (err error) {
 }
 
 // limitIDs keeps the ids of an input below the number of rows of a table.
-func (e *Engine) limitIDs(input string, rows int) {
-	for i := range e.sources {
-		if from := &e.sources[i]; e.work.Inputs[i].Name == input && (from.limit == 0 || rows < from.limit) {
+func (p *phase) limitIDs(input string, rows int) {
+	for i := range p.sources {
+		if from := &p.sources[i]; p.work.Inputs[i].Name == input && (from.limit == 0 || rows < from.limit) {
 			from.limit = rows
 		}
 	}
 }
 
 // fill fills the inputs. Their memory only grows, so decoding allocates nothing.
-func (e *Engine) fill(b *Batch, z graph.Batch) error {
-	e.work.Batch = z
-	for i := range e.work.Inputs {
-		in, from := &e.work.Inputs[i], &e.sources[i]
-		if !e.work.Runs(in.For, true) {
+func (p *phase) fill(b *Batch, z graph.Batch) error {
+	p.work.Batch = z
+	for i := range p.work.Inputs {
+		in, from := &p.work.Inputs[i], &p.sources[i]
+		if !p.work.Runs(in.For, true) {
 			continue
 		}
 		n := int64(in.Type.DType.Bytes())

@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
@@ -42,47 +41,27 @@ func (r *Results) OutputOf(name string) (t kernels.Tensor, axis graph.Sym, err e
 }
 
 // outputIndex is the index of an output in the schedules' lists, or -1.
-func (e *Engine) outputIndex(name string) int {
-	return slices.IndexFunc(e.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
+func (p *phase) outputIndex(name string) int {
+	return slices.IndexFunc(p.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
 }
 
 // selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens,
 // and those that Verify checks.
-func (e *Engine) selectOutputs(b *Batch) error {
-	w, tokens := e.work.Outputs, e.outputIndex(graph.ChosenOutput)
-	all := b.Outputs == nil && b.Choices == nil || e.verify != nil
+func (p *phase) selectOutputs(b *Batch) error {
+	w, tokens := p.work.Outputs, p.outputIndex(graph.ChosenOutput)
+	all := b.Outputs == nil && b.Choices == nil || p.verify != nil
 	for i := range w {
 		w[i] = all && i != tokens || i == tokens && b.Choices != nil
 	}
 	if b.picks() {
-		w[e.outputIndex(LogitsOutput)] = true
+		w[p.outputIndex(LogitsOutput)] = true
 	}
 	for _, name := range b.Outputs {
-		i := e.outputIndex(name)
+		i := p.outputIndex(name)
 		if i < 0 {
 			return fmt.Errorf("the graph has no output %s", name)
 		}
 		w[i] = true
 	}
 	return nil
-}
-
-// run runs a prepared batch, and checks its results.
-func (e *Engine) run(ctx context.Context, b *Batch) (Results, error) {
-	out := Results{outputs: e.schedules[0].Outputs, present: e.work.Outputs} // all ranks have the same
-	if e.onBatch != nil {
-		e.onBatch(&e.work)
-	}
-	var err error
-	out.tensors, err = e.machine.Step(ctx, &e.work)
-	if err == nil && e.checkFiles != nil {
-		err = e.checkFiles()
-	}
-	if err == nil && e.verify != nil {
-		err = e.verify(out)
-	}
-	if err == nil && b.Choices != nil {
-		err = out.choose(b)
-	}
-	return out, err
 }

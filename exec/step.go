@@ -62,13 +62,19 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 		return Results{}, err
 	}
 	defer e.gate.Unlock()
-	if err := e.prepare(b); err != nil {
+	parts, err := e.split(b)
+	if err != nil {
 		return Results{}, err
+	}
+	for _, p := range parts {
+		if err := e.prepare(p); err != nil {
+			return Results{}, err
+		}
 	}
 	if err := ctx.Err(); err != nil {
 		return Results{}, err
 	}
-	out, err := e.run(ctx, b)
+	out, err := e.run(ctx, b, parts)
 	some := AsChoiceError(err)
 	if err != nil && some == nil {
 		for _, q := range b.Sequences {
@@ -83,7 +89,7 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 // advance adds the tokens of a step to its sequences, holds those on trial, and breaks sequences
 // without a chosen token.
 func (e *Engine) advance(b *Batch, without *ChoiceError) {
-	row, trials := 0, e.work.Trials
+	row, trials := 0, e.phases[decodes].work.Trials
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		switch {
@@ -101,73 +107,78 @@ func (e *Engine) advance(b *Batch, without *ChoiceError) {
 	}
 }
 
-// prepare checks a batch, allocates its KV pages, and fills the inputs.
-func (e *Engine) prepare(b *Batch) error {
-	z, err := e.count(b)
-	if err != nil {
+// prepare checks a part of a batch, allocates its KV pages, and fills the inputs.
+func (e *Engine) prepare(p part) error {
+	z := p.count(p.batch)
+	if err := e.takeSpares(p); err != nil {
 		return err
 	}
-	if err := e.takeSpares(b); err != nil {
+	if err := p.checkChoices(p.batch, z.Rows); err != nil {
 		return err
 	}
-	if err := e.checkChoices(b, z.Rows); err != nil {
+	if err := p.selectOutputs(p.batch); err != nil {
 		return err
 	}
-	if err := e.selectOutputs(b); err != nil {
+	if err := e.allocPages(p); err != nil {
 		return err
 	}
-	if err := e.allocPages(b); err != nil {
-		return err
-	}
-	return e.fill(b, z)
+	return p.fill(p.batch, z)
 }
 
 // allocPages gives the sequences of a batch block tables with writable pages for their new tokens.
-func (e *Engine) allocPages(b *Batch) error {
-	e.work.BlockTables = e.work.BlockTables[:0]
+func (e *Engine) allocPages(p part) error {
+	p.work.BlockTables = p.work.BlockTables[:0]
 	if !e.table.HasCache() {
 		return nil
 	}
-	for i := range b.Sequences {
-		if q := &b.Sequences[i]; e.table.CheckContext(q.past+q.len()) != nil {
+	for i := range p.batch.Sequences {
+		if q := &p.batch.Sequences[i]; e.table.CheckContext(q.past+q.len()) != nil {
 			return e.table.CheckContext(q.past + q.len())
 		}
 	}
-	for i := range b.Sequences {
-		q := &b.Sequences[i]
+	for i := range p.batch.Sequences {
+		q := &p.batch.Sequences[i]
 		pages, err := e.table.BlockTable(q.index, q.past, q.past+q.len())
 		if err != nil {
 			return err
 		}
-		e.work.BlockTables = append(e.work.BlockTables, pages)
+		p.work.BlockTables = append(p.work.BlockTables, pages)
 	}
 	return nil
 }
 
-// count checks the batch, and sums its sizes.
-func (e *Engine) count(b *Batch) (z graph.Batch, err error) {
-	z.Ends = e.work.Ends[:0]
+// find checks the sequences of a batch, and finds their slots.
+func (e *Engine) find(b *Batch) (err error) {
 	if len(b.Sequences) == 0 {
-		return z, errors.New("the batch is empty")
+		return errors.New("the batch is empty")
 	}
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		if q.index, q.past, err = e.table.Find(q.Slot); err != nil {
-			return z, fmt.Errorf("sequence %d: %w", i, err)
+			return fmt.Errorf("sequence %d: %w", i, err)
 		}
 		for j := range i {
 			if b.Sequences[j].index == q.index {
-				return z, fmt.Errorf("sequences %d and %d share state slot %d", j, i, q.index)
+				return fmt.Errorf("sequences %d and %d share state slot %d", j, i, q.index)
 			}
 		}
 		if q.len() < 1 {
-			return z, fmt.Errorf("sequence %d has no tokens", i)
+			return fmt.Errorf("sequence %d has no tokens", i)
 		}
 		for _, r := range q.Rows {
 			if r < 0 || r >= q.len() {
-				return z, fmt.Errorf("sequence %d: row %d of %d tokens", i, r, q.len())
+				return fmt.Errorf("sequence %d: row %d of %d tokens", i, r, q.len())
 			}
 		}
+	}
+	return nil
+}
+
+// count sums the sizes of a batch.
+func (p *phase) count(b *Batch) (z graph.Batch) {
+	z.Ends = p.work.Ends[:0]
+	for i := range b.Sequences {
+		q := &b.Sequences[i]
 		n, past := int64(q.len()), int64(q.past)
 		z.Seqs++
 		z.Tokens += n
@@ -176,8 +187,8 @@ func (e *Engine) count(b *Batch) (z graph.Batch, err error) {
 		z.Rows += int64(q.rows())
 		z.Ends = append(z.Ends, int(z.Tokens))
 	}
-	if place := e.schedules[0].RowPlace(); place > graph.Even {
-		z.Largest = z.LargestShare(place, len(e.schedules))
+	if place := p.schedules[0].RowPlace(); place > graph.Even {
+		z.Largest = z.LargestShare(place, len(p.schedules))
 	}
-	return z, nil
+	return z
 }

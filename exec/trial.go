@@ -47,8 +47,9 @@ func (e *Engine) Settle(ctx context.Context, kept []Kept) error {
 }
 
 // takeSpares finds a spare for each trial of a batch.
-func (e *Engine) takeSpares(b *Batch) error {
-	e.work.Trials = e.work.Trials[:0]
+func (e *Engine) takeSpares(p part) error {
+	b := p.batch
+	p.work.Trials = p.work.Trials[:0]
 	spare := -1
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -62,7 +63,7 @@ func (e *Engine) takeSpares(b *Batch) error {
 		if spare, q.memory = e.table.Spare(spare + 1); spare < 0 {
 			return fmt.Errorf("sequence %d: no spare is free for a trial: Settle ends trials, and Options.Trials sets how many there may be", i)
 		}
-		e.work.Trials = append(e.work.Trials, Trial{i, spare, from})
+		p.work.Trials = append(p.work.Trials, Trial{i, spare, from})
 	}
 	return nil
 }

@@ -110,3 +110,15 @@ func planExchange(st *Step, ranks int) CollectivePlan {
 	}
 	return c
 }
+
+// InPlace is the bytes of parameters that are one run of the whole, so that the CPU finds them in
+// the checkpoint's file: those that are split along rows, or not at all. It copies the others.
+func (s *Schedule) InPlace() (n int64) {
+	for i := range s.Buffers {
+		b := &s.Buffers[i]
+		if b.Space == Param && (b.Type.Layout.Kind == graph.Replicated || b.Type.Layout.Axis == 0 && len(b.Type.Extents(nil, s.Ranks, s.Rank)) == 1) {
+			n += b.Bytes
+		}
+	}
+	return n
+}

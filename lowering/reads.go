@@ -88,12 +88,21 @@ func (t *Transfer) Reads(rank, tokens, have int) ([]Read, error) {
 	case tokens == 0:
 		return nil, errors.New("a sequence without tokens has nothing to move")
 	}
-	var list []Read
+	return append(t.States(rank), t.Rows(rank, tokens, have)...), nil
+}
+
+// States lists what a rank gets of the states of a sequence.
+func (t *Transfer) States(rank int) (list []Read) {
 	for _, m := range t.moves[rank] {
 		if !t.To.States.Buffers[m.Buffer].Cache() {
 			list = t.join(list, t.state(rank, m))
 		}
 	}
+	return list
+}
+
+// Rows lists what a rank gets of the caches of a sequence, from row have to row tokens.
+func (t *Transfer) Rows(rank, tokens, have int) (list []Read) {
 	for at := have; at < tokens; {
 		end := min(tokens, nextPage(at, t.From.PageTokens), nextPage(at, t.To.PageTokens))
 		for _, m := range t.moves[rank] {
@@ -103,7 +112,7 @@ func (t *Transfer) Reads(rank, tokens, have int) ([]Read, error) {
 		}
 		at = end
 	}
-	return list, nil
+	return list
 }
 
 // nextPage is the first token of the page after that of a token.

@@ -41,7 +41,7 @@ func QuantizeIn(quantize, phase string) (string, error) {
 		}
 	}
 	if phase == "" {
-		return "", fmt.Errorf("payload %q differs by phase, but this process runs prefill and decode: give --phase prefill or decode, or use a prefill server (krait serve prefill, generate --prefill)", quantize)
+		return "", fmt.Errorf("payload %q differs by phase, but this process runs prefill and decode: give --phase prefill or decode, a strategy of prefill (--prefill-strategy, which may equal --strategy), or use a prefill server (krait serve prefill, generate --prefill)", quantize)
 	}
 	return strings.Join(slices.Concat(own, both, all, ownAll), ","), nil
 }

@@ -16,11 +16,15 @@ type Sharding struct {
 	Ranks    int    // 0: one, or the number that the graph is partitioned for
 	Strategy string // a name; empty: channel; Auto: the one that Choose returns
 	Place    string // a placement file, instead of a strategy
+	// Prefill is the strategy of prefill, and Strategy or Place are then that of decode. It has its
+	// own copies of weights, states and KV caches, unless Phase says that one of them is not run.
+	// Auto: the one that Choose returns. Empty: one strategy serves both.
+	Prefill string
 	// Payload is the format of the collectives' payloads: fp16, or by site
 	// x_proj=none,out_proj=bf16:acc32; a site with .ag is a gather. Empty: f32.
 	Payload string
 	// Phase is prefill or decode if the process runs that phase only. It selects the parts of
-	// Payload that end in @prefill or @decode. Empty: both.
+	// Payload that end in @prefill or @decode. Empty: both, for which these parts need Prefill.
 	Phase string
 	// States sets the format of sequences' states by kind: conv=bf16,cache=f16,ssm=bf16. Conv
 	// states and KV caches may be f32, f16 or bf16, SSM states f32 or bf16. Kinds that are left out
@@ -45,9 +49,9 @@ type Sharding struct {
 	// Validate compares the graph with its partitioned form before anything else runs; package
 	// lab/validate has one that executes both.
 	Validate func(source, partitioned *graph.Graph) error
-	// Choose returns the strategy that Auto stands for; package lab/simulate has one that takes the
-	// cheapest on given hardware.
-	Choose func(g *graph.Graph, o Options) (strategy string, err error)
+	// Choose returns the strategy that Auto stands for, in one of [Phases] or (phase empty) in both;
+	// package lab/simulate has one that takes the cheapest on given hardware.
+	Choose func(g *graph.Graph, o Options, phase string) (strategy string, err error)
 	// Check rejects models that the sharding is not for, such as a calibration's: by the model's
 	// graph, and when it is opened by the fingerprint of its weights. Weights is nil before that.
 	Check func(g *graph.Graph, weights func() (string, error)) error
@@ -60,7 +64,7 @@ type Sharding struct {
 
 // IsZero reports whether nothing is set.
 func (s Sharding) IsZero() bool {
-	return s.Ranks == 0 && s.Strategy+s.Place+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
+	return s.Ranks == 0 && s.Strategy+s.Place+s.Prefill+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
 		s.Dump == nil && s.Validate == nil && s.Choose == nil && s.Check == nil && s.Target == nil
 }
 
@@ -73,7 +77,35 @@ func (s *Sharding) ReadPlace() (err error) {
 	return err
 }
 
-// Resolve checks that the sharding is for the graph, and replaces the strategy [Auto] by the one
+// ForPrefill returns the sharding of prefill, if the process runs both phases and prefill has one
+// of its own. Dump gets the graphs of decode only.
+func (s Sharding) ForPrefill() (Sharding, bool) {
+	if s.Prefill == "" || s.Phase != "" || s.Ranks <= 1 {
+		return Sharding{}, false
+	}
+	s.Phase, s.Dump = Phases[0], nil
+	s = s.ofPhase()
+	if q, err := QuantizeIn(s.Payload, s.Phase); err == nil && s.CheckPayloads {
+		parsed, err := ParseQuantize(q)
+		s.CheckPayloads = err != nil || parsed.Overflows()
+	}
+	return s, true
+}
+
+// ofPhase is a sharding with one strategy: that of the phase, of both phases that of decode.
+func (s Sharding) ofPhase() Sharding {
+	switch {
+	case s.Prefill == "":
+	case s.Phase == Phases[0]:
+		s.Strategy, s.Place, s.place = s.Prefill, "", nil
+	default:
+		s.Phase = Phases[1]
+	}
+	s.Prefill = ""
+	return s
+}
+
+// Resolve checks that the sharding is for the graph, and replaces the strategies [Auto] by those
 // that Choose returns for it.
 func (s Sharding) Resolve(g *graph.Graph) (Sharding, error) {
 	if s.Check != nil && g.Stage == graph.ModelStage {
@@ -81,6 +113,26 @@ func (s Sharding) Resolve(g *graph.Graph) (Sharding, error) {
 			return s, err
 		}
 	}
+	if s.Prefill != "" && g.Stage >= graph.PartitionedStage {
+		return s, fmt.Errorf("the graph is %s already, and has one strategy; leave out that of prefill (%s)", g.Stage, s.Prefill)
+	}
+	phase := ""
+	switch p, ok := s.ForPrefill(); {
+	case s.Prefill != "" && !ok:
+		s = s.ofPhase()
+	case ok:
+		phase = Phases[1]
+		var err error
+		if p, err = p.resolveAuto(g, Phases[0]); err != nil {
+			return s, fmt.Errorf("prefill: %w", err)
+		}
+		s.Prefill = p.Strategy
+	}
+	return s.resolveAuto(g, phase)
+}
+
+// resolveAuto replaces the strategy [Auto] by the one that Choose returns for a phase, or for both.
+func (s Sharding) resolveAuto(g *graph.Graph, phase string) (Sharding, error) {
 	switch {
 	case s.Strategy != Auto:
 		return s, nil
@@ -97,12 +149,14 @@ func (s Sharding) Resolve(g *graph.Graph) (Sharding, error) {
 		return s, err
 	}
 	o.Dump = nil
-	s.Strategy, err = s.Choose(g, o)
+	s.Strategy, err = s.Choose(g, o, phase)
 	return s, err
 }
 
 // Options parses the names and files of the sharding.
 func (s Sharding) Options() (Options, error) {
+	two := s
+	s = s.ofPhase()
 	o := Options{Ranks: s.Ranks, Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
 	var err error
 	switch {
@@ -136,7 +190,8 @@ func (s Sharding) Options() (Options, error) {
 	if o.Fuse, err = ParseFuse(s.Fuse); err != nil {
 		return o, err
 	}
-	if o.Quantize.Watch = s.CheckPayloads; s.CheckPayloads && !o.Quantize.Overflows() {
+	o.Quantize.Watch = s.CheckPayloads && o.Quantize.Overflows()
+	if p, ok := two.ForPrefill(); s.CheckPayloads && !o.Quantize.Watch && !(ok && p.CheckPayloads) {
 		return o, errors.New("no payload is fp16 or a codec, so there is nothing to check; set Payload to fp16 or int8, or leave CheckPayloads out")
 	}
 	return o, nil

@@ -22,7 +22,8 @@ func (s *Session) Through(e schedule.Engine, c schedule.Cache, o Options) (err e
 func (s *Session) Grain(o Options) int { return s.limits(o).Grain }
 
 func (s *Session) limits(o Options) schedule.Limits {
-	l := stepLimits(&o, s.engine.Slots(), roundsStates(s.engine.States()), s.model.Vocab)
+	o.Slots = s.engine.Slots()
+	l := stepLimits(&o, s.engine.Schedules(), s.model.Vocab)
 	l.Context, l.PromptShare = s.engine.Context(), o.PromptShare
 	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*s.engine.Slots()
 	l.Room, l.Page, l.Trials = s.plan.Room, s.plan.PageTokens, o.Trials

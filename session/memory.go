@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/session/schedule"
 )
 
 // AllMemory is an [Options.Memory]: all that the device reports as available.
@@ -76,10 +77,18 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 	if err != nil {
 		return p, err
 	}
+	var prompts *lowering.Plan
+	if o.Prefill != nil {
+		if prompts, err = lowering.NewPlan(o.Prefill.Schedules); err != nil {
+			return p, err
+		}
+	}
+	_, host := d.(*cpu.Device)
+	limits := stepLimits(o, schedules, vocab)
 	for first := 0; first < len(schedules); first += share {
 		one := MemoryPlan{Memory: memory, PageTokens: state.PageTokens(o.PageTokens, o.Context)}
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
-			one.add(schedules[rank], &plan.Ranks[rank], o, vocab)
+			one.add(schedules[rank], &plan.Ranks[rank], o, limits)
 		}
 		one.addPrefixes(plan, o, d, share)
 		one.addPaused(plan, o, d, share)
@@ -88,8 +97,13 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 			if rank < len(o.Head) {
 				one.addHead(o.Head[rank], schedules[rank], slotsOf(o))
 			}
+			if prompts != nil {
+				one.addPrefill(o.Prefill.Schedules[rank], &prompts.Ranks[rank], o, limits)
+				if host {
+					one.Weights -= schedules[rank].InPlace()
+				}
+			}
 		}
-		_, host := d.(*cpu.Device)
 		if host && o.Trials > 0 {
 			one.States += draftedBytes
 		}
@@ -122,8 +136,7 @@ func (o *Options) deviceMemory(d exec.Device, ranks int) (bytes int64, share int
 }
 
 // add counts a rank, without states of the prefix cache and of paused requests.
-func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options, vocab int) {
-	l := stepLimits(o, slotsOf(o), isRounded(s), vocab)
+func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options, l schedule.Limits) {
 	z := graph.Sizes{Tokens: int64(l.Tokens), Seqs: int64(l.Slots), Largest: int64(l.Tokens)}
 	z.Rows = min(int64(l.Slots+l.Rows+o.Trials*lowering.MaxTrial), z.Tokens)
 	p.Weights += r.Weights + r.Constants
@@ -131,6 +144,13 @@ func (p *MemoryPlan) add(s *lowering.Schedule, r *lowering.RankPlan, o *Options,
 	p.Activations += r.Arena.At(z)
 	_, page := s.Page(p.PageTokens)
 	p.Page += page
+}
+
+// addPrefill counts a rank of prefill, which has weights, slots (also for trials), KV pages and an
+// arena of its own beside those of decode.
+func (p *MemoryPlan) addPrefill(s *lowering.Schedule, r *lowering.RankPlan, o *Options, l schedule.Limits) {
+	p.add(s, r, o, l)
+	p.States += r.State * int64(o.Trials)
 }
 
 // addHead counts a rank of an MTP head: the weights that are not the model's, a step of one
@@ -322,7 +342,8 @@ func sizeOf(bytes int64) string {
 
 func slotsOf(o *Options) int { return cmp.Or(o.Slots, 8) }
 
-// isRounded is roundsStates for a schedule.
+// isRounded reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
+// rounds it. A KV cache is not such a state, since attention reads its stored form.
 func isRounded(s *lowering.Schedule) bool {
 	for i := range s.Buffers {
 		if b := &s.Buffers[i]; b.Space == lowering.State && b.Type.DType != graph.F32 {

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,8 @@ type Options struct {
 	PageTokens       int
 	Memory           int64
 	Trials           int // sequences that can verify drafts in a step; 0: no speculation
+	// Prefill runs prompts where decode has another strategy; nil: one strategy serves both.
+	Prefill *exec.Prefill
 	// Head has the schedules of an MTP head, of as many ranks as the model or of one, whose memory
 	// the plan counts; nil: there is none.
 	Head []*lowering.Schedule
@@ -110,7 +113,8 @@ func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) 
 		}
 		prefixes = s.cache
 	}
-	l := stepLimits(&o, e.Slots(), roundsStates(e.States()), m.Vocab)
+	o.Slots = e.Slots()
+	l := stepLimits(&o, e.Schedules(), m.Vocab)
 	l.Context, l.PromptShare = e.Context(), o.PromptShare
 	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*e.Slots()
 	l.Room, l.Page, l.Trials = plan.Room, plan.PageTokens, o.Trials
@@ -226,12 +230,20 @@ const quantum = 4
 // smallest size has more.
 const scoredBytes = 64 << 20
 
-// stepLimits returns the size of steps. With rounded states all chunks have one length, so that a
-// prompt is cut, and its state rounded, at the same tokens in any company.
-func stepLimits(o *Options, slots int, rounded bool, vocab int) schedule.Limits {
+// stepLimits returns the size of steps. Where a cut of a prompt changes bits all chunks have one
+// length, so that it is cut at the same tokens in any company: with rounded states, and where ranks
+// have parts of the chunk, which are whole blocks.
+func stepLimits(o *Options, schedules []*lowering.Schedule, vocab int) schedule.Limits {
+	slots, parts := slotsOf(o), partsOf(o, schedules)
 	l := schedule.Limits{Slots: slots, Grain: chunkGrain}
-	l.Tokens = cmp.Or(o.MaxTokensPerStep, PrefillChunk+slots-1)
-	if rounded {
+	l.Tokens = cmp.Or(o.MaxTokensPerStep, PrefillChunk*parts+slots-1)
+	switch {
+	case parts > 1:
+		l.Grain = graph.PartBlock
+		if n := l.Longest() / graph.PartBlock; n > 0 {
+			l.Grain *= n - n%min(n, parts)
+		}
+	case slices.ContainsFunc(schedules, isRounded):
 		l.Grain = max(chunkGrain, l.Longest())
 	}
 	n := scoredBytes / 4 / max(vocab, 1)
@@ -239,15 +251,15 @@ func stepLimits(o *Options, slots int, rounded bool, vocab int) schedule.Limits 
 	return l
 }
 
-// roundsStates reports whether a state is stored in 16 bits but computed in f32: each cut of a
-// prompt rounds it. A KV cache is not such a state, since attention reads its stored form.
-func roundsStates(states []state.Spec) bool {
-	for _, s := range states {
-		if s.Type.DType != graph.F32 && !s.Type.Ragged() {
-			return true
-		}
+// partsOf is the number of ranks that share the tokens of a prompt in parts; otherwise 1.
+func partsOf(o *Options, schedules []*lowering.Schedule) int {
+	if o.Prefill != nil {
+		schedules = o.Prefill.Schedules
 	}
-	return false
+	if schedules[0].RowPlace() == graph.InParts {
+		return len(schedules)
+	}
+	return 1
 }
 
 // newCache makes the prefix cache.
@@ -262,6 +274,10 @@ func (s *Session) newCache(o Options) (err error) {
 	p := s.model.Graph.Prefill()
 	model := prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared,
 		CacheBytes: s.engine.KVBytes(), StateBytes: s.engine.StateBytes(), Grain: cmp.Or(o.PrefixGrain, prefix.Grain)}
+	if partsOf(&o, s.engine.Schedules()) > 1 { // a prompt is cut at snapshots, too
+		n := stepLimits(&o, s.engine.Schedules(), s.model.Vocab).Grain
+		model.Grain = (model.Grain + n - 1) / n * n
+	}
 	onHost, engine := model, cache.Engine(s.engine)
 	if c := s.codecs; c != nil {
 		onHost.CacheBytes, onHost.StateBytes = c.KVBytes(), c.StateBytes()

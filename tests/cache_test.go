@@ -17,8 +17,8 @@ import (
 // the last bit.
 func TestKept(t *testing.T) {
 	for _, name := range []string{"mamba-a", "mamba2-g1", "jamba", "zamba2"} {
-		for ranks := 1; ranks <= 3; ranks++ {
-			m := openModel(t, "../testdata/golden/"+name, krait.Options{Slots: 3, Sharding: krait.Sharding{Ranks: ranks}})
+		for _, sharding := range []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3}, {Ranks: 3, Strategy: "context"}, {Ranks: 2, Prefill: "context"}} {
+			m := openModel(t, "../testdata/golden/"+name, krait.Options{Slots: 3, Sharding: sharding})
 			e, ids := m.Engine(), randomIDs(70, m.Vocab())
 			one, two := sequence(t, m), sequence(t, m)
 			stepped(t, one, ids...)
@@ -41,7 +41,7 @@ func TestKept(t *testing.T) {
 				held += r.Bytes()
 			}
 			if want := e.StateBytes() + 70*e.KVBytes(); held != want {
-				t.Errorf("%s on %d ranks: %d bytes are kept, want %d", name, ranks, held, want)
+				t.Errorf("%s by %+v: %d bytes are kept, want %d", name, sharding, held, want)
 			}
 			want := snapshot(t, one)
 			stepped(t, one, 5, 6, 7) // changes nothing of what was kept

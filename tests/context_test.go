@@ -75,18 +75,7 @@ func compareParts(t *testing.T, dir string, ranks int, steps [][]int, device exe
 	slots := len(steps[0])
 	logits, states := runSharded(t, openModel(t, dir, krait.Options{Slots: slots}), steps)
 	got, kept := runSharded(t, openModel(t, dir, krait.Options{Slots: slots, Device: device, Sharding: krait.Sharding{Ranks: ranks, Strategy: "context"}}), steps)
-	for i := range got {
-		if d := apart(got[i], logits[i]); !(d <= 1e-4) {
-			t.Errorf("the logits of step %d are %.2g of the largest from those of one rank", i, d)
-		}
-	}
-	for i, s := range kept {
-		for name, want := range states[i].States {
-			if d := apart(s.States[name], want); !(d <= 1e-4) {
-				t.Errorf("sequence %d: %s is %.2g of its largest from that of one rank", i, name, d)
-			}
-		}
-	}
+	near(t, got, logits, kept, states)
 }
 
 // apart is the largest difference of two lists in terms of the largest number, NaN where they are

@@ -107,19 +107,21 @@ func inProcesses(t *testing.T, dir string, n int, o krait.Options) *krait.Model 
 // their own that it gives on ranks in one, by strategies that split activations too, and with
 // payloads that are rounded.
 func TestProcesses(t *testing.T) {
-	strategies := []string{"channel", "sequence", "batch", "naive"}
+	strategies := []krait.Sharding{{Strategy: "channel"}, {Strategy: "sequence"}, {Strategy: "batch"}, {Strategy: "naive"},
+		{Strategy: "context"}, {Strategy: "channel", Prefill: "context"}, {Strategy: "channel", Prefill: "sequence"}}
 	folders, payloads := covering.Drawn(t, goldens.Folders(t, "..")), []string{"", "bf16:acc32", "fp16"}
 	for _, c := range covering.Each(t, []int{len(folders), 4, len(strategies)}, len(payloads)) {
 		dir, ranks := folders[c[0]], 1+c[1]
-		sharding := krait.Sharding{Ranks: ranks, Strategy: strategies[c[2]]}
-		if ranks > 1 {
+		sharding := strategies[c[2]]
+		if sharding.Ranks = ranks; ranks > 1 && sharding.Strategy != "context" {
 			sharding.Payload = payloads[c[3]]
 		}
-		t.Run(fmt.Sprintf("%s/tp=%d/%s %s", filepath.Base(dir), ranks, sharding.Strategy, sharding.Payload), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s/tp=%d/%s %s %s", filepath.Base(dir), ranks, sharding.Prefill, sharding.Strategy, sharding.Payload), func(t *testing.T) {
 			t.Parallel()
 			o := krait.Options{Slots: len(shardedSteps[0]), Sharding: sharding}
-			want, wantStates := runSharded(t, openModel(t, dir, o), shardedSteps)
-			got, states := runSharded(t, inProcesses(t, dir, ranks, o), shardedSteps)
+			steps := append([][]int{{1, 200, 0, 0, 0}}, shardedSteps...)
+			want, wantStates := runSharded(t, openModel(t, dir, o), steps)
+			got, states := runSharded(t, inProcesses(t, dir, ranks, o), steps)
 			for i := range want {
 				if !sameBits(got[i], want[i]) {
 					t.Errorf("the logits of step %d have other bits than in one process", i)
@@ -135,9 +137,15 @@ func TestProcesses(t *testing.T) {
 // TestProcessesGenerate: generations share steps, sample, keep beginnings of prompts on the device
 // and the host, and are what they are in one process; states come and go.
 func TestProcessesGenerate(t *testing.T) {
+	for _, sharding := range []krait.Sharding{{Ranks: 3}, {Ranks: 3, Strategy: "context"}, {Ranks: 3, Prefill: "context"}} {
+		t.Run(fmt.Sprintf("%s %s", sharding.Prefill, sharding.Strategy), func(t *testing.T) { generateInProcesses(t, sharding) })
+	}
+}
+
+func generateInProcesses(t *testing.T, sharding krait.Sharding) {
 	const dir = "../testdata/golden/jamba"
-	o := krait.Options{Slots: 3, PrefixCache: 1 << 20, PrefixCacheHost: 1 << 20, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}}
-	one := openModel(t, dir, krait.Options{Slots: 3, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}})
+	o := krait.Options{Slots: 3, PrefixCache: 1 << 20, PrefixCacheHost: 1 << 20, PageTokens: 16, Sharding: sharding}
+	one := openModel(t, dir, krait.Options{Slots: 3, PageTokens: 16, Sharding: sharding})
 	m := inProcesses(t, dir, 3, o)
 	prompt := randomIDs(75, m.Vocab())
 	var all sync.WaitGroup

@@ -92,9 +92,11 @@ func TestStatesOfModel(t *testing.T) {
 		{krait.Sharding{Ranks: 1}, 1},
 		{krait.Sharding{Ranks: 3}, 1},
 		{krait.Sharding{Ranks: 2, Strategy: "hoisted"}, 2},
+		{krait.Sharding{Ranks: 3, Strategy: "context"}, 0},
+		{krait.Sharding{Ranks: 2, Prefill: "context"}, 0},
 	}
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	cases := covering.Each(t, []int{len(folders), 6}, 3) // by which ranks, and by which GPUs or none
+	cases := covering.Each(t, []int{len(folders), 6}, 5) // by which ranks, and by which GPUs or none
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(folders)}) // by all, one after the other
 	}
@@ -111,7 +113,7 @@ func TestStatesOfModel(t *testing.T) {
 			at := there
 			for i, o := range others {
 				options := krait.Options{Slots: 2, Sharding: o.sharding}
-				if !goldens.All() && i != c[2] && i != 3+c[1] {
+				if !goldens.All() && i != []int{0, 1, 2, 6, 7}[c[2]] && i != 3+c[1]%3 {
 					continue
 				}
 				if o.gpus > 0 {

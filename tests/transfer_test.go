@@ -154,6 +154,8 @@ func TestTransfer(t *testing.T) {
 		{side{krait.Sharding{Ranks: 4}, 7, 0}, side{krait.Sharding{Ranks: 1}, 16, 1}},
 		{side{krait.Sharding{Ranks: 3}, 16, 1}, side{krait.Sharding{Ranks: 2, Strategy: "hoisted"}, 5, 0}},
 		{side{krait.Sharding{Ranks: 2}, 1, 0}, side{krait.Sharding{Ranks: 2}, 32, 0}},
+		{side{krait.Sharding{Ranks: 3, Strategy: "context"}, 16, 0}, side{krait.Sharding{Ranks: 2}, 7, 0}},
+		{side{krait.Sharding{Ranks: 2, Prefill: "context"}, 7, 0}, side{krait.Sharding{Ranks: 3, Prefill: "context", Strategy: "sequence"}, 16, 0}},
 		{side{krait.Sharding{Ranks: 5, Strategy: "naive"}, 3, 0}, side{krait.Sharding{Ranks: 8}, 3, 0}},
 	}
 	const prompt, held, more = 37, 19, 3

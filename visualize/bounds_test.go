@@ -51,11 +51,20 @@ func modelsOf(t *testing.T, name string) []model {
 	return out
 }
 
+func drawGraph(t *testing.T, g *graph.Graph, o Options) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Dot(&b, g, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
 // draw gives the pictures of a model, by name.
-func (m *model) draw(o Options) map[string]string {
+func (m *model) draw(t *testing.T, o Options) map[string]string {
 	return map[string]string{
-		m.name:                drawGraph(m.graph, o),
-		m.name + ", fused":    drawGraph(m.fused, o),
+		m.name:                drawGraph(t, m.graph, o),
+		m.name + ", fused":    drawGraph(t, m.fused, o),
 		m.name + ", schedule": drawSchedule(m.schedule, o),
 	}
 }
@@ -74,7 +83,7 @@ func TestFamilies(t *testing.T) {
 	for _, name := range covering.Drawn(t, names) {
 		for _, m := range modelsOf(t, name) {
 			for _, detail := range []Detail{Ops, Blocks, Model} {
-				for what, text := range m.draw(Options{Detail: detail}) {
+				for what, text := range m.draw(t, Options{Detail: detail}) {
 					what = fmt.Sprintf("%s, detail %s", what, detail)
 					if n := strings.Count(text, "->"); n > arrowsMax {
 						t.Errorf("%s: %d arrows, at most %d are wanted", what, n, arrowsMax)
@@ -91,7 +100,7 @@ func explained(t *testing.T, what, text string) {
 	_, legend, _ := strings.Cut(text, `label=<<table border="0" cellborder="0" cellspacing="4">`)
 	legend, _, _ = strings.Cut(legend, "\n")
 	for _, m := range painted.FindAllStringSubmatch(text, -1) {
-		if c := m[1]; c != "#999999" && c != grey && !slices.Contains(kindColours, c) && !strings.Contains(legend, c) {
+		if c := m[1]; c != frameGrey && c != grey && c != black && c != white && !slices.Contains(kindColours, c) && !strings.Contains(legend, c) {
 			t.Fatalf("%s: the colour %s is not in the legend %s", what, c, legend)
 		}
 	}
@@ -107,7 +116,7 @@ func TestBounds(t *testing.T) {
 	}
 	for _, name := range covering.Drawn(t, []string{"jamba-52b", "zamba-7b", "zamba2-1.2b", "nemotron-nano-9b-v2"}) {
 		for _, m := range modelsOf(t, name) {
-			for what, text := range m.draw(Options{}) {
+			for what, text := range m.draw(t, Options{}) {
 				width, height := laidOut(t, what, path, text)
 				t.Logf("%s: %d by %d points", what, width, height)
 				if width > 4000 || height > 4000 {

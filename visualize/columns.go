@@ -9,14 +9,31 @@ import (
 // frame is a cluster with the levels of its nodes: the model, or a kind of block.
 type frame struct {
 	*dot.Graph
-	nodes []dot.Node
-	level map[string]int // by id: of the nodes, from 0; arrows lead to higher ones
+	scopes map[string]*dot.Graph // clusters in it, by name: mixer, attention
+	nodes  []dot.Node
+	level  map[string]int // by id: of the nodes, from 0; arrows lead to higher ones
 }
 
 // put adds a node to the frame.
 func (f *frame) put(n dot.Node) dot.Node {
 	f.nodes = append(f.nodes, n)
 	return n
+}
+
+// scope returns the cluster of a name in the frame; the frame itself for "".
+func (f *frame) scope(name, id string) *dot.Graph {
+	if name == "" {
+		return f.Graph
+	}
+	g := f.scopes[name]
+	if g == nil {
+		g = f.Subgraph(id, dot.ClusterOption{})
+		g.Attr("label", oneLine(name, grey, noteSize, true).html())
+		// Arrows come in from above, and seldom leave at the lower left.
+		attrs(g, "labeljust", "l", "labelloc", "b", "style", "rounded,dotted", "color", grey, "fontname", fontName, "fontcolor", grey, "margin", "8")
+		f.scopes[name] = g
+	}
+	return g
 }
 
 // link adds an arrow. Arrows to a node are added before arrows from it.

@@ -7,6 +7,7 @@ package visualize
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -43,11 +44,24 @@ type Options struct {
 	Block    string // draw only this block, its inputs and outputs; empty: all
 	Detail   Detail
 	Unfolded bool // draw every block, also equal ones
+	Dark     bool // colours for a dark ground
+	// Highlight frames the operations that it matches by name or operation; nil: none.
+	Highlight *regexp.Regexp
+	// Local draws types as Rank holds them, rather than as all ranks do.
+	Local bool
+	Rank  int
 }
 
-// Dot writes a graph as Graphviz text. The same graph gives the same text.
+// Dot writes a graph as Graphviz text. The same graph gives the same text. A pattern to highlight
+// that matches nothing is an error.
 func Dot(w io.Writer, g *graph.Graph, o Options) error {
-	return writeln(w, drawGraph(g, o))
+	p := newPicture(o.Dark)
+	d, err := p.drawing(g, o)
+	if err != nil {
+		return err
+	}
+	d.draw(o)
+	return writeln(w, p.text(titleOf(g, o)))
 }
 
 // writeln writes a text and the end of its last line.
@@ -56,20 +70,47 @@ func writeln(w io.Writer, text string) error {
 	return err
 }
 
-func drawGraph(g *graph.Graph, o Options) string {
+func titleOf(g *graph.Graph, o Options) string {
 	title := g.Name + ", stage " + g.Stage.String()
 	if g.Ranks > 1 {
 		title += fmt.Sprintf(", %d ranks", g.Ranks)
 	}
-	d := &drawing{picture: newPicture(), g: g, detail: o.Detail, typed: map[*graph.Value]bool{}, users: map[*graph.Value][]*graph.Node{}}
+	if o.Local {
+		title += fmt.Sprintf(": what rank %d holds", o.Rank)
+	}
+	return title
+}
+
+// drawing is the picture of a graph, or one of two in a picture.
+type drawing struct {
+	*picture
+	g       *graph.Graph
+	detail  Detail
+	local   bool
+	rank    int
+	users   map[*graph.Value][]*graph.Node
+	typed   map[*graph.Value]bool // the picture has their types
+	differ  map[*graph.Node]bool  // from the other drawing, or from the first kind of the letter
+	matched map[*graph.Node]bool  // by the pattern
+
+	compared bool // with another graph, rather than kinds of blocks with each other
+}
+
+func (p *picture) drawing(g *graph.Graph, o Options) (*drawing, error) {
+	d := &drawing{picture: p, g: g, detail: o.Detail, local: o.Local, rank: o.Rank, users: map[*graph.Value][]*graph.Node{},
+		typed: map[*graph.Value]bool{}, differ: map[*graph.Node]bool{}, matched: map[*graph.Node]bool{}}
 	for _, n := range g.Nodes {
 		for _, v := range n.Args {
 			d.users[v] = append(d.users[v], n)
 		}
 	}
+	return d, d.match(o)
+}
+
+func (d *drawing) draw(o Options) {
 	switch {
 	case o.Block != "":
-		blocks := graphBlocks(g)
+		blocks := graphBlocks(d.g)
 		if blocks[o.Block] == nil {
 			blocks[o.Block] = &block{} // only parameters and states
 		}
@@ -79,16 +120,6 @@ func drawGraph(g *graph.Graph, o Options) string {
 	default:
 		d.folded()
 	}
-	return d.text(title)
-}
-
-// drawing is the picture of a graph.
-type drawing struct {
-	*picture
-	g      *graph.Graph
-	detail Detail
-	users  map[*graph.Value][]*graph.Node
-	typed  map[*graph.Value]bool // the picture has their types
 }
 
 // folded draws the model with its layers as strips, and each kind of block once.
@@ -97,6 +128,10 @@ func (d *drawing) folded() {
 	kinds, of := kindsOf(d.g.Blocks(), blocks)
 	notes := map[int]*label{}
 	for i, k := range kinds {
+		d.gather(&k, blocks)
+		if k.unlike != "" && !d.compared {
+			d.differing(blocks[k.blocks[0]].nodes, blocks[k.unlike].nodes)
+		}
 		if d.detail == Model {
 			notes[i] = d.summary(blocks[k.blocks[0]].nodes)
 		}
@@ -112,7 +147,11 @@ func (d *drawing) folded() {
 			s.box(run)
 			continue
 		}
-		s.add(run).Attr("label", strip(blocksOf(run), kinds, of, notes)).Attr("style", "solid")
+		b := s.add(run)
+		b.Attr("label", strip(blocksOf(run), kinds, of, notes)).Attr("style", "solid")
+		if d.detail == Model {
+			s.mark(b.Node, run)
+		}
 	}
 	s.edges()
 	for i := range kinds {

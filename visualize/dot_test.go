@@ -45,14 +45,14 @@ func TestFold(t *testing.T) {
 		{"folded", "ssss", Options{}, 1, []string{"layers.0 and 3 more like it", "4 layers", "× 4", "h of the layer before"}},
 		{"a block that differs", "sssr", Options{}, 2, []string{"layers.0 and 2 more like it", "<b>B2</b>", ">layers.3<", "unlike B1: with relu; without silu"}},
 		{"not neighbours", "srsrsr", Options{}, 2, []string{"layers.0 and 2 more like it", "layers.1 and 2 more like it", "× 3"}},
-		{"a shared parameter", "spsp", Options{}, 2, []string{"layers.1 and 1 more like it", "shared @w"}},
+		{"a shared parameter", "spsp", Options{}, 2, []string{"layers.1 and 1 more like it", "shared\u00a0@w"}},
 		{"unfolded", "ssss", Options{Unfolded: true}, 4, []string{"layers.2"}},
 		{"one block", "ssss", Options{Block: "layers.1"}, 1, []string{"layers.0.h", "to layers.2.y"}},
 		{"parts", "ssss", Options{Detail: Blocks}, 1, nil},
 		{"the model", "ssrs", Options{Detail: Model}, 0, []string{"layers.0 and 2 more like it", "matmul, silu, add", "weights 64 bytes"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := drawGraph(blocks(t, c.letters), c.o)
+			text := drawGraph(t, blocks(t, c.letters), c.o)
 			if n := strings.Count(text, "<b>matmul</b>"); n != c.matmuls {
 				t.Errorf("%d matmuls drawn, want %d in\n%s", n, c.matmuls, text)
 			}
@@ -62,7 +62,7 @@ func TestFold(t *testing.T) {
 				}
 			}
 			for range 20 {
-				if drawGraph(blocks(t, c.letters), c.o) != text {
+				if drawGraph(t, blocks(t, c.letters), c.o) != text {
 					t.Fatal("two drawings of one graph differ")
 				}
 			}
@@ -85,7 +85,7 @@ func TestTypesOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := drawGraph(g, Options{})
+	text := drawGraph(t, g, Options{})
 	for typ, want := range map[string]int{"[5 3]": 1, "[t 5]": 4, "[7 5]": 1, "[t 7]": 1, "[t 3]": 2} { // x enters the model and the block
 		if n := strings.Count(text, "f32"+typ); n != want {
 			t.Errorf("f32%s is there %d times, want %d, in\n%s", typ, n, want, text)
@@ -106,7 +106,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := drawGraph(g, Options{Detail: Blocks})
+	text := drawGraph(t, g, Options{Detail: Blocks})
 	if n := strings.Count(text, "<b>mixer</b>"); n != 2 {
 		t.Errorf("mixer is %d boxes, want 2: n lies between, in\n%s", n, text)
 	}
@@ -124,11 +124,11 @@ func TestLittle(t *testing.T) {
 	}
 	for _, d := range []Detail{Ops, Blocks, Model} {
 		for _, o := range []Options{{Detail: d}, {Detail: d, Unfolded: true}} {
-			if text := drawGraph(g, o); strings.Count(text, "->") != 1 || !strings.Contains(text, "output out") {
+			if text := drawGraph(t, g, o); strings.Count(text, "->") != 1 || !strings.Contains(text, "output out") {
 				t.Errorf("%+v: no arrow from x to out in\n%s", o, text)
 			}
 		}
-		drawGraph(g, Options{Detail: d, Block: "layers.0"})
+		drawGraph(t, g, Options{Detail: d, Block: "layers.0"})
 		drawSchedule(&lowering.Schedule{Name: "nothing"}, Options{Detail: d})
 	}
 }
@@ -149,7 +149,7 @@ func TestSchedule(t *testing.T) {
 	} {
 		text := drawSchedule(s, c.o)
 		boxes := strings.Count(text, `fontsize="11"`)
-		arrows, dashed := strings.Count(text, "->"), strings.Count(text, `style="dashed"`)
+		arrows, dashed := strings.Count(text, "->"), strings.Count(text, `style="dashed"]`)
 		if c.boxes > 0 && (boxes != c.boxes || arrows != c.arrows || dashed != c.dashed) {
 			t.Errorf("%+v: %d boxes, %d arrows, %d of them dashed; want %d, %d, %d, in\n%s", c.o, boxes, arrows, dashed, c.boxes, c.arrows, c.dashed, text)
 		}

@@ -20,11 +20,9 @@ type kind struct {
 	letter  string
 	colour  string
 	blocks  []string
-	differs string // how it differs from the first kind of its letter; empty: it is the first
+	unlike  string // a block of the first kind of its letter; empty: it is the first
+	differs string // how it differs from that
 }
-
-// kindColours are the colours of kinds, in strips and frames; further kinds repeat them.
-var kindColours = []string{"#8dd3c7", "#bebada", "#ffed6f", "#fccde5", "#b3de69", "#e5d8bd", "#cab2d6", "#d9d9d9"}
 
 // kindsOf groups blocks into kinds, in order of appearance, and returns the kind of each block.
 func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[string]int) {
@@ -43,13 +41,13 @@ func kindsOf(names []string, blocks map[string]*block) (kinds []kind, of map[str
 		kinds[i].blocks = append(kinds[i].blocks, name)
 		of[name] = i
 	}
-	first := map[string]*block{} // of a letter
+	first := map[string]string{} // block of a letter
 	for i := range kinds {
 		k, b := &kinds[i], blocks[kinds[i].blocks[0]]
-		if f := first[k.letter]; f == nil {
-			first[k.letter] = b
+		if f := first[k.letter]; f == "" {
+			first[k.letter] = k.blocks[0]
 		} else {
-			k.differs = difference(f, b)
+			k.unlike, k.differs = f, difference(blocks[f], b)
 		}
 	}
 	number(kinds)
@@ -109,7 +107,7 @@ const badgeWidth = 36 // of three letters
 
 // badge is the letter in the colour of the kind. All badges have one size.
 func (k *kind) badge() string {
-	return fmt.Sprintf(`<td bgcolor="%s" border="1" fixedsize="true" width="%d" height="24" cellpadding="0"><font point-size="12"><b>%s</b></font></td>`, k.colour, badgeWidth, k.letter)
+	return fmt.Sprintf(`<td bgcolor="%s" border="1" fixedsize="true" width="%d" height="24" cellpadding="0"><font point-size="%d"><b>%s</b></font></td>`, k.colour, badgeWidth, textSize, k.letter)
 }
 
 // title is a badge with its explanation.
@@ -119,9 +117,9 @@ func (k *kind) title() dot.HTML {
 
 // about names the blocks of the kind, and how they differ from others of its letter.
 func (k *kind) about() *label {
-	l := oneLine(k.who(), "", 14, false)
+	l := oneLine(k.who(), "", headSize, true)
 	for _, part := range wrapped(k.differs, 40) {
-		l.line(part, grey, 10, false)
+		l.line(part, grey, noteSize, false)
 	}
 	return l
 }

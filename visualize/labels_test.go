@@ -9,6 +9,7 @@ import (
 	"math"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,13 +52,13 @@ func drawings(t *testing.T, dir string, i int) map[string]string {
 		t.Fatal(err)
 	}
 	detail := Detail(i % 3)
-	out := map[string]string{fmt.Sprint("graph, detail ", detail): drawGraph(g, Options{Detail: detail})}
+	out := map[string]string{fmt.Sprint("graph, detail ", detail): drawGraph(t, g, Options{Detail: detail})}
 	fused, err := passes.Compile(g, passes.Options{Ranks: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	detail = Detail((i + 1) % 3)
-	out[fmt.Sprint("fused, detail ", detail)] = drawGraph(fused, Options{Detail: detail})
+	out[fmt.Sprint("fused, detail ", detail)] = drawGraph(t, fused, Options{Detail: detail})
 	schedules, err := lowering.Lower(fused)
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +95,43 @@ func placed(t *testing.T, path, what, text string) {
 			}
 		}
 	}
+	for _, a := range arrowsOf(t, string(svg)) {
+		for _, l := range labels {
+			if !l.cluster && crossed(l.rect, a) {
+				t.Errorf("%s: an arrow crosses %q", what, l.text)
+			}
+		}
+	}
+}
+
+var arrowPath = regexp.MustCompile(`<g id="edge\d+" class="edge">\s*<title>[^<]*</title>\s*<path [^>]*d="([^"]*)"`)
+
+// arrowsOf returns the corners of the arrows' lines. A polyline is written as curves whose middle
+// points lie on straight lines.
+func arrowsOf(t *testing.T, svg string) (out [][]float64) {
+	t.Helper()
+	for _, m := range arrowPath.FindAllStringSubmatch(svg, -1) {
+		var points []float64
+		for _, text := range strings.FieldsFunc(m[1], func(r rune) bool { return strings.ContainsRune("MC, ", r) }) {
+			points = append(points, number64(t, text))
+		}
+		out = append(out, points)
+	}
+	return out
+}
+
+// crossed reports whether a line meets a rectangle, looked at every few points.
+func crossed(r rect, points []float64) bool {
+	for i := 0; i+3 < len(points); i += 2 {
+		x, y, dx, dy := points[i], points[i+1], points[i+2]-points[i], points[i+3]-points[i+1]
+		n := math.Ceil(math.Hypot(dx, dy) / 2)
+		for k := range int(n) {
+			if x, y := x+dx*float64(k)/n, y+dy*float64(k)/n; x > r.left && x < r.right && y > r.top && y < r.bottom {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 type rect struct{ left, right, top, bottom float64 }
@@ -119,13 +157,15 @@ type placedLabel struct {
 	text string
 	node bool
 	box  rect
+
+	cluster bool // the name of a cluster, where an arrow may leave
 }
 
 // labelsOf reads the SVG of Graphviz: groups of shapes and texts.
 func labelsOf(t *testing.T, svg string) []placedLabel {
 	t.Helper()
 	var out []placedLabel
-	first, box := 0, nowhere // of the group
+	first, box, class := 0, nowhere, "" // of the group
 	d := xml.NewDecoder(strings.NewReader(svg))
 	for {
 		token, err := d.Token()
@@ -142,7 +182,7 @@ func labelsOf(t *testing.T, svg string) []placedLabel {
 			}
 			switch x.Name.Local {
 			case "g":
-				first, box = len(out), nowhere
+				first, box, class = len(out), nowhere, attr["class"]
 			case "path", "polygon":
 				box = pointsOf(t, attr["d"]+attr["points"], box)
 			case "text":
@@ -150,7 +190,7 @@ func labelsOf(t *testing.T, svg string) []placedLabel {
 			}
 		case xml.EndElement:
 			for i := first; i < len(out) && x.Name.Local == "g" && box != nowhere; i++ {
-				out[i].node, out[i].box = true, box
+				out[i].node, out[i].box, out[i].cluster = true, box, class == "cluster"
 			}
 			if x.Name.Local == "g" {
 				first = len(out)

@@ -12,11 +12,11 @@ import (
 func (s *sheet) partLabel(b box) {
 	first := b.nodes[0]
 	var l label
-	l.line(strings.TrimPrefix(s.part(first), first.Block()+"."), "", 12, true)
+	l.line(strings.TrimPrefix(s.part(first), first.Block()+"."), "", textSize, true)
 	s.sum(&l, b.nodes)
 	if s.detail == Blocks {
 		for _, v := range s.leaving(b) {
-			s.typeLine(&l, short(v.Name, first), v, 9)
+			s.typeLine(&l, short(v.Name, first), v, noteSize)
 		}
 	}
 	c := s.partFill(b.nodes)
@@ -26,13 +26,13 @@ func (s *sheet) partLabel(b box) {
 // sum summarizes operations and cost of nodes.
 func (d *drawing) sum(l *label, nodes []*graph.Node) {
 	for _, line := range wrapped(tally(nodes), 44) {
-		l.line(line, "", 10, false)
+		l.line(line, "", noteSize, false)
 	}
 	for _, line := range carried(nodes) {
-		l.line(line, "#a04a00", 10, true)
+		l.line(line, colourOf("collective").line, noteSize, true)
 	}
 	for _, line := range d.taken(nodes) {
-		l.line(line, grey, 9, false)
+		l.line(line, grey, noteSize, false)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/emicklei/dot"
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/fonts"
 	"github.com/krait-ml/krait/visualize/svg"
 )
@@ -15,19 +14,23 @@ import (
 // ones further to the left.
 type picture struct {
 	dot      *dot.Graph
+	side     *dot.Graph // frames are made in it: the picture, or a side of a comparison
 	frames   []*frame
 	clusters map[string]*frame
 	count    int
 	met      map[string]bool // entries of the legend
+	dark     bool
 }
 
-func newPicture() *picture {
-	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}}
+func newPicture(dark bool) *picture {
+	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}, dark: dark}
+	p.side = p.dot
 	// Curves can leave their frame; polylines do not.
-	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "nodesep", "0.2", "ranksep", "0.3")
+	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "fontcolor", black,
+		"bgcolor", white, "nodesep", "0.2", "ranksep", "0.3")
 	p.dot.NodeInitializer(func(n dot.Node) {
-		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", "white").
-			Attr("fontname", fontName).Attr("fontsize", "11").Attr("margin", "0.06,0.03").Attr("height", "0.2")
+		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", white).Attr("fontcolor", black).Attr("color", grey).
+			Attr("fontname", fontName).Attr("fontsize", fmt.Sprint(textSize)).Attr("margin", "0.06,0.03").Attr("height", "0.2")
 	})
 	p.dot.EdgeInitializer(func(e dot.Edge) { e.Attr("color", grey).Attr("arrowsize", "0.7") })
 	return p
@@ -35,6 +38,14 @@ func newPicture() *picture {
 
 // fontName lists substitutes for Helvetica.
 const fontName = "Helvetica,Arial,sans-serif"
+
+// The sizes of text, in points.
+const (
+	titleSize = 16 // the picture's title
+	headSize  = 13 // frames, strips, collectives
+	textSize  = 11 // operations and names
+	noteSize  = 9  // types, notes
+)
 
 func (p *picture) next() string {
 	p.count++
@@ -45,9 +56,9 @@ func (p *picture) next() string {
 func (p *picture) cluster(name string, title dot.HTML) *frame {
 	f := p.clusters[name]
 	if f == nil {
-		f = &frame{Graph: p.dot.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}}
+		f = &frame{Graph: p.side.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}, scopes: map[string]*dot.Graph{}}
 		f.Attr("label", title)
-		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", "#999999", "fontname", fontName, "margin", "16")
+		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", frameGrey, "fontname", fontName, "fontcolor", black, "margin", "12")
 		p.clusters[name] = f
 		p.frames = append(p.frames, f)
 	}
@@ -68,101 +79,57 @@ func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
 
 // text ends the picture, with its title and legend.
 func (p *picture) text(title string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="16">%s</font></td></tr><tr><td><table border="0" cellborder="0" cellspacing="6"><tr>`, wide(1.3*fonts.Width(title, 16, false)), svg.Escape(title))
-	empty := true
-	for _, c := range legend {
-		if p.met[c.name] {
-			empty = false
-			fmt.Fprintf(&b, `<td bgcolor="%s" border="1" color="%s" fixedsize="true" width="22" height="16"></td><td width="%d" align="left"><font point-size="10">%s</font></td>`, c.fill, c.line, wide(fonts.Width(c.text, 10, false))+8, c.text)
-		}
+	p.dot.Attr("label", dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="%d"><b>%s</b></font></td></tr><tr><td>%s</td></tr></table>`,
+		wide(1.3*fonts.Width(title, titleSize, true)), titleSize, svg.Escape(title), p.legend())))
+	if p.dark {
+		return darkened.Replace(p.dot.String())
 	}
-	if empty {
-		b.WriteString("<td></td>")
-	}
-	b.WriteString("</tr></table></td></tr></table>")
-	p.dot.Attr("label", dot.HTML(b.String()))
 	return p.dot.String()
-}
-
-const grey = "#666666"
-
-// colour is an entry of the legend.
-type colour struct{ name, fill, line, text string }
-
-// legend has all colours except those of kinds, which strips and titles explain. Boxes and arrows
-// have the colours of layouts; on one rank boxes have those of work.
-var legend = []colour{
-	{"input", "#eeeeee", "#999999", "input"},
-	{"whole", "#ffffff", grey, "whole on every rank"},
-	{"split", "#dce9f7", "#1f5fa8", "split over the ranks"},
-	{"partial", "#f9dcd8", "#c0392b", "partial: a summand on every rank"},
-	{"multiply", "#dae8fc", "#6c8ebf", "products with weights"},
-	{"mix", "#d5e8d4", "#82b366", "mixes tokens: convolution, scan, attention"},
-	{"other", "#ffffff", grey, "other operations"},
-	{"collective", "#ffb347", "#a04a00", "collective, with its payload"},
-	{"kernel", "#ffffff", grey, "other kernels"},
-	{"relayout", "#fff2cc", "#d6b656", "another layout without any exchange"},
-	{"event", "#ffffff", "#c0392b", "dashed arrow: waits for the other stream"},
-	{"state", "#d5e8d4", grey, "with a snapshot: a prompt can resume from it"},
-	{"bare", "#ffffff", grey, "attention's cache only"},
-	{"next", "#ffffff", "#c0392b", "what would be evicted next"},
-}
-
-// colour returns an entry of the legend, and marks it as used.
-func (p *picture) colour(name string) colour {
-	p.met[name] = true
-	for _, c := range legend {
-		if c.name == name {
-			return c
-		}
-	}
-	panic("BUG: no colour " + name)
-}
-
-var layoutColours = map[graph.LayoutKind]string{graph.Replicated: "whole", graph.Sharded: "split", graph.Partial: "partial"}
-
-// heavy are products with weights.
-var heavy = map[string]string{"matmul": "multiply", "matmul_add": "multiply", "norm_matmul": "multiply", "norm_matmul_add": "multiply", "gated_matmul": "multiply", "norm_gated_matmul": "multiply", "head_down": "multiply", "head_up": "multiply", "experts": "multiply", "ungated_experts": "multiply", "add_experts": "multiply", "add_ungated_experts": "multiply", "norm_router": "multiply", "embedding": "multiply"}
-
-// Work returns the kind of an operation: multiply (a product with weights), mix (an operation with
-// a state), or other.
-func Work(op string) string {
-	if row, ok := graph.Lookup(op); ok && len(row.States) > 0 {
-		return "mix"
-	}
-	if w := heavy[op]; w != "" {
-		return w
-	}
-	return "other"
 }
 
 // label is lines of text in HTML, a row each, with the greatest width in any font: Graphviz
 // measures with its machine's fonts, and viewers have others. Lines are left-aligned, since
 // Graphviz would center a line by its measured width, and a wider one would leave its box.
 type label struct {
-	rows  []string
-	width float64
+	rows          []string
+	width, height float64
+	side          []*label // to the right of the rows: states
 }
 
 // line adds a line; an empty colour is black.
 func (l *label) line(text, colour string, size int, bold bool) {
 	l.width = max(l.width, fonts.Width(text, float64(size), bold))
+	l.height += 1.3*float64(size) + 2*labelPadding
 	if text = svg.Escape(text); bold {
 		text = "<b>" + text + "</b>"
 	}
 	if colour == "" {
-		colour = "black"
+		colour = black
 	}
 	l.rows = append(l.rows, fmt.Sprintf(`<font point-size="%d" color="%s">%s</font>`, size, colour, text))
 }
 
 const labelPadding = 1 // around a line
 
+// html returns the table of a label, or a row of tables: the label's, and those of its states.
 func (l *label) html() dot.HTML {
+	if len(l.side) == 0 {
+		return l.table(`border="0"`)
+	}
+	var states strings.Builder
+	for _, s := range l.side {
+		c := colourOf("state")
+		fmt.Fprintf(&states, "<tr><td>%s</td></tr>", s.table(fmt.Sprintf(`border="1" bgcolor="%s" color="%s" fixedsize="true" width="%d" height="%d" valign="middle"`,
+			c.fill, c.line, wide(s.width)+12*labelPadding, wide(s.height)+4*labelPadding))) // or else it would be as high as the rows
+	}
+	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="0" cellpadding="0"><tr><td valign="top">%s</td><td><table border="0" cellborder="0" cellspacing="2" cellpadding="0">%s</table></td></tr></table>`,
+		l.table(`border="0"`), states.String()))
+}
+
+func (l *label) table(frame string) dot.HTML {
 	cell := fmt.Sprintf(`<td align="left" width="%d">`, wide(l.width)+2*labelPadding)
 	var b strings.Builder
-	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="0" cellpadding="%d">`, labelPadding)
+	fmt.Fprintf(&b, `<table %s cellborder="0" cellspacing="0" cellpadding="%d">`, frame, labelPadding)
 	for _, row := range l.rows {
 		fmt.Fprintf(&b, "<tr>%s%s</td></tr>", cell, row)
 	}
@@ -175,7 +142,7 @@ func wide(points float64) int { return int(math.Ceil(points)) }
 // plain returns a label of one line.
 func plain(text string) dot.HTML {
 	var l label
-	l.line(text, "", 11, false)
+	l.line(text, "", textSize, false)
 	return l.html()
 }
 

@@ -18,7 +18,7 @@ func Schedule(w io.Writer, s *lowering.Schedule, o Options) error {
 }
 
 func drawSchedule(s *lowering.Schedule, o Options) string {
-	d := &timeline{picture: newPicture(), s: s, tasks: tasksOf(s), detail: o.Detail}
+	d := &timeline{picture: newPicture(o.Dark), s: s, tasks: tasksOf(s), detail: o.Detail}
 	switch {
 	case o.Block != "":
 		d.column(d.cluster(o.Block, plain(o.Block)), d.boxes(only(o.Block)), nil)
@@ -130,24 +130,24 @@ func (d *timeline) label(n dot.Node, b []*task) {
 	c := d.colour("kernel")
 	switch {
 	case len(b) > 1:
-		l.line(fmt.Sprint(len(b), " kernels"), "", 12, true)
+		l.line(fmt.Sprint(len(b), " kernels"), "", textSize, true)
 		for _, line := range wrapped(counted(opsOf(b)), 44) {
-			l.line(line, "", 10, false)
+			l.line(line, "", noteSize, false)
 		}
-		l.line(local(t.block, t.Name)+" to "+local(t.block, b[len(b)-1].Name), grey, 9, false)
+		l.line(local(t.block, t.Name)+" to "+local(t.block, b[len(b)-1].Name), grey, noteSize, false)
 	case t.Kind == lowering.Collective:
-		l.line(t.Op.Name, "", 13, true)
-		l.line(exchanged(t)+" bytes", "", 12, true)
-		l.line(local(t.block, t.Name), "", 9, false)
+		l.line(t.Op.Name, "", headSize, true)
+		l.line(exchanged(t)+" bytes", "", textSize, true)
+		l.line(local(t.block, t.Name), "", noteSize, false)
 		c = d.colour("collective")
 		n.Attr("penwidth", "2").Attr("style", "filled")
 	default:
-		l.line(t.Op.Name, "", 11, Work(t.Op.Name) != "other")
+		l.line(t.Op.Name, "", textSize, Work(t.Op.Name) != "other")
 		if name := local(t.block, t.Name); name != t.Op.Name {
-			l.line(name, "", 11, false)
+			l.line(name, "", textSize, false)
 		}
 		for _, r := range t.Results[:1] {
-			l.line("here "+d.s.Local(r.Type).String(), grey, 9, false)
+			l.line("here "+d.s.Local(r.Type).String(), grey, noteSize, false)
 		}
 		if t.Kind == lowering.Relayout {
 			c = d.colour("relayout")
@@ -181,13 +181,13 @@ func (d *timeline) summary(block string) *label {
 		}
 	}
 	ops := opsOf(all)
-	l.line(plural(len(ops), "kernel"), "", 10, true)
+	l.line(plural(len(ops), "kernel"), "", noteSize, true)
 	for _, line := range wrapped(counted(ops), 60) {
-		l.line(line, "", 10, false)
+		l.line(line, "", noteSize, false)
 	}
 	for _, t := range all {
 		if t.Kind == lowering.Collective {
-			l.line(fmt.Sprintf("%s %s: %s bytes", t.Op.Name, local(block, t.Name), exchanged(t)), d.colour("collective").line, 10, true)
+			l.line(fmt.Sprintf("%s %s: %s bytes", t.Op.Name, local(block, t.Name), exchanged(t)), d.colour("collective").line, noteSize, true)
 		}
 	}
 	return &l

@@ -3,6 +3,7 @@ package visualize
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
@@ -74,11 +75,17 @@ func (d *drawing) isOutput(v *graph.Value) bool {
 	return slices.ContainsFunc(d.g.Outputs, func(o graph.Output) bool { return o.Value == v })
 }
 
+// scopeOf returns the scope of a node in its block: mixer, attention; "" for none.
+func scopeOf(n *graph.Node) string {
+	scope := strings.TrimPrefix(strings.TrimPrefix(n.Results[0].Scope(), n.Block()), ".")
+	scope, _, _ = strings.Cut(scope, ".")
+	return scope
+}
+
 // short returns a name relative to its scope.
 func short(name string, n *graph.Node) string {
 	name = strings.TrimPrefix(name, n.Block()+".")
-	if scope := strings.TrimPrefix(n.Results[0].Scope(), n.Block()+"."); scope != "" {
-		scope, _, _ = strings.Cut(scope, ".")
+	if scope := scopeOf(n); scope != "" {
 		if rest, ok := strings.CutPrefix(name, scope+"."); ok {
 			return rest
 		}
@@ -87,37 +94,66 @@ func short(name string, n *graph.Node) string {
 }
 
 // lineMax is about the greatest width of a line, in letters.
-const lineMax = 36
+const lineMax = 32
 
-// typeLine adds a value, with its type the first time. A long type has its layout on a separate
-// line.
-func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
-	layout := ""
-	if !s.typed[v] {
-		s.typed[v] = true
-		name = strings.TrimSpace(name + " " + v.Type.String())
-		if layout = v.Type.LayoutString(); layout == "" || len(name) <= lineMax {
-			layout = ""
-		} else {
-			name = strings.TrimSuffix(name, " "+layout)
+// typeText returns a type, with ÷ before the fields of the axis that is split, and the layout of a
+// type that this does not say, or of a partial sum. On a rank it is the type of the rank's shard.
+func (d *drawing) typeText(t graph.Type) (typ, layout string) {
+	if d.local {
+		return t.Local(d.g.Ranks, d.rank).String(), ""
+	}
+	layout = t.LayoutString()
+	typ = strings.TrimSuffix(strings.TrimSuffix(t.String(), layout), " ")
+	l := t.Layout
+	if l.Kind != graph.Sharded || l.ByBatch() || slices.ContainsFunc(l.Place, func(p graph.Placement) bool { return p.Kind > graph.Split }) {
+		return typ, layout
+	}
+	dims := make([]string, len(t.Dims))
+	for i, dim := range t.Dims {
+		if dims[i] = dim.String(); i == l.Axis {
+			fields := strings.Split(dims[i], "|")
+			for j, p := range l.Place {
+				if p.Kind == graph.Split {
+					fields[j] = "÷" + fields[j]
+				}
+			}
+			dims[i] = strings.Join(fields, "|")
 		}
 	}
-	for _, line := range append(folded(name), layout) {
+	return t.DType.String() + "[" + strings.Join(dims, " ") + "]", ""
+}
+
+// typeLine adds a value, with its type the first time. A type that is long beside the name has its
+// own line, and so has its layout.
+func (s *sheet) typeLine(l *label, name string, v *graph.Value, size int) {
+	lines := []string{name}
+	if !s.typed[v] {
+		s.typed[v] = true
+		typ, layout := s.typeText(v.Type)
+		for _, part := range append(folded(typ), layout) {
+			if last := lines[len(lines)-1]; len(last)+len(part) < lineMax {
+				lines[len(lines)-1] = strings.TrimSpace(last + " " + part)
+			} else {
+				lines = append(lines, part)
+			}
+		}
+	}
+	for _, line := range lines {
 		if line != "" {
 			l.line(line, s.lineOf(v), size, false)
 		}
 	}
 }
 
-// folded breaks a long type after its fields.
+// folded breaks a long type after its fields or axes.
 func folded(text string) []string {
 	var lines []string
-	for len(text) > lineMax {
-		at := strings.LastIndexByte(text[:lineMax], '|')
-		if at < 0 {
+	for utf8.RuneCountInString(text) > lineMax {
+		at := strings.LastIndexAny(text[:lineMax], "| ") + 1
+		if at == 0 {
 			break
 		}
-		lines, text = append(lines, text[:at+1]), text[at+1:]
+		lines, text = append(lines, strings.TrimSuffix(text[:at], " ")), text[at:]
 	}
 	return append(lines, text)
 }
@@ -132,7 +168,11 @@ func (s *sheet) lineOf(v *graph.Value) string {
 
 // add adds a box of nodes, without a label.
 func (s *sheet) add(nodes []*graph.Node) box {
-	b := box{s.at.put(s.at.Node(s.next())), nodes}
+	scope := ""
+	if s.detail == Ops {
+		scope = scopeOf(nodes[0])
+	}
+	b := box{s.at.put(s.at.scope(scope, s.next()).Node(s.next())), nodes}
 	s.boxes = append(s.boxes, b)
 	for _, n := range nodes {
 		for _, v := range n.Results {
@@ -153,14 +193,15 @@ func (s *sheet) box(nodes []*graph.Node) {
 	default:
 		s.operation(b.Node, n)
 	}
+	s.mark(b.Node, nodes)
 }
 
 // operation labels an operation: its result and its quiet operands.
 func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	var l label
-	l.line(n.Op.Name, "", 11, Work(n.Op.Name) != "other")
+	l.line(n.Op.Name, "", textSize, Work(n.Op.Name) != "other")
 	if name := short(n.Name(), n); name != n.Op.Name {
-		l.line(name, "", 11, false)
+		l.line(name, "", textSize, false)
 	}
 	results := n.Results
 	for _, p := range n.Op.States {
@@ -171,29 +212,39 @@ func (s *sheet) operation(box dot.Node, n *graph.Node) {
 		if i > 0 {
 			name = short(v.Name, n)
 		}
-		s.typeLine(&l, name, v, 9)
+		s.typeLine(&l, name, v, noteSize)
 	}
 	s.quietLines(&l, n)
 	c := s.fill(n)
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// quietLines adds lines for parameters, states and inputs of the batch.
+// quietLines adds a line for each parameter and one for the inputs of the batch, and states at the
+// side.
 func (s *sheet) quietLines(l *label, n *graph.Node) {
+	var batch []string
 	for _, v := range n.Args {
 		if !s.quiet(v, n) {
 			continue
 		}
-		name := "%" + short(v.Name, n)
-		switch v.Def.Op.Name {
+		switch name := short(v.Name, n); v.Def.Op.Name {
 		case "param":
-			if name = "@" + short(v.Name, n); s.shared[v] {
-				name = "shared " + name
+			name = "@" + strings.TrimPrefix(name, short(n.Name(), n)+".")
+			if s.shared[v] {
+				name = "shared\u00a0" + name
 			}
+			s.typeLine(l, name, v, noteSize)
 		case "state":
-			name = "state " + name
+			s.met["state"] = true
+			state := oneLine(name, "", noteSize, true)
+			s.typeLine(state, "", v, noteSize)
+			l.side = append(l.side, state)
+		default:
+			batch = append(batch, "%"+name)
 		}
-		s.typeLine(l, name, v, 9)
+	}
+	if len(batch) > 0 {
+		l.line(strings.Join(batch, " "), grey, noteSize, false)
 	}
 }
 
@@ -211,14 +262,14 @@ func (s *sheet) fill(n *graph.Node) colour {
 // collective labels a collective: its payload and its reason.
 func (s *sheet) collective(box dot.Node, n *graph.Node) {
 	var l label
-	l.line(n.Op.Name, "", 13, true)
-	l.line(payload(n).String()+" bytes", "", 12, true)
+	l.line(n.Op.Name, "", headSize, true)
+	l.line(payload(n).String()+" bytes", "", textSize, true)
 	for _, v := range n.Results {
-		s.typeLine(&l, short(v.Name, n), v, 9)
+		s.typeLine(&l, short(v.Name, n), v, noteSize)
 	}
 	for part := range strings.SplitSeq(n.Note, "; ") {
 		for _, line := range wrapped(part, 44) {
-			l.line(line, "", 9, false)
+			l.line(line, "", noteSize, false)
 		}
 	}
 	c := s.colour("collective")
@@ -283,10 +334,13 @@ func (s *sheet) outside(v *graph.Value, user *graph.Node) dot.Node {
 	if before := s.before[v]; before != "" {
 		name = before + " of the layer before"
 	}
-	l.line(name, "", 11, false)
+	l.line(name, "", textSize, false)
 	if !s.shared[v] {
-		for _, line := range folded(v.Type.String()) {
-			l.line(line, s.lineOf(v), 9, false)
+		typ, layout := s.typeText(v.Type)
+		for _, line := range append(folded(typ), layout) {
+			if line != "" {
+				l.line(line, s.lineOf(v), noteSize, false)
+			}
 		}
 	}
 	n := s.frameless(s.at, l.html())

@@ -56,16 +56,16 @@ func strip(names []string, kinds []kind, of map[string]int, notes map[int]*label
 	for i, name := range names {
 		sequence[i] = of[name]
 	}
-	rows := []stripRow{{text: oneLine(plural(len(names), "layer"), "", 14, true)}}
+	rows := []stripRow{{text: oneLine(plural(len(names), "layer"), "", headSize, true)}}
 	for _, r := range repeats(sequence) {
 		row := stripRow{text: &label{}}
 		for _, k := range sequence[r.first : r.first+r.len] {
 			row.badges = append(row.badges, kinds[k].badge())
 		}
 		if r.times > 1 {
-			row.times = oneLine(fmt.Sprintf("× %d", r.times), "", 14, true)
+			row.times = oneLine(fmt.Sprintf("× %d", r.times), "", headSize, true)
 		}
-		row.text.line(span(names[r.first], names[r.first+r.len*r.times-1]), grey, 9, false)
+		row.text.line(span(names[r.first], names[r.first+r.len*r.times-1]), grey, noteSize, false)
 		rows = append(rows, row)
 	}
 	for i := range kinds {

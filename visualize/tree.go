@@ -11,20 +11,20 @@ import (
 
 // Tree draws the nodes of a prefix cache, as [prefix.Tree.Nodes] returns them: the tokens of each
 // edge, and in boxes the length of the prefix, its snapshot, and its last use. The candidate with
-// the lowest score, which is evicted next, has a red frame.
+// the lowest score, which is evicted next, has an orange frame.
 func Tree(w io.Writer, nodes []prefix.Node, title string) error {
 	return writeln(w, drawTree(nodes, title))
 }
 
 func drawTree(nodes []prefix.Node, title string) string {
-	p := newPicture()
+	p := newPicture(false)
 	at := p.cluster("", plain("the tree, from the root"))
 	root := at.put(at.Node(p.next())).Attr("label", plain("root"))
 	next, boxes := lowest(nodes), make([]dot.Node, len(nodes))
 	for i, n := range nodes {
 		held := "bare"
 		if n.State {
-			held = "state"
+			held = "snapshot"
 		}
 		boxes[i] = at.put(at.Node(p.next())).Attr("label", nodeLabel(n)).Attr("fillcolor", p.colour(held).fill)
 		if i == next {
@@ -57,11 +57,11 @@ func lowest(nodes []prefix.Node) int {
 
 func nodeLabel(n prefix.Node) dot.HTML {
 	var l label
-	l.line(commas(int64(n.To))+" tokens", "", 11, n.State)
-	l.line(fmt.Sprintf("%.1f MB", float64(n.Bytes)/1e6), grey, 9, false)
-	l.line(fmt.Sprintf("used at %.1f s", n.Time), grey, 9, false)
+	l.line(commas(int64(n.To))+" tokens", "", textSize, n.State)
+	l.line(fmt.Sprintf("%.1f MB", float64(n.Bytes)/1e6), grey, noteSize, false)
+	l.line(fmt.Sprintf("used at %.1f s", n.Time), grey, noteSize, false)
 	if n.Candidate {
-		l.line(fmt.Sprintf("score %.2f", n.Score), grey, 9, false)
+		l.line(fmt.Sprintf("score %.2f", n.Score), grey, noteSize, false)
 	}
 	return l.html()
 }

@@ -79,6 +79,11 @@ func Run(ctx context.Context, dir string, o Options, report func(Line)) (bool, e
 		return false, err
 	}
 	defer m.Close()
+	closeMTP, err := openMTP(dir, prompts, o)
+	defer closeMTP()
+	if err != nil {
+		return false, err
+	}
 	for _, w := range m.Warnings {
 		if o.Warn != nil {
 			o.Warn(w)
@@ -164,9 +169,13 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	for _, p := range prompts {
 		for _, q := range p.quantities {
 			q.source(g, p)
-			output := slices.ContainsFunc(g.Outputs, func(o graph.Output) bool { return o.Name == q.value })
-			if q.value != "" && !slices.Contains(options.Keep, q.value) && !output {
-				options.Keep = append(options.Keep, q.value)
+			value := q.value
+			if q.kind == mtpRows && value != "" {
+				value = lastNorm
+			}
+			output := slices.ContainsFunc(g.Outputs, func(o graph.Output) bool { return o.Name == value })
+			if value != "" && !slices.Contains(options.Keep, value) && !output {
+				options.Keep = append(options.Keep, value)
 			}
 		}
 	}
@@ -179,9 +188,10 @@ type prompt struct {
 	batch, length int
 	ids           [][]int
 	quantities    []*quantity
-	next          [][]int // decode.ids, or nil
-	steps         int     // decode steps
-	limit         int     // of these; 0: none
+	next          [][]int      // decode.ids, or nil
+	steps         int          // decode steps
+	limit         int          // of these; 0: none
+	head          *krait.Model // the MTP head, if there are numbers of it
 }
 
 // readPrompts finds every X.input_ids and what belongs to X.

@@ -36,6 +36,7 @@ const (
 	state            // after the prompt
 	decodeState      // after decoding
 	greedy           // decode.ids
+	mtpRows          // a row of the MTP head per token of the prompt but the last
 )
 
 // names maps what the file calls a quantity to values of the graph, the first that exists.
@@ -79,6 +80,7 @@ var names = []struct {
 	{exactly(`decode\.state\.layers\.(\d+)\.k`), decodeState, []string{"layers.$1.attention.keys"}},
 	{exactly(`decode\.state\.layers\.(\d+)\.v`), decodeState, []string{"layers.$1.attention.values"}},
 	{exactly(`decode\.logits`), decodeRows, []string{"logits"}},
+	{exactly(`mtp\.logits`), mtpRows, []string{"logits"}},
 	{exactly(`decode\.ids`), greedy, nil},
 }
 
@@ -166,7 +168,7 @@ func (q *quantity) attach(name string, t graph.Type, p *prompt) {
 	case t.Ragged():
 		q.state = name
 		fits, want = q.cached(t, p)
-	case q.kind == rows || q.kind == decodeRows:
+	case q.kind == rows || q.kind == decodeRows || q.kind == mtpRows:
 		q.value = name
 		fits, want = q.rowed(t, p)
 	default:
@@ -183,8 +185,11 @@ func (q *quantity) attach(name string, t graph.Type, p *prompt) {
 // [B, width, L], or by heads [heads, B, L, width/heads].
 func (q *quantity) rowed(t graph.Type, p *prompt) (fits bool, want []int) {
 	b, l, w := p.batch, p.length, graph.RowElems(t.Dims)
-	if q.kind == decodeRows {
+	switch q.kind {
+	case decodeRows:
 		l = p.steps
+	case mtpRows:
+		l--
 	}
 	q.width = w
 	switch s := q.shape; {

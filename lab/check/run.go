@@ -65,6 +65,8 @@ type runner struct {
 	group []int
 	slots []int
 	last  [][]float32 // logits after the last token, by index in the group
+	// hidden is what an MTP head reads of each sequence.
+	hidden [][]float32
 }
 
 func (r *runner) free() {
@@ -81,7 +83,7 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		r.slots = append(r.slots, s)
 	}
-	r.last = make([][]float32, len(r.group))
+	r.last, r.hidden = make([][]float32, len(r.group)), make([][]float32, len(r.group))
 	for at := 0; at < r.p.length; at += r.way.chunk {
 		end := min(at+r.way.chunk, r.p.length)
 		if err := r.step(ctx, rows, at, func(b int) []int { return r.p.ids[b][at:end] }); err != nil {
@@ -89,6 +91,9 @@ func (r *runner) run(ctx context.Context) error {
 		}
 	}
 	if err := r.states(state); err != nil {
+		return err
+	}
+	if err := r.mtp(ctx); err != nil {
 		return err
 	}
 	return r.decode(ctx)
@@ -160,6 +165,17 @@ func (r *runner) step(ctx context.Context, k kind, at int, tokens func(b int) []
 		for i, b := range r.group {
 			for j := range n {
 				q.row(r.way.name, b, at+j, out.Row(i*n+j))
+			}
+		}
+	}
+	if k == rows && r.p.drafts() != nil {
+		out, err := results.Output(lastNorm)
+		if err != nil {
+			return err
+		}
+		for i := range r.group {
+			for j := range n {
+				r.hidden[i] = append(r.hidden[i], out.Row(i*n+j)...)
 			}
 		}
 	}

@@ -34,10 +34,12 @@ type Choice struct {
 	Prefill    Best        `json:"prefill"` // by the time to the first tokens
 	Decode     Best        `json:"decode"`  // by the time per token
 	// Plan is the strategies to run for prefill and decode, and the seconds of both. They differ
-	// only if they can share weights and states.
+	// only if both fit: each has weights, states and caches of its own.
 	Plan Pair `json:"plan"`
 	// Refused is why the plan does not combine the best of each phase; empty: it does.
 	Refused string `json:"refused,omitempty"`
+
+	work Workload
 }
 
 // Pair is a strategy for each phase.
@@ -53,7 +55,7 @@ func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*C
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	c := &Choice{}
+	c := &Choice{work: w}
 	for i, s := range passes.Strategies {
 		if i > 0 && max(o.Ranks, g.Ranks) <= 1 {
 			break // strategies do not differ on one rank
@@ -103,12 +105,12 @@ func (c *Choice) choose(w Workload) error {
 			if c.Plan.Prefill != "" && seconds >= c.Plan.Seconds {
 				continue
 			}
-			if a == b || Shared(a.Model, b.Model) == nil && pairFits(a.Model, b.Model, w) {
+			if a == b || pairFits(a.Model, b.Model, w) {
 				c.Plan = Pair{a.Strategy, b.Strategy, seconds}
 			}
 		}
 	}
-	c.refuse(w)
+	c.refuse()
 	return nil
 }
 
@@ -123,6 +125,17 @@ func (c *Choice) One() Pair {
 	return out
 }
 
+// Of is the best strategy of a phase, or (phase empty) of both together.
+func (c *Choice) Of(phase string) string {
+	switch phase {
+	case passes.Phases[0]:
+		return c.Prefill.Strategy
+	case passes.Phases[1]:
+		return c.Decode.Strategy
+	}
+	return c.One().Prefill
+}
+
 // Candidate returns the candidate of a strategy.
 func (c *Choice) Candidate(name string) *Candidate {
 	return &c.Candidates[slices.IndexFunc(c.Candidates, func(x Candidate) bool { return x.Strategy == name })]
@@ -134,26 +147,37 @@ func (c *Choice) Result() *Result {
 	if a == b {
 		return a.Result
 	}
-	return together(a.Result, b.Result, b.Model)
+	return together(a.Result, b.Result, needsOfBoth(a.Model, b.Model, c.work))
 }
 
 // together returns the result of prefill by one and decode by another.
-func together(a, b *Result, other *Model) *Result {
+func together(a, b *Result, memory []Need) *Result {
 	r := *a
-	r.Decode, r.TPOT = b.Decode, b.TPOT
+	r.Decode, r.TPOT, r.Memory = b.Decode, b.TPOT, memory
 	r.Throughput = a.Throughput * a.Seconds() / r.Seconds()
-	r.Memory = slices.Clone(r.Memory)
-	for i := range r.Memory {
-		r.Memory[i] = r.Memory[i].with(b.Memory[i].Activations, other.Plan.Ranks[i].Constants)
-	}
 	return &r
 }
 
-// RunBoth simulates a workload with prefill by one model and decode by another, which share weights
-// and states.
+// needsOfBoth returns the memory of ranks that prefill by one model and decode by another: all of
+// both. On CPUs decode reads from the file in place what it does not copy.
+func needsOfBoth(a, b *Model, w Workload) []Need {
+	out, others := a.needs(w), b.needs(w)
+	for r := range out {
+		n, m := &out[r], others[r]
+		if a.device.Profile.Shared {
+			m.Weights -= b.schedules[r].InPlace()
+		}
+		*n = Need{Weights: n.Weights + m.Weights, State: n.State + m.State, Cache: n.Cache + m.Cache, Activations: n.Activations + m.Activations}
+		n.Sum = n.Weights + n.State + n.Cache + n.Activations
+	}
+	return out
+}
+
+// RunBoth simulates a workload with prefill by one model and decode by another, in one engine: see
+// krait.Sharding.Prefill.
 func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
-	if err := Shared(prompts, tokens); err != nil {
-		return nil, err
+	if !pairFits(prompts, tokens, w) {
+		return nil, errors.New("the models of prefill and of decode do not fit together; a smaller batch, shorter prompts, or one strategy need less")
 	}
 	a, err := prompts.Run(w)
 	if err != nil {
@@ -163,19 +187,31 @@ func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return together(a, b, tokens), nil
+	return together(a, b, needsOfBoth(prompts, tokens, w)), nil
 }
 
-// refuse sets why the best of each phase cannot be combined.
-func (c *Choice) refuse(w Workload) {
-	if c.Plan.Prefill == c.Prefill.Strategy && c.Plan.Decode == c.Decode.Strategy {
-		return
+// RunApart is RunBoth in two processes, which hold the same weights and states: prefill and decode
+// servers whose payloads differ.
+func RunApart(prompts, tokens *Model, w Workload) (*Result, error) {
+	a, err := prompts.Run(w)
+	if err != nil {
+		return nil, err
 	}
-	a, b := c.Candidate(c.Prefill.Strategy).Model, c.Candidate(c.Decode.Strategy).Model
-	if err := Shared(a, b); err != nil {
-		c.Refused = fmt.Sprintf("%s for prefill and %s for decode: %v", c.Prefill.Strategy, c.Decode.Strategy, err)
-	} else if !pairFits(a, b, w) {
-		c.Refused = fmt.Sprintf("%s for prefill and %s for decode do not fit together", c.Prefill.Strategy, c.Decode.Strategy)
+	b, err := tokens.Run(w)
+	if err != nil {
+		return nil, err
+	}
+	memory := slices.Clone(a.Memory)
+	for i := range memory {
+		memory[i] = memory[i].with(b.Memory[i].Activations, tokens.Plan.Ranks[i].Constants)
+	}
+	return together(a, b, memory), nil
+}
+
+// refuse sets why the best of each phase are not combined.
+func (c *Choice) refuse() {
+	if c.Plan.Prefill != c.Prefill.Strategy || c.Plan.Decode != c.Decode.Strategy {
+		c.Refused = fmt.Sprintf("%s for prefill and %s for decode do not fit together: each has weights, states and caches of its own", c.Prefill.Strategy, c.Decode.Strategy)
 	}
 }
 
@@ -194,60 +230,8 @@ func best(able []*Candidate, of func(*Result) float64) Best {
 	return out
 }
 
-// pairFits reports whether the activations of either and the constants of both fit into memory.
+// pairFits reports whether two models fit into memory together.
 func pairFits(a, b *Model, w Workload) bool {
-	if a.device.Unlimited {
-		return true
-	}
 	has := a.device.Profile.Usable(len(a.schedules))
-	others := b.needs(w)
-	for r, n := range a.needs(w) {
-		if n.with(others[r].Activations, b.Plan.Ranks[r].Constants).Sum > has {
-			return false
-		}
-	}
-	return true
-}
-
-// Shared returns an error if two models cannot share weights and states, since ranks hold different
-// parts or formats of them.
-func Shared(a, b *Model) error {
-	for r, s := range a.schedules {
-		names, have := holdings(s)
-		others, has := holdings(b.schedules[r])
-		for _, name := range append(names, others...) {
-			x, y := have[name], has[name]
-			if x == y {
-				continue
-			}
-			if x.kind == y.kind {
-				return fmt.Errorf("rank %d would load different parts of %s for prefill and decode", r, name)
-			}
-			return fmt.Errorf("rank %d would hold %s as %s for prefill and as %s for decode", r, name, cmp.Or(x.kind, "nothing"), cmp.Or(y.kind, "nothing"))
-		}
-	}
-	return nil
-}
-
-// holding is a rank's part of a weight or state.
-type holding struct{ kind, from string }
-
-// holdings returns a schedule's weights and states, in order and by name.
-func holdings(s *lowering.Schedule) (names []string, of map[string]holding) {
-	of = map[string]holding{}
-	for i := range s.Buffers {
-		b := &s.Buffers[i]
-		if b.Space != lowering.Param && b.Space != lowering.State && b.Space != lowering.Cache {
-			continue
-		}
-		h := holding{kind: b.Type.String()}
-		if b.Storage != nil {
-			h.from = b.Storage.String()
-		}
-		if b.Part != nil {
-			h.from += b.Part.String()
-		}
-		names, of[b.Name] = append(names, b.Name), h
-	}
-	return names, of
+	return a.device.Unlimited || !slices.ContainsFunc(needsOfBoth(a, b, w), func(n Need) bool { return n.Sum > has })
 }

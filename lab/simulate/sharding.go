@@ -13,11 +13,11 @@ import (
 // Auto returns a [passes.Sharding.Choose]: it takes the strategy by which the workload, prompts and
 // output together, takes least time on the hardware: a name of [cost.Names], local, or a file. The
 // zero workload is a prompt of 512 tokens and 64 of output.
-func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options) (string, error) {
+func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options, string) (string, error) {
 	if w == (Workload{}) {
 		w = Workload{Batch: 1, Prompt: 512, Output: 64}
 	}
-	return func(g *graph.Graph, o passes.Options) (string, error) {
+	return func(g *graph.Graph, o passes.Options, phase string) (string, error) {
 		if hardware == "" {
 			return "", fmt.Errorf("strategy %s needs a hardware profile (--hw): %s, or %s after krait calibrate", passes.Auto, strings.Join(cost.Names(), ", "), cost.Local)
 		}
@@ -29,7 +29,7 @@ func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options) (strin
 		if err != nil {
 			return "", err
 		}
-		return c.One().Prefill, nil
+		return c.Of(phase), nil
 	}
 }
 

@@ -268,30 +268,6 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestShared: which strategies can take each other's place between two steps.
-func TestShared(t *testing.T) {
-	g := sized(t, synth.Options{Like: "mamba-130m", Layers: 2})
-	d := &virtual.Device{Profile: profile(t, "a6000-pcie")}
-	of := func(name string) *simulate.Model {
-		s, err := passes.FindStrategy(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return compiled(t, g, passes.Options{Ranks: 2, Strategy: s}, d)
-	}
-	channel := of("channel")
-	for _, same := range []string{"channel", "hoisted", "sequence", "batch"} {
-		if err := simulate.Shared(channel, of(same)); err != nil {
-			t.Errorf("%s: %v", same, err)
-		}
-	}
-	for _, other := range []string{"replicated-x", "naive", "paper-naive"} {
-		if err := simulate.Shared(channel, of(other)); err == nil || !strings.Contains(err.Error(), "rank 0 would hold ") {
-			t.Errorf("%s: %v", other, err)
-		}
-	}
-}
-
 // TestReplicas: the batch is divided, and the efficiency is what is left of throughput.
 func TestReplicas(t *testing.T) {
 	d := &virtual.Device{Profile: profile(t, "a6000-pcie")}

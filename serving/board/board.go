@@ -39,6 +39,29 @@ type Board struct {
 	active *Step         // the running step
 	begun  time.Duration // when it began
 	memory memory
+	minute minute
+}
+
+// minute counts tokens by second.
+type minute struct {
+	tokens [60][2]int64 // prefill, decode; a second is at its number modulo 60
+	last   int64        // the second of the last count
+}
+
+// upTo clears the seconds that have passed without a count.
+func (m *minute) upTo(second int64) {
+	for m.last = max(m.last, second-60); m.last < second; {
+		m.last++
+		m.tokens[m.last%60] = [2]int64{}
+	}
+}
+
+// list returns the counts, the oldest first.
+func (m *minute) list() (out [60][2]int64) {
+	for i := range int64(60) {
+		out[i] = m.tokens[(m.last+1+i)%60]
+	}
+	return out
 }
 
 // New returns a board.
@@ -77,18 +100,23 @@ func (b *Board) step(s Step) {
 // Batch records a batch before it runs: it is [krait.Options.Batches]. It counts as [exec.Work.Mix]
 // does.
 func (b *Board) Batch(w *exec.Work) {
-	if !b.Watched() {
-		return
-	}
 	now := b.since()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	var s Step
+	s.Prompts, s.Prefill, s.Decode = w.Mix()
+	second := int64(now / time.Second)
+	b.minute.upTo(second)
+	b.minute.tokens[second%60][0] += int64(s.Prefill)
+	b.minute.tokens[second%60][1] += int64(s.Decode)
+	if !b.Watched() {
+		return
+	}
 	if b.active != nil { // the device does not report when it ended
 		b.step(*b.active)
 	}
-	s := &Step{}
-	s.Prompts, s.Prefill, s.Decode = w.Mix()
-	b.active, b.begun = s, now
+	active := s
+	b.active, b.begun = &active, now
 }
 
 // Record records the events of a step that has ended: it is [krait.Options.Record].
@@ -159,6 +187,8 @@ func (b *Board) add(s *State, now time.Duration) {
 	defer b.mu.Unlock()
 	s.Now = now.Seconds()
 	s.Totals = b.totals
+	b.minute.upTo(int64(now / time.Second))
+	s.Minute = b.minute.list()
 	for i := max(0, b.count-shown); i < b.count; i++ {
 		x := b.steps[i%history]
 		s.Steps = append(s.Steps, [5]int64{i, x.Took.Microseconds(), int64(x.Prompts), int64(x.Prefill), int64(x.Decode)})

@@ -93,6 +93,28 @@ func TestWatched(t *testing.T) {
 	}
 }
 
+// TestMinute: tokens are counted by second without an open page, and those of a minute ago are
+// gone.
+func TestMinute(t *testing.T) {
+	b, c := newBoard()
+	b.Batch(batch(1, 1, 30)) // at 0 s
+	c.move(10 * time.Second)
+	b.Batch(batch(1))
+	b.Batch(batch(1))
+	m := state(t, b).Minute
+	if m[49] != [2]int64{30, 2} || m[59] != [2]int64{0, 2} {
+		t.Errorf("10 s ago it is %v, now %v, in %v", m[49], m[59], m)
+	}
+	c.move(50 * time.Second)
+	if m = state(t, b).Minute; m[9] != [2]int64{0, 2} || m[0] != ([2]int64{}) || m[59] != ([2]int64{}) {
+		t.Errorf("after a minute it is %v", m)
+	}
+	c.move(time.Hour)
+	if m = state(t, b).Minute; m != ([60][2]int64{}) {
+		t.Errorf("after an hour it is %v", m)
+	}
+}
+
 // TestSteps: a step says what it was of, and how long it took where its end is told; the last
 // are shown, and numbered on.
 func TestSteps(t *testing.T) {

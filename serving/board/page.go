@@ -16,7 +16,7 @@ var files embed.FS
 
 // bundle returns the page, and the headers that it is sent with.
 var bundle = sync.OnceValues(func() (text string, header http.Header) {
-	page := webpage.Load(files, "base.js", "stream.js", "chat.js", "settings.js", "figures.js", "board.js", "start.js")
+	page := webpage.Load(files, "base.js", "stream.js", "markdown.js", "chat.js", "settings.js", "figures.js", "board.js", "start.js")
 	text = strings.NewReplacer("<!--STYLE-->", "<style>"+page.Style+"</style>", "<!--SCRIPT-->", "<script>"+page.Script+"</script>").Replace(page.HTML)
 	sum := sha256.Sum256([]byte(text))
 	header = http.Header{}

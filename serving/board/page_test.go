@@ -88,6 +88,7 @@ func TestPage(t *testing.T) {
 	t.Run("board", func(t *testing.T) { shows(b.In(t), s, h.URL) })
 	t.Run("keyboard", func(t *testing.T) { keyboard(b.In(t)) })
 	t.Run("names", func(t *testing.T) { names(b.In(t)) })
+	t.Run("reload", func(t *testing.T) { reloads(b.In(t), h.URL) })
 	t.Run("phone", func(t *testing.T) { phone(b.In(t)) })
 	b.In(t).Quiet(h.URL + "/")
 }
@@ -306,6 +307,52 @@ func keyboard(b *chromium.Browser) {
 	}
 }
 
+// reloads: a conversation outlives a reload, an answer in progress as far as it came, and is gone
+// after a new one is begun, or where the browser is not to keep it.
+func reloads(b *chromium.Browser, url string) {
+	load := func() {
+		b.Call("Page.navigate", map[string]any{"url": "about:blank"}, nil)
+		b.Until(`location.href === "about:blank"`)
+		b.Call("Page.navigate", map[string]any{"url": url + "/"}, nil)
+		b.Until(`document.readyState === "complete" && document.getElementById("status") && document.getElementById("status").textContent === "ready"`)
+	}
+	b.Press("Escape", "n")
+	set(b, "max_tokens", "20")
+	ask(b, "In the beginning")
+	b.Until(`document.querySelector("#log .assistant .foot .again")`)
+	before := b.Text(`document.getElementById("log").innerText`)
+	load()
+	if got := b.Text(`document.getElementById("log").innerText`); got != before {
+		b.T.Errorf("after a reload it is\n%s\nand was\n%s", got, before)
+	}
+	ask(b, "And God said")
+	b.Until(`document.querySelectorAll("#log .message").length === 4 && document.querySelector("#log .message:last-child .again")`)
+	set(b, "max_tokens", "400000")
+	b.Click("#log .message:last-child .again")
+	b.Until(`document.querySelector("#log .message:last-child[aria-busy]") && ` + lastText + `.length > 40`)
+	load()
+	if got := b.Number(`document.querySelectorAll("#log .message").length`); got != 4 || !b.Yes(lastText+`.length > 40 && document.querySelector("#log .message:last-child .foot").textContent.startsWith("interrupted")`) {
+		b.T.Errorf("of an answer in progress a reload leaves %g messages, the last is %s", got, b.Text(lastText))
+	}
+	set(b, "keep", "no")
+	load()
+	if got := b.Number(`document.querySelectorAll("#log .message").length`); got != 0 {
+		b.T.Errorf("%g messages are kept that were not to be", got)
+	}
+	set(b, "keep", "browser")
+	set(b, "max_tokens", "20")
+	ask(b, "In the beginning")
+	b.Until(`document.querySelector("#log .assistant .foot .again")`)
+	b.Press("Escape", "Escape")
+	b.Eval(`document.activeElement.blur()`, nil)
+	b.Press("n")
+	load()
+	if !b.Yes(`document.querySelector("#log .empty")`) {
+		b.T.Error("a new conversation begins with the old one after a reload")
+	}
+	set(b, "max_tokens", "80")
+}
+
 // names: whatever can be used has a name, as those hear it who do not see the page.
 func names(b *chromium.Browser) {
 	b.Press("Escape", "s")
@@ -330,7 +377,7 @@ func names(b *chromium.Browser) {
 			named[role+" "+name] = true
 		}
 	}
-	for _, want := range []string{"textbox Message", "button Send", "spinbutton Temperature", "spinbutton Top p", "spinbutton Max tokens", "spinbutton Seed", "textbox System prompt", "textbox Key", "combobox Mode", "log Conversation", "region Chat", "region Board"} {
+	for _, want := range []string{"textbox Message", "button Send", "spinbutton Temperature", "spinbutton Top p", "spinbutton Top k", "combobox Answers as", "combobox Keep the chat", "spinbutton Max tokens", "spinbutton Seed", "textbox System prompt", "textbox Key", "combobox Mode", "log Conversation", "region Chat", "region Board"} {
 		if !named[want] {
 			b.T.Errorf("there is no %s among %d: %v", want, seen, named)
 		}

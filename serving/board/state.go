@@ -24,8 +24,11 @@ type State struct {
 	// Steps are the last steps: number, microseconds, sequences in prefill, their tokens, and
 	// sequences in decode.
 	Steps [][5]int64 `json:"steps"`
-	Lanes *Lanes     `json:"lanes"` // null: ranks are not measured
-	Cache *Cache     `json:"cache"` // null: no prefix cache
+	// Minute has the prefill and the decode tokens of each of the last sixty seconds, of which the
+	// last one is not over. It is recorded without a page, too.
+	Minute [60][2]int64 `json:"minute"`
+	Lanes  *Lanes       `json:"lanes"` // null: ranks are not measured
+	Cache  *Cache       `json:"cache"` // null: no prefix cache
 }
 
 // Request is the progress of a text.

@@ -3,6 +3,9 @@ package draft
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -133,4 +136,67 @@ func BenchmarkNGram(b *testing.B) {
 		d.Read(text[i%len(text)])
 		guess = d.Draft(guess[:0], 8)
 	}
+}
+
+// BenchmarkTrees tells what a second branch could save: the steps that a text takes with one line
+// of drafts, and with the better of two lines whose first tokens differ, at no cost of the second.
+// The second follows the latest earlier place of the same n-gram, or of shorter ones.
+func BenchmarkTrees(b *testing.B) {
+	const drafts = 7
+	for _, file := range []string{"../../testdata/val.txt", "../../graph/derive.go", "../../docs/api.md"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			b.Fatal(err)
+		}
+		tokens := words(string(text))
+		b.Run(filepath.Base(file), func(b *testing.B) {
+			for b.Loop() {
+				one, two := steps(tokens, drafts, 1), steps(tokens, drafts, 2)
+				b.ReportMetric(float64(len(tokens))/float64(one), "tokens/step")
+				b.ReportMetric(float64(one)/float64(two), "gain")
+			}
+		})
+	}
+}
+
+// words numbers the words of a text, and what is between them.
+func words(text string) (tokens []int32) {
+	numbers := map[string]int32{}
+	for _, w := range regexp.MustCompile(`\w+|\W`).FindAllString(text, -1) {
+		if _, ok := numbers[w]; !ok {
+			numbers[w] = int32(len(numbers))
+		}
+		tokens = append(tokens, numbers[w])
+	}
+	return tokens
+}
+
+// steps is how many steps a text takes if each checks up to some lines of drafts.
+func steps(tokens []int32, drafts, lines int) (n int) {
+	for at := longest; at < len(tokens); n++ {
+		best := 0
+		for _, place := range places(tokens, at, lines) {
+			right := 0
+			for right < drafts && at+right < len(tokens) && tokens[place+right] == tokens[at+right] {
+				right++
+			}
+			best = max(best, right)
+		}
+		at += best + 1
+	}
+	return n
+}
+
+// places are the latest places after the n-grams that end before at, of different next tokens, of
+// the longest n-grams first.
+func places(tokens []int32, at, most int) (out []int) {
+	for n := longest; n >= shortest; n-- {
+		for place := at - 1; place >= n && len(out) < most; place-- {
+			same := slices.Equal(tokens[place-n:place], tokens[at-n:at])
+			if same && !slices.ContainsFunc(out, func(p int) bool { return tokens[p] == tokens[place] }) {
+				out = append(out, place)
+			}
+		}
+	}
+	return out
 }

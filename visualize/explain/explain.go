@@ -27,6 +27,7 @@ type Input struct {
 	Unproved    string
 	Schedules   []*lowering.Schedule // of all ranks
 	Runs        []Run
+	Against     *Input // the model as another strategy or rank count compiles it; nil: none
 }
 
 // Fact is a line of the overview.
@@ -51,6 +52,10 @@ type Run struct {
 	// order.
 	Events []exec.Event
 	Clock  string // source of the events: a profile, or a measurement
+	// Measured are the times of a step of these sizes on a device, which the timeline shows below the
+	// events; MeasuredOn names the device.
+	Measured   []exec.Event
+	MeasuredOn string
 }
 
 // document is all data of a page.
@@ -86,7 +91,7 @@ var classes = map[graph.Class]string{graph.Leaf: "leaf", graph.View: "view", gra
 
 // assemble collects the data of the page.
 func assemble(in *Input) (*document, error) {
-	if len(in.Stages) == 0 || len(in.Schedules) == 0 {
+	if in == nil || len(in.Stages) == 0 || len(in.Schedules) == 0 {
 		return nil, errors.New("explain: Stages and Schedules must not be empty")
 	}
 	plan, err := lowering.NewPlan(in.Schedules)

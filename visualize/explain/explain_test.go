@@ -112,10 +112,11 @@ func page(t testing.TB, in *explain.Input) (html string, d document) {
 	if !ok || !ends {
 		t.Fatal("the page has no data")
 	}
-	if err := json.Unmarshal([]byte(data), &d); err != nil {
+	var sides []document
+	if err := json.Unmarshal([]byte(data), &sides); err != nil {
 		t.Fatal(err)
 	}
-	return text.String(), d
+	return text.String(), sides[0]
 }
 
 // document is what the script reads, as far as tests look at it.

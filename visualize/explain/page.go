@@ -21,12 +21,20 @@ func Page(w io.Writer, in *Input) error {
 	if err != nil {
 		return err
 	}
-	data, err := json.Marshal(d) // escapes < and >, so that it cannot end the element
+	all := []*document{d}
+	if in.Against != nil {
+		other, err := assemble(in.Against)
+		if err != nil {
+			return err
+		}
+		all = append(all, other)
+	}
+	data, err := json.Marshal(all) // escapes < and >, so that it cannot end the element
 	if err != nil {
 		return err
 	}
 	page := webpage.Load(files, "base.js", "overview.js", "passes.js", "drawing.js", "collectives.js", "timeline.js",
-		"memory.js", "certificate.js", "search.js", "start.js")
+		"memory.js", "certificate.js", "compare.js", "search.js", "start.js")
 	var out bytes.Buffer
 	frame := strings.NewReplacer("TITLE", html.EscapeString(d.Title), "STYLE-HASH", webpage.Hash(page.Style), "SCRIPT-HASH", webpage.Hash(page.Script))
 	head, body, _ := strings.Cut(page.HTML, "CONTENT")

@@ -361,6 +361,53 @@ func TestPageOneRank(t *testing.T) {
 	b.Quiet(address)
 }
 
+// TestCompare: two rank counts are compared in figures and on one scale, the buttons lead from one
+// side to the other, and a measured step is below the predicted one.
+func TestCompare(t *testing.T) {
+	in, other := input(t, golden(t, "jamba"), 2, "channel", 2, 33), input(t, golden(t, "jamba"), 4, "channel", 2, 33)
+	in.Against = other
+	r := &in.Runs[1]
+	for _, e := range r.Events {
+		e.Start, e.End = 3*e.Start+1, 3*e.End+1
+		r.Measured = append(r.Measured, e)
+	}
+	r.MeasuredOn = "measured on a clock"
+	b, address := opened(t, in, 1440, 900)
+	if got := b.Text(`document.querySelector("main h2").textContent`); got != "2 ranks, channel and 4 ranks, channel" {
+		t.Errorf("the page opens with %s", got)
+	}
+	for i, side := range []*explain.Input{in, other} {
+		cell := fmt.Sprintf(`document.querySelector("#figures tbody tr").children[%d].textContent`, i+1)
+		if got, want := b.Text(cell), fmt.Sprint(side.Certificate.Collectives); got != want {
+			t.Errorf("side %d has %s collectives, want %s", i, got, want)
+		}
+	}
+	if !b.Yes(`document.querySelectorAll("main .pair section").length === 2 && Number(document.querySelector("main canvas").dataset.to) > 0`) {
+		t.Error("there are no timelines, or no collectives of both sides")
+	}
+	b.Press("4")
+	b.Eval(`[...document.querySelectorAll("main .bar button")].find((e) => e.textContent === "decode").click()`, nil)
+	if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, "measured on a clock") || !strings.Contains(text, "3.00 times the prediction") {
+		t.Errorf("the timeline does not say what was measured:\n%s", text)
+	}
+	b.Eval(`document.querySelector("#about button:last-child").click()`, nil)
+	b.Until(`document.readyState === "complete" && location.hash.includes("side=1") && document.querySelector("#about button:last-child").getAttribute("aria-pressed") === "true"`)
+	b.Press("1")
+	if got := b.Text(`document.querySelector("main .card").innerText`); !strings.HasPrefix(got, "4 ranks") {
+		t.Errorf("the other side is %s", got)
+	}
+	b.Press("7")
+	b.Size(800, 900)
+	if !b.Yes(`document.documentElement.scrollWidth <= 800`) {
+		t.Error("the comparison is wider than 800 pixels")
+	}
+	b.Size(390, 844)
+	if !b.Yes(`document.documentElement.scrollWidth <= 390`) {
+		t.Error("the comparison is wider than 390 pixels")
+	}
+	b.Quiet(address)
+}
+
 // TestPageLarge: 64 layers on 8 ranks are a page of a few hundred KB, equal layers are one,
 // and every value of every pass, and every collective, is found.
 func TestPageLarge(t *testing.T) {

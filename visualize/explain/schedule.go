@@ -28,7 +28,10 @@ type run struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
 	Clock string   `json:"clock"`
-	Ranks []timing `json:"ranks"`
+	Ranks []timing `json:"ranks"` // as predicted, and then as measured
+	// MeasuredEnd is when the last measured rank ended, in seconds; 0: none was measured.
+	MeasuredEnd float64 `json:"measured,omitempty"`
+	MeasuredOn  string  `json:"measured_on,omitempty"`
 	// End is when the last rank ended; Exposed is the first rank's time in collectives that its
 	// kernels do not hide. Seconds.
 	End     float64 `json:"end"`
@@ -102,29 +105,16 @@ func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	if len(in.Events) == 0 {
 		return r, nil
 	}
-	index := map[string]int{}
-	for i := range d.Steps {
-		index[d.Steps[i].Name] = i
+	var err error
+	if r.Ranks, r.End, err = d.timings(in.Name, in.Events, len(schedules)); err != nil {
+		return nil, err
 	}
-	begin := math.Inf(1)
-	for _, e := range in.Events {
-		begin = min(begin, e.Start)
-	}
-	r.Ranks = make([]timing, len(schedules))
-	for i, e := range in.Events {
-		if e.Kind == lowering.Wait {
-			continue
+	if len(in.Measured) > 0 {
+		measured, end, err := d.timings(in.MeasuredOn, in.Measured, len(schedules))
+		if err != nil {
+			return nil, err
 		}
-		at, known := index[e.Name]
-		if !known || e.Rank < 0 || e.Rank >= len(r.Ranks) || !(e.End >= e.Start) {
-			return nil, fmt.Errorf("event %d of run %s belongs to no step of rank %d: %s from %g to %g", i, in.Name, e.Rank, e.Name, e.Start, e.End)
-		}
-		t := &r.Ranks[e.Rank]
-		t.Steps = append(t.Steps, at)
-		start := nanoseconds(e.Start - begin)
-		t.Start = append(t.Start, start)
-		t.Took = append(t.Took, nanoseconds(e.End-begin)-start)
-		r.End = max(r.End, e.End-begin)
+		r.Ranks, r.MeasuredEnd, r.MeasuredOn = append(r.Ranks, measured...), end, clean(in.MeasuredOn)
 	}
 	r.exposed(in.Events)
 	for i := range r.Ranks {
@@ -136,6 +126,36 @@ func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 		}
 	}
 	return r, nil
+}
+
+// timings groups events by rank, on a clock that begins with the first, and returns when the last
+// one ended, in seconds.
+func (d *document) timings(name string, events []exec.Event, ranks int) (list []timing, end float64, err error) {
+	index := map[string]int{}
+	for i := range d.Steps {
+		index[d.Steps[i].Name] = i
+	}
+	begin := math.Inf(1)
+	for _, e := range events {
+		begin = min(begin, e.Start)
+	}
+	list = make([]timing, ranks)
+	for i, e := range events {
+		if e.Kind == lowering.Wait {
+			continue
+		}
+		at, known := index[e.Name]
+		if !known || e.Rank < 0 || e.Rank >= ranks || !(e.End >= e.Start) {
+			return nil, 0, fmt.Errorf("event %d of run %s belongs to no step of rank %d: %s from %g to %g", i, name, e.Rank, e.Name, e.Start, e.End)
+		}
+		t := &list[e.Rank]
+		t.Steps = append(t.Steps, at)
+		start := nanoseconds(e.Start - begin)
+		t.Start = append(t.Start, start)
+		t.Took = append(t.Took, nanoseconds(e.End-begin)-start)
+		end = max(end, e.End-begin)
+	}
+	return list, end, nil
 }
 
 func nanoseconds(s float64) int64 { return int64(math.Round(s * 1e9)) }

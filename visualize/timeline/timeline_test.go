@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -194,6 +196,45 @@ func TestLog(t *testing.T) {
 	for z, want := range map[graph.Sizes]string{{Tokens: 4, Seqs: 4}: "4 sequences, a token each", {Tokens: 9, Seqs: 1}: "9 tokens", {Tokens: 9, Seqs: 2}: "9 tokens of 2 sequences"} {
 		if got := timeline.NameOf(z); got != want {
 			t.Errorf("%+v is called %s", z, got)
+		}
+	}
+}
+
+// TestReadMeasured: a trace gives back the measured steps, without the predicted ones; of several
+// steps of a name the median one is taken.
+func TestReadMeasured(t *testing.T) {
+	measured := timeline.Run{Name: "measured on cpu"}
+	for i, took := range []float64{3e-3, 1e-3, 2e-3} {
+		at := float64(i)
+		s := timeline.Step{Name: "1 token"}
+		for rank := range 2 {
+			s.Events = append(s.Events,
+				exec.Event{Rank: rank, Name: "a", Op: "matmul", Kind: lowering.Launch, Start: at, End: at + took/2},
+				exec.Event{Rank: rank, Name: "b", Op: "all_reduce", Kind: lowering.Collective, Stream: lowering.Comm, Start: at + took/2, End: at + took})
+		}
+		measured.Steps = append(measured.Steps, s)
+	}
+	predicted := timeline.Run{Name: "predicted for a100", Steps: measured.Steps[:1]}
+	var text bytes.Buffer
+	if err := timeline.Trace(&text, []timeline.Run{measured, predicted}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := timeline.ReadMeasured(&text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Name != measured.Name || len(got.Steps) != 3 || !slices.Equal(got.Kinds(), []string{"1 token"}) || got.Median("2 tokens") != nil {
+		t.Fatalf("read is %+v", got)
+	}
+	for i, e := range got.Median("1 token").Events {
+		want := measured.Steps[2].Events[[]int{0, 1, 2, 3}[i]]
+		if e.Rank != want.Rank || e.Name != want.Name || e.Kind != want.Kind || e.Stream != want.Stream || math.Abs(e.End-want.End) > 1e-9 {
+			t.Errorf("event %d is %+v, want %+v", i, e, want)
+		}
+	}
+	for _, bad := range []string{"", "[]", `{"traceEvents":[]}`, `{"traceEvents":[{"name":"process_name","pid":1,"args":{"name":"rank 0, measured on cpu"}},{"name":"a","ph":"X","pid":1,"tid":2,"ts":1,"dur":1,"cat":"matmul"}]}`} {
+		if _, err := timeline.ReadMeasured(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q is read without an error", bad)
 		}
 	}
 }

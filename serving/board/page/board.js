@@ -9,6 +9,7 @@ function startBoard() {
   byId("cards").append(...cards.map(([id, text]) => el("div", { class: "card" }, el("b", { id: `card-${id}` }, "–"), el("span", {}, text))));
   byId("card-rate").parentNode.append(svg("svg", { id: "spark", viewBox: "0 0 120 24", preserveAspectRatio: "none", "aria-hidden": "true" }, svg("polyline", { points: "" })));
   legend("slots-legend", [["cached", "prompt, from the prefix cache"], ["prefill", "prompt, prefilled"], ["decode", "generated"]]);
+  legend("minute-legend", [["prefill", "prefill tokens per second"], ["decode", "decode tokens per second"]]);
   legend("steps-legend", [["prefill", "prefill tokens"], ["decode", "decode tokens"]]);
   legend("ranks-legend", rankKinds);
   byId("pause").addEventListener("click", () => pause(!board.paused));
@@ -72,6 +73,7 @@ function draw(s) {
   spark();
   say(byId("queue"), `${number(s.waiting)} of at most ${number(s.max_waiting)} texts queued; running and queued texts may take ${number(s.tokens)} of ${number(s.max_tokens)} tokens`);
   drawSlots(s);
+  drawMinute(s.minute || []);
   drawSteps(s.steps || [], s.slots);
   drawRanks(s.lanes);
   drawTree(s.cache);

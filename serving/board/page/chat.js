@@ -2,6 +2,32 @@
 
 const chat = { messages: [], active: null }; // active: the AbortController of the answer in progress
 
+const keptMost = 2_000_000; // letters of a conversation that the browser keeps
+
+// remember keeps the conversation in the browser, and an answer in progress as far as it came.
+function remember(partial) {
+  const list = partial ? [...chat.messages, partial] : chat.messages.slice();
+  let size = 0, from = list.length;
+  while (from > 0 && (size += list[from - 1].content.length) <= keptMost) from--;
+  stored.write("chat", settings.keep === "no" ? [] : list.slice(from));
+}
+
+// restore shows the conversation that the browser kept.
+function restore() {
+  const kept = stored.read("chat");
+  if (!Array.isArray(kept) || settings.keep === "no") return;
+  for (const m of kept) {
+    if (!m || typeof m.content !== "string" || m.role !== "user" && m.role !== "assistant") continue;
+    const message = { role: m.role, content: m.content, as: m.as === "text" ? "text" : "chat", about: typeof m.about === "string" ? m.about : "" };
+    if (!chat.messages.length) byId("log").replaceChildren();
+    chat.messages.push(message);
+    const shown = bubble(m.role, m.role === "user" ? m.content : "");
+    if (m.role === "assistant") { const r = render(shown, message.as); r.add(m.content); r.show(); foot(shown, message.about, m.content); }
+  }
+  if (chat.messages.length && chat.messages[chat.messages.length - 1].role === "user") foot(bubble("assistant", ""), "The answer did not come.", "");
+  follow(true);
+}
+
 function startChat() {
   byId("composer").addEventListener("submit", (e) => { e.preventDefault(); send(); });
   byId("prompt").addEventListener("keydown", (e) => {
@@ -10,7 +36,16 @@ function startChat() {
   byId("prompt").addEventListener("input", grow);
   byId("stop").addEventListener("click", stop);
   byId("clear").addEventListener("click", clear);
+  addEventListener("pagehide", () => { if (chat.partial) remember(chat.partial()); });
   greet();
+  restore();
+}
+
+// render returns the rendering of an answer: Markdown, or plain for texts to continue and by choice.
+function render(shown, as) {
+  const plain = as === "text" || settings.format === "plain";
+  shown.body.classList.toggle("markdown", !plain);
+  return new rendering(shown.body, plain);
 }
 
 // grow lets the field be as high as its text, within bounds of the style.
@@ -28,6 +63,7 @@ function greet() {
 function clear() {
   stop();
   chat.messages = [];
+  remember();
   greet();
   byId("prompt").focus();
 }
@@ -56,6 +92,7 @@ function send() {
   grow();
   if (!chat.messages.length) byId("log").replaceChildren();
   chat.messages.push({ role: "user", content: text });
+  remember();
   bubble("user", text);
   answer();
 }
@@ -72,12 +109,12 @@ function again() {
 // answer requests the next message, and shows it as it streams.
 async function answer() {
   const control = new AbortController(), messages = chat.messages, shown = bubble("assistant", "");
-  const node = document.createTextNode(""); // the answer is appended to it, and is a text whatever it says
-  shown.body.append(node);
+  const as = settings.as, out = render(shown, as);
   shown.box.setAttribute("aria-busy", "true");
   busy(control);
   follow(true);
   const begun = performance.now(), got = { text: "", tokens: 0, first: 0, last: 0, finish: "", usage: null, error: "" };
+  chat.partial = () => got.text && chat.messages === messages ? { role: "assistant", content: got.text, as, about: "interrupted" } : null;
   try {
     const [path, body] = request(messages);
     const reply = await ask(path, { method: "POST", signal: control.signal, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
@@ -85,21 +122,26 @@ async function answer() {
       got.error = await failure(reply);
       if (reply.status === 401) wantKey(got.error);
     } else {
-      for await (const part of events(reply.body)) take(part, got, node);
+      for await (const part of events(reply.body)) take(part, got, out);
     }
   } catch (e) {
     if (control.signal.aborted) got.finish = "stopped";
     else got.error = e.message === "Failed to fetch" ? "the server does not respond" : e.message;
   }
   if (chat.active === control) busy(null);
-  if (chat.messages === messages && got.text) messages.push({ role: "assistant", content: got.text });
+  chat.partial = null;
+  out.show();
   shown.box.removeAttribute("aria-busy");
-  finish(shown, got, begun);
+  const about = finish(shown, got, begun);
+  if (chat.messages === messages) {
+    if (got.text) messages.push({ role: "assistant", content: got.text, as, about });
+    remember();
+  }
   follow(false);
 }
 
 // take adds an event to the answer.
-function take(part, got, node) {
+function take(part, got, out) {
   if (part.error) { got.error = String(part.error.message); return; }
   if (part.usage) got.usage = part.usage;
   const c = part.choices && part.choices[0];
@@ -108,7 +150,7 @@ function take(part, got, node) {
   if (typeof thought === "string" && thought) {
     got.last = performance.now();
     got.first = got.first || got.last;
-    if (!got.thoughts) node.before(got.thoughts = el("p", { class: "muted" }));
+    if (!got.thoughts) out.box.prepend(got.thoughts = el("p", { class: "muted thoughts" }));
     got.thoughts.append(thought);
   }
   const text = c.delta ? c.delta.content : c.text;
@@ -117,13 +159,13 @@ function take(part, got, node) {
     got.first = got.first || got.last;
     got.text += text;
     const near = atEnd();
-    node.appendData(text);
+    out.add(text);
     if (near) follow(true);
   }
   if (c.finish_reason) got.finish = c.finish_reason;
 }
 
-// finish shows the figures of an answer below it.
+// finish shows the figures of an answer below it, and returns them.
 function finish(shown, got, begun) {
   if (got.error) shown.body.append(el("p", { class: "error", role: "alert" }, got.error));
   else if (!got.text) shown.body.append(el("p", { class: "muted" }, got.finish === "stopped" ? "Stopped before the first token." : "The answer is empty."));
@@ -137,9 +179,15 @@ function finish(shown, got, begun) {
     if (got.last > got.first && got.usage.completion_tokens > 1) facts.push(`${digits((got.usage.completion_tokens - 1) / (got.last - got.first) * 1000)} tokens/s`);
   }
   if (got.first) facts.push(`first token after ${seconds((got.first - begun) / 1000)}`);
-  shown.foot.replaceChildren(el("span", {}, facts.join(" · ")),
-    got.text && el("button", { type: "button", class: "link", onclick: (e) => copy(e.target, got.text) }, "Copy") || "",
-    el("button", { type: "button", class: "link again", onclick: again }, "Again"));
+  foot(shown, facts.join(" · "), got.text);
+  return facts.join(" · ");
+}
+
+// foot shows what is known of an answer, and what can be done with it.
+function foot(shown, about, text) {
+  shown.foot.replaceChildren(el("span", {}, about),
+    text && el("button", { type: "button", class: "link", onclick: (e) => copy(e.target, text) }, "Copy") || "",
+    el("button", { type: "button", class: "link again", onclick: again }, "Regenerate"));
   for (const b of document.querySelectorAll("#log .again")) b.hidden = b.closest(".message") !== shown.box;
 }
 

@@ -22,28 +22,45 @@ function legend(id, list) {
   byId(id).replaceChildren(...list.map(([name, text]) => el("span", {}, el("i", { class: `c-${name}` }), text)));
 }
 
-// drawSteps draws a bar for each of the last steps, the newest at the right: prefill tokens above,
-// decode tokens below, on separate scales.
-function drawSteps(steps, slots) {
-  const upper = 64, lower = 44, gap = 10, [to, width, c] = canvas("steps", upper + gap + lower);
-  const left = 34, each = Math.max(3, Math.min(9, (width - left) / 100)), fits = Math.floor((width - left) / each);
-  const list = steps.slice(-fits);
-  const row = (i, name, top, height, most) => {
+// drawBars draws a bar for each entry of a list, the newest at the right: prefill tokens above, decode
+// tokens below, on separate scales. at has their indices in an entry.
+function drawBars(id, list, each, at, most) {
+  const upper = 64, lower = 44, gap = 10, left = barsLeft, [to, width, c] = canvas(id, upper + gap + lower);
+  const row = (i, name, top, height, scale) => {
     to.strokeStyle = colour("line");
     for (const share of [0, 1]) {
       const y = Math.round(top + height - share * (height - 8)) - 0.5;
       to.beginPath(); to.moveTo(left, y); to.lineTo(width, y); to.stroke();
     }
     to.fillStyle = colour("muted");
-    to.fillText(number(most), 0, top + 8);
+    to.fillText(number(scale), 0, top + 8);
     to.fillStyle = colour(name);
     list.forEach((s, k) => {
-      const h = s[i] ? Math.max(s[i] / most * (height - 8), 1.5) : 0;
+      const h = s[i] ? Math.max(s[i] / scale * (height - 8), 1.5) : 0;
       to.fillRect(width - (list.length - k) * each, top + height - h, each - 1, h);
     });
   };
-  row(3, "prefill", 0, upper, Math.max(32, ...list.map((s) => s[3])));
-  row(4, "decode", upper + gap, lower, Math.max(1, slots, ...list.map((s) => s[4])));
+  row(at[0], "prefill", 0, upper, Math.max(32, ...list.map((s) => s[at[0]])));
+  row(at[1], "decode", upper + gap, lower, Math.max(most, ...list.map((s) => s[at[1]])));
+  return c;
+}
+
+const barsLeft = 40;
+const barsWidth = (id) => (byId(id).clientWidth || 600) - barsLeft;
+
+// drawMinute draws the tokens of each of the last sixty seconds.
+function drawMinute(list) {
+  const c = drawBars("minute", list, barsWidth("minute") / 60, [0, 1], 1);
+  const sum = (i) => list.reduce((all, s) => all + s[i], 0);
+  const text = `${count(sum(0), "prefill token")}, ${count(sum(1), "decode token")}`;
+  say(byId("minute-text"), text);
+  c.setAttribute("aria-label", `The last minute: ${text}`);
+}
+
+// drawSteps draws the tokens of each of the last steps.
+function drawSteps(steps, slots) {
+  const each = Math.max(3, Math.min(9, barsWidth("steps") / 100)), list = steps.slice(-Math.floor(barsWidth("steps") / each));
+  const c = drawBars("steps", list, each, [3, 4], Math.max(1, slots));
   const last = list[list.length - 1];
   const text = last ? `step ${number(last[0] + 1)}: ${count(last[4], "decode token")}, ${count(last[3], "prefill token")} of ${count(last[2], "prompt")}, ${seconds(last[1] / 1e6)}` : "none yet";
   say(byId("steps-text"), text);

@@ -58,15 +58,13 @@ function wantKey(why) {
   byId("ask").showModal();
 }
 
-// hello requests the model's name.
+// hello requests the names of the models.
 async function hello() {
   try {
     const reply = await ask("/v1/models");
     if (reply.status === 401) return wantKey(await failure(reply));
     if (!reply.ok) throw new Error();
-    const name = String((await reply.json()).data[0].id);
-    say(byId("model"), name);
-    document.title = `${name} · krait serve`;
+    offer((await reply.json()).data.map((m) => String(m.id)));
     status("ready");
   } catch { status("no answer"); }
 }
@@ -74,6 +72,7 @@ async function hello() {
 function start() {
   startSettings();
   startChat();
+  byId("models").addEventListener("change", (e) => { settings.model = e.target.value; stored.write("settings", settings); offer(models); });
   for (const v of ["chat", "board"]) byId(`tab-${v}`).addEventListener("click", () => view(v));
   byId("theme").addEventListener("click", () => setTheme(!dark()));
   byId("keys").addEventListener("click", () => byId("help").showModal());

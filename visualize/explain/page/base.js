@@ -1,6 +1,9 @@
 // What all views use: the data, names, and the selection.
 
-const data = JSON.parse(document.getElementById("data").textContent);
+const sides = JSON.parse(document.getElementById("data").textContent); // one, or two to compare
+const sideAt = Number(new URLSearchParams(location.hash.slice(1)).get("side")) === 1 ? Math.min(1, sides.length - 1) : 0;
+const data = sides[sideAt];
+const sideName = (d) => `${count(d.ranks, "rank")}${d.ranks > 1 ? `, ${d.strategy}` : ""}`;
 const last = data.sections.length - 1; // the section after the layers
 const isLayer = (section) => section > 0 && section < last;
 
@@ -82,6 +85,7 @@ function keep() {
   if (state.tab === "timeline" || state.tab === "memory") p.set("run", state.run);
   if (isLayer(state.layer)) p.set("layer", layerOf(state.layer));
   if (state.node) p.set("node", state.node);
+  if (sideAt) p.set("side", sideAt);
   try { history.replaceState(null, "", "#" + p); } catch { /* not where the page has no address of its own */ }
 }
 

@@ -23,6 +23,7 @@ function runPanel(r, i, memory) {
   return el("section", { class: "panel run" }, el("div", { class: "head" }, el("h3", {}, r.name), el("span", { class: "muted" }, r.about)),
     el("div", { class: "figures" },
       r.end && part(seconds(r.end), r.clock),
+      r.measured && part(seconds(r.measured), r.measured_on),
       r.comm && data.ranks > 1 && part(percent(r.exposed / r.end), "of it in collectives that nothing hides"),
       part(bytes(Math.max(...memory.map((m) => arena(m, r)))), "activations of a rank"),
       data.ranks > 1 && part(bytes(total(data.collectives, "s", i)), "sent by a rank")),

@@ -1,8 +1,8 @@
 // The frame: tabs, keys, light and dark, and what the address says.
 
-const order = ["overview", "passes", "collectives", "timeline", "memory", "proof"];
+const order = ["overview", "passes", "collectives", "timeline", "memory", "proof", ...sides.length > 1 ? ["compare"] : []];
 
-const keysOf = [["/", "search"], ["1 to 6", "views"], ["j k", "passes: next, previous"], ["[ ]", "passes: previous, next layer"], ["f", "fold or unfold: equal layers, equal ranks"],
+const keysOf = [["/", "search"], [`1 to ${order.length}`, "views"], ["j k", "passes: next, previous"], ["[ ]", "passes: previous, next layer"], ["f", "fold or unfold: equal layers, equal ranks"],
   ["c", "passes: changes only"], ["d", "passes: text or drawing"], ["+ − 0", "timeline, memory: zoom in, out, show all"], ["← →", "timeline, memory: move"], ["n p", "timeline: next, previous step"], ["t", "light or dark"], ["Esc", "close"]];
 
 function dark() { return document.documentElement.classList.contains("dark"); }
@@ -47,9 +47,17 @@ function readAddress() {
   if (index(data.stages[data.stages.length - 1]).has(p.get("node")) || stepIndex.has(p.get("node"))) state.node = p.get("node");
 }
 
+// sideTo opens the other side: all that the page computes of its data is computed anew.
+function sideTo(i) {
+  const p = new URLSearchParams(location.hash.slice(1));
+  p.set("side", i);
+  location.hash = p;
+  location.reload();
+}
+
 function start() {
   byId("model").textContent = data.model;
-  byId("about").textContent = `${count(data.ranks, "rank")} · ${data.strategy}`;
+  byId("about").append(sides.length > 1 ? choices("Side", sides.map(sideName), sideAt, sideTo) : `${count(data.ranks, "rank")} · ${data.strategy}`);
   byId("tabs").append(...order.map((v, i) => el("button", { type: "button", role: "tab", "data-view": v, title: `${i + 1}`, onclick: () => go({ tab: v }) }, views[v].title)));
   byId("theme").addEventListener("click", () => setTheme(!dark()));
   byId("keys").addEventListener("click", () => byId("help").showModal());
@@ -59,6 +67,7 @@ function start() {
   setTheme(system.matches);
   system.addEventListener("change", (e) => setTheme(e.matches));
   readAddress();
+  if (sides.length > 1 && !location.hash) state.tab = "compare";
   addEventListener("hashchange", () => { readAddress(); show(); });
   startSearch();
   show();

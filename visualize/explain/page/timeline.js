@@ -125,13 +125,20 @@ function inOrder() {
   });
 }
 
-const lengthOf = (run) => run.end || Math.max(1, ...rankEvents(run, 0).map((e) => e.at + e.took));
+const lengthOf = (run) => Math.max(run.end, run.measured || 0) || Math.max(1, ...rankEvents(run, 0).map((e) => e.at + e.took));
+
+// rankText names ranks; those from data.ranks on are the measured ones.
+function rankText(list) {
+  const real = list.map((r) => r % data.ranks);
+  return real.length > 1 ? `ranks ${ranges(real)}` : `rank ${real[0]}`;
+}
+
 const timeText = (run, t) => run.end ? seconds(t) : `step ${Math.round(t)}`;
 
 // rankRows are the rows that are drawn: ranks with equal times are one, unless unfolded.
 function rankRows(run) {
   const rows = [];
-  for (let rank = 0; rank < data.ranks; rank++) {
+  for (let rank = 0; rank < Math.max(data.ranks, run.ranks.length); rank++) {
     const same = run.ranks.length ? run.ranks[rank].same : rank ? 0 : -1;
     if (same >= 0 && !state.allRanks) rows.find((r) => r.rank === same).ranks.push(rank);
     else rows.push({ rank, ranks: [rank] });
@@ -150,7 +157,7 @@ views.timeline = {
     const { rows, height } = rankRows(run);
     let view;
     main.append(
-      el("div", { class: "head" }, el("h2", {}, `Timeline: ${run.name}`), el("span", { class: "badge" }, run.clock || "no clock: steps in their order"),
+      el("div", { class: "head" }, el("h2", {}, `Timeline: ${run.name}`), el("span", { class: "badge" }, run.clock || "no clock: steps in their order"), run.measured && el("span", { class: "badge" }, `below: ${run.measured_on}`),
         el("p", {}, `${run.about}. Wheel or + and − zoom, dragging or arrow keys move, a click says what a step is; n and p go from step to step.`)),
       el("div", { class: "bar" }, choices("Run", data.runs.map((r) => r.name), state.run, (i) => go({ run: i })),
         data.ranks > 1 && el("button", { type: "button", id: "allranks", "aria-pressed": String(state.allRanks), title: "f", onclick: () => go({ allRanks: !state.allRanks }) }, "Each rank separately"),
@@ -194,7 +201,7 @@ function legend(entries) {
 
 function timelineSums(run) {
   if (!run.end) return "";
-  return el("div", { class: "cards" }, card(seconds(run.end), `until the last rank is done (${run.clock})`),
+  return el("div", { class: "cards" }, run.measured && card(seconds(run.measured), `until the last rank is done (${run.measured_on}), ${digits(run.measured / run.end)} times the prediction`), card(seconds(run.end), `until the last rank is done (${run.clock})`),
     data.ranks > 1 && card(seconds(run.comm), "rank 0 is at collectives"), data.ranks > 1 && card(`${seconds(run.exposed)} (${percent(run.exposed / run.end)})`, "of that, no kernel runs beside"));
 }
 
@@ -203,7 +210,7 @@ const workLegend = [["multiply", "products with weights"], ["mix", "mixes tokens
 // workColours gives the colour of an operation.
 function workColours() {
   const of = { multiply: colour("multiply"), mix: colour("mix"), other: colour("other") }, comm = colour("comm"), relayout = colour("relayout");
-  return (op) => data.ops[op].class === "collective" ? comm : data.ops[op].class === "relayout" ? relayout : of[data.ops[op].work];
+  return (op, ops = data.ops) => ops[op].class === "collective" ? comm : ops[op].class === "relayout" ? relayout : of[ops[op].work];
 }
 
 const lane = (row, step) => step.s === "comm" ? [row.y + laneHeight + 3, commHeight] : [row.y, laneHeight];
@@ -226,7 +233,7 @@ function eventAt(run, rows, x, y, v) {
 function about(run, e) {
   const st = data.steps[e.s];
   const c = data.collectives[collectiveIndex.get(st.n)];
-  return [st.n, st.o + (st.t ? ` → ${st.t}` : ""), `${timeText(run, e.took)}${run.end ? `, from ${seconds(e.at)}` : ""} · rank ${e.rank}`, c && st.s === "comm" ? `${bytes(c.p[state.run])} · ${c.r}` : ""].filter(Boolean);
+  return [st.n, st.o + (st.t ? ` → ${st.t}` : ""), `${timeText(run, e.took)}${run.end ? `, from ${seconds(e.at)}` : ""} · ${rankText([e.rank])}${e.rank >= data.ranks ? ", measured" : ""}`, c && st.s === "comm" ? `${bytes(c.p[state.run])} · ${c.r}` : ""].filter(Boolean);
 }
 
 function drawTimeline(c, v, run, rows) {
@@ -257,9 +264,9 @@ function drawTimeline(c, v, run, rows) {
   c.restore();
   c.fillStyle = ink;
   for (const row of rows) {
-    c.fillText(row.ranks.length > 1 ? `ranks ${ranges(row.ranks)}` : `rank ${row.rank}`, 0, row.y + laneHeight / 2);
+    c.fillText(rankText(row.ranks), 0, row.y + laneHeight / 2);
     c.fillStyle = muted;
-    c.fillText(data.ranks > 1 ? "comm" : "", 14, row.y + laneHeight + 3 + commHeight / 2);
+    c.fillText(row.rank >= data.ranks ? "measured" : data.ranks > 1 ? "comm" : "", 14, row.y + laneHeight + 3 + commHeight / 2);
     c.fillStyle = ink;
   }
   bird(c, v, run, line, muted);

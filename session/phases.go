@@ -1,0 +1,36 @@
+package session
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
+)
+
+// Lower makes the schedules of a compiled graph, with pieces of a number of tokens; 0:
+// [lowering.PieceTokens].
+func Lower(g *graph.Graph, pieceTokens int) ([]*lowering.Schedule, error) {
+	if pieceTokens < 0 || pieceTokens > graph.MaxPiece {
+		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", pieceTokens, graph.MaxPiece, lowering.PieceTokens)
+	}
+	return lowering.LowerFor(g, cmp.Or(pieceTokens, lowering.PieceTokens))
+}
+
+// NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the
+// result is nil.
+func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int) (*exec.Prefill, error) {
+	s, err := s.Resolve(g)
+	of, ok := s.ForPrefill()
+	if !ok || err != nil {
+		return nil, err
+	}
+	compiled, err := of.Compile(g)
+	if err != nil {
+		return nil, fmt.Errorf("prefill: %w", err)
+	}
+	list, err := Lower(compiled, pieceTokens)
+	return &exec.Prefill{Schedules: list, Verify: CheckPayloads(compiled)}, err
+}
