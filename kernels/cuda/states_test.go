@@ -127,8 +127,8 @@ func deltaStatesCase(d *draw) func() kernels.Call {
 	})
 }
 
-// TestPassingBytes: of published shapes, an operation over parts is one launch that moves no more than
-// 1.02 times its operands and results, in requests of as few sectors as hold them, or nearly.
+// TestPassingBytes: of published shapes, an operation over parts is one launch that moves no more
+// than 1.02 times its operands and results, in requests of as few sectors as hold them, or nearly.
 func TestPassingBytes(t *testing.T) {
 	d := &draw{rng: newRand(1), past: make([]int, slots)}
 	const parts, seqs = 2, 3
