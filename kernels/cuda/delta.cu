@@ -222,6 +222,7 @@ struct DeltaStates {
 	const int *seg;
 	i64 bs, ls, us, hs;
 	int seqs, parts, n, size;
+	int vec; // rows of what is left are aligned
 };
 
 // Rows of a state that a warp of delta_states has at a time.
@@ -242,7 +243,7 @@ template <int each> DEVICE void add_product(float (&sum)[passed_rows], const flo
 
 // Passes states from part to part, S = M S + u. Shared memory has 32 columns of the state before a
 // part and of that after it. Blocks are (sequences, heads, size / 32), of up to 8 warps.
-KERNEL THREADS(256) delta_states(DeltaStates d, int vec) {
+KERNEL THREADS(256) delta_states(DeltaStates d) {
 	Passing p = passing(d.seg, d.seqs, d.parts);
 	int column = block_z() * 32 + lane();
 	i64 at = (i64)block_y() * d.n * d.size + column;
@@ -264,7 +265,7 @@ KERNEL THREADS(256) delta_states(DeltaStates d, int vec) {
 		NO_UNROLL for (int row = passed_rows * warp(); row < d.n && column < d.size; row += passed_rows * (threads() / 32)) {
 			float sum[passed_rows];
 			UNROLL for (int i = 0; i < passed_rows; i++) sum[i] = u[(i64)min(row + i, d.n - 1) * d.size];
-			if (vec)
+			if (d.vec)
 				add_product<4>(sum, left, d.n, row, now);
 			else
 				add_product<1>(sum, left, d.n, row, now);

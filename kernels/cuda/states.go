@@ -91,6 +91,6 @@ func deltaStates(c *Call) error {
 		return fmt.Errorf("delta_states has heads of keys of %d; CUDA kernels take up to %d: run it on the CPU", n, deltaMost)
 	}
 	c.launch("delta_"+format(state.DType), "delta_states", [3]int{seg.Rows(), heads, ceilDiv(size, deltaColumns)}, [3]int{32 * min(passWarps, ceilDiv(n, passRows))}, 2*n*deltaColumns*graph.F32.Bytes(),
-		Struct{before.Ptr, m.Ptr, u.Ptr, state.Ptr, seg.Ptr, before.stride(), m.stride(), u.stride(), state.stride(), seg.Rows(), partsOf(u, seg), n, size}, n%4 == 0 && aligned(m))
+		Struct{before.Ptr, m.Ptr, u.Ptr, state.Ptr, seg.Ptr, before.stride(), m.stride(), u.stride(), state.stride(), seg.Rows(), partsOf(u, seg), n, size, n%4 == 0 && aligned(m)})
 	return nil
 }
