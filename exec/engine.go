@@ -121,8 +121,12 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	return e, nil
 }
 
-// Open opens a device, and turns a fault in a mapped file into an error.
+// Open opens a device, and turns a fault in a mapped file into an error. A state that passes from
+// part to part cannot be taken back to a token within a part, as trials require.
 func Open(d Device, schedules []*lowering.Schedule, world comm.World, o Setup) (m Machine, err error) {
+	if o.Trials > 0 && len(schedules) > 0 && schedules[0].RowPlace() == graph.InParts {
+		return nil, errors.New("ranks that have tokens in parts (strategy context) do not run speculative decoding; leave it out, or use another strategy")
+	}
 	err = files.Guard(func() error {
 		m, err = d.Open(schedules, world, o)
 		return err

@@ -43,12 +43,24 @@ func PiecesIn(b *Batch, t Type, ranks, rank int) Pieces {
 		at := o * held
 		for _, r := range runs {
 			if r.Len > 0 {
-				p.List = append(p.List, Stretch{(o*t.Dims[axis].Len() + r.Start) * inner, at * inner, r.Len * inner})
+				p.add(Stretch{(o*t.Dims[axis].Len() + r.Start) * inner, at * inner, r.Len * inner})
 			}
 			at += r.Len
 		}
 	}
 	return p
+}
+
+// add appends a stretch, to the last one if it follows it: sequences that a rank has whole are one.
+func (p *Pieces) add(x Stretch) {
+	if n := len(p.List); n > 0 {
+		last := &p.List[n-1]
+		if last.Whole+last.N == x.Whole && last.Part+last.N == x.Part {
+			last.N += x.N
+			return
+		}
+	}
+	p.List = append(p.List, x)
 }
 
 // PiecesWithin says what a rank holds of some rows, counted from their first, of a tensor
@@ -57,7 +69,7 @@ func PiecesWithin(b *Batch, t Type, ranks, rank int, rows Run) Pieces {
 	p, at := Pieces{Rows: true}, 0
 	for _, r := range t.Extents(b, ranks, rank) {
 		if r = r.within(rows); r.Len > 0 {
-			p.List = append(p.List, Stretch{r.Start - rows.Start, at, r.Len})
+			p.add(Stretch{r.Start - rows.Start, at, r.Len})
 			at += r.Len
 		}
 	}

@@ -3,9 +3,13 @@ package tests
 import (
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cuda/sim"
+	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 )
@@ -22,19 +26,56 @@ func TestParts(t *testing.T) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 			t.Parallel()
-			var logits [][]float32
-			var states []*krait.Snapshot
-			for _, sharding := range []krait.Sharding{{}, {Ranks: ranks, Strategy: "context"}} {
-				m := openModel(t, dir, krait.Options{Slots: 5, Sharding: sharding})
-				got, kept := runSharded(t, m, contextSteps)
-				if logits == nil {
-					logits, states = got, kept
-					continue
-				}
-				near(t, got, logits, kept, states)
-			}
+			compareParts(t, dir, ranks, contextSteps, nil)
 		})
 	}
+}
+
+// gpuSteps are fewer: a prompt in as many parts as four ranks have, prompts beside each other, and
+// decode until a graph is captured and replayed.
+var gpuSteps = [][]int{{200, 0, 0}, {1, 66, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {64, 1, 70}}
+
+// TestPartsCUDA is the same on simulated GPUs: one that the ranks share, and one for each.
+func TestPartsCUDA(t *testing.T) {
+	counts := []int{2, 3, 4}
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), 2) {
+		dir, ranks, gpus := folders[c[0]], counts[c[1]], 1
+		if c[2] == 1 {
+			gpus = ranks
+		}
+		t.Run(fmt.Sprintf("%s/tp=%d on %d", filepath.Base(dir), ranks, gpus), func(t *testing.T) {
+			t.Parallel()
+			compareParts(t, dir, ranks, gpuSteps, &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, NoBLAS: true, Ordered: true})})
+		})
+	}
+}
+
+// TestPartsRefused: devices refuse by name what they cannot do in parts.
+func TestPartsRefused(t *testing.T) {
+	gpu := sim.New(sim.Options{})
+	for _, c := range []struct {
+		o    krait.Options
+		want string
+	}{
+		{krait.Options{Speculate: "ngram"}, "do not run speculative decoding"},
+		{krait.Options{Speculate: "ngram", Device: &cuda.Device{Driver: gpu}}, "do not run speculative decoding"},
+		{krait.Options{Device: &cuda.Device{Driver: gpu, BatchInvariant: true}}, "are not batch-invariant on GPUs"},
+	} {
+		c.o.Sharding = krait.Sharding{Ranks: 2, Strategy: "context"}
+		if _, err := krait.Open("../testdata/golden/mamba-a", c.o); err == nil || !strings.Contains(err.Error(), "ranks that have tokens in parts (strategy context) "+c.want) {
+			t.Errorf("want an error that they %s: %v", c.want, err)
+		}
+	}
+}
+
+// compareParts runs a model on one rank of a CPU, and in parts on a device.
+func compareParts(t *testing.T, dir string, ranks int, steps [][]int, device exec.Device) {
+	t.Helper()
+	slots := len(steps[0])
+	logits, states := runSharded(t, openModel(t, dir, krait.Options{Slots: slots}), steps)
+	got, kept := runSharded(t, openModel(t, dir, krait.Options{Slots: slots, Device: device, Sharding: krait.Sharding{Ranks: ranks, Strategy: "context"}}), steps)
+	near(t, got, logits, kept, states)
 }
 
 // apart is the largest difference of two lists in terms of the largest number, NaN where they are

@@ -11,7 +11,6 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/memory"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
@@ -61,9 +60,6 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if set, err = cpu.ForMath(d.Math); err != nil {
 			return nil, err
 		}
-	}
-	if o.Trials > 0 && len(local) > 0 && local[0].RowPlace() == graph.InParts {
-		return nil, errors.New("ranks that have tokens in parts (strategy context) do not run speculative decoding; leave it out, or use another strategy")
 	}
 	if workers < 0 || workers > maxWorkers {
 		return nil, fmt.Errorf("%d workers; the number must be from 1 to %d, or 0 for one per processor", workers, maxWorkers)

@@ -69,6 +69,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if d.PeerBytes > MaxPeerBytes {
 		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
+	if d.BatchInvariant && local[0].RowPlace() == graph.InParts { // single tokens would run the kernels of prompts beside them
+		return nil, errors.New("ranks that have tokens in parts (strategy context) are not batch-invariant on GPUs; leave out --batch-invariant, or use another strategy")
+	}
 	if err := refuseTrials(local[0], o.Trials); err != nil {
 		return nil, err
 	}
@@ -134,9 +137,6 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 // refuseOperations is an error for registered operations without a kernel for GPUs, where the host
 // cannot run them either.
 func refuseOperations(s *lowering.Schedule, simulated bool) error {
-	if s.RowPlace() == graph.InParts {
-		return errors.New("the schedule has tokens in parts (strategy context), which GPUs have no kernels for; open the model on the CPU, or with another strategy")
-	}
 	for _, list := range [][]lowering.Step{s.Init, s.Steps} {
 		for i := range list {
 			st := &list[i]

@@ -163,6 +163,7 @@ func TestMachine(t *testing.T) {
 		{model: "jamba", ranks: 3, strategy: "channel", device: cuda.Device{NoGEMM: true}},
 		{model: "falcon-h1", ranks: 2, strategy: "hoisted", options: sim.Options{Devices: 2}, all: true},
 		{model: "granite-hybrid", ranks: 2, strategy: "sequence"},
+		{model: "mamba-b", ranks: 2, strategy: "context", options: sim.Options{Devices: 2}},
 		{model: "nemotron-h-moe", ranks: 3, strategy: "channel", options: sim.Options{Devices: 3}},
 	} {
 		if c.all && !goldens.All() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -25,8 +26,10 @@ func rotary(c *Call) error {
 	dims := c.Attrs.Int("dims")
 	exponent := -2 * math.Log2(c.Attrs.Float("theta")) / float64(max(1, dims))
 	size := max(1, x.Unit)
-	c.launch("rotary", "rotary", [3]int{y.Rows(), ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, y.First, exponent)
+	y.runs(func(run graph.Run, row int) {
+		c.launch("rotary", "rotary", [3]int{run.Len, ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
+			y.offset(row*y.Stride), y.stride(), x.offset(row*x.Stride), x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, run.Start, exponent)
+	})
 	return nil
 }
 
@@ -86,11 +89,18 @@ func attention(c *Call) error {
 	if h.held == 0 || y.Rows() == 0 {
 		return nil
 	}
-	partial := c.Scratch
 	vec = whole && h.size%4 == 0 && aligned(q, y)
-	from := q.First // kernels count the tokens of the batch
-	params := Struct{y.offset(-from * y.Stride), partial, q.offset(-from * q.Stride), seg.Ptr, past.Ptr, pages, y.stride(), q.stride(), s,
-		h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, from, from + y.Rows(), float32(c.Attrs.Float("scale"))}
+	q.runs(func(run graph.Run, row int) { // kernels count the tokens of the batch
+		first := row - run.Start
+		params := Struct{y.offset(first * y.Stride), c.Scratch, q.offset(first * q.Stride), seg.Ptr, past.Ptr, pages, y.stride(), q.stride(), s,
+			h.size, h.each, h.held, h.firstHead, h.firstGroup, vec, h.splits, run.Start, run.End(), float32(c.Attrs.Float("scale"))}
+		c.attend(&h, t, s, module, params)
+	})
+	return nil
+}
+
+// attend launches what looks at the caches, for the queries of a run of tokens.
+func (c *Call) attend(h *heads, t, s int, module string, params Struct) {
 	if !h.split(c) {
 		fours := 2
 		for 32*fours < h.size {
@@ -98,7 +108,7 @@ func attention(c *Call) error {
 		}
 		shared := 4 * (2*flashQueries*(32*fours+4) + flashQueries*(flashQueries+1))
 		c.launch(module, fmt.Sprint("attention_flash_", fours), [3]int{pieces(t, s, flashQueries), h.held, 1}, [3]int{128}, shared, params)
-		return nil
+		return
 	}
 	perBlock, wide := h.perBlock()
 	blocks := h.groups * ceilDiv(h.each, perBlock)
@@ -106,7 +116,6 @@ func attention(c *Call) error {
 	if h.splits > 1 {
 		c.launch(module, "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
 	}
-	return nil
 }
 
 // perBlock is how many heads of a group a block serves, and how many times 128

@@ -48,6 +48,17 @@ func TestBugs(t *testing.T) {
 		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
 		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
 		{"block_race", ptx.GlobalRace, "conv1d", func(d *draw) kernels.Call { return convOf(d, 40) }},
+		{"sums_barrier", ptx.Unwritten, "segment_sums", func(d *draw) kernels.Call {
+			return call(nil, one(d.packed(graph.F32, 1, 40)), d.packed(graph.F32, 70, 40), segment(d, 70))
+		}},
+		{"part_barrier", ptx.GlobalRace, "conv_states", func(d *draw) kernels.Call {
+			state := d.packed(graph.F32, 1, 50, 3)
+			return call(nil, []kernels.Tensor{d.packed(graph.F32, 2, 50, 3), state}, d.packed(graph.F32, 2, 50, 3), state, segment(d, 1))
+		}},
+		{"passing_barrier", ptx.Unwritten, "delta_states", func(d *draw) kernels.Call {
+			state, x := d.packed(graph.F32, 1, 1, 40, 8), func(cols int) kernels.Tensor { return d.packed(graph.F32, 2, 1, 40, cols) }
+			return call(nil, []kernels.Tensor{x(8), state}, x(40), x(8), state, segment(d, 70))
+		}},
 		{"unwritten", ptx.Unwritten, "sumsq", func(d *draw) kernels.Call {
 			return call(nil, one(d.packed(graph.F32, 2)), d.packed(graph.F32, 2, 100))
 		}},

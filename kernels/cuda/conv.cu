@@ -4,7 +4,7 @@
 // the bias is null.
 // x and y may both be in bf16; a state in f32 then has what was rounded.
 // Formats: f32 f16 bf16 e4m3
-#include "krait.h"
+#include "parts.h"
 
 typedef FORMAT kept;
 
@@ -109,4 +109,34 @@ KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__
 	if (width > 1)
 		narrow(history[width - 2], in);
 	y[first * ys + c] = finish(fma(w[width - 1], in, sum), silu, bias_of(bias, c));
+}
+
+// Input at of a channel's last ones before a part, or after all parts, of which u has those after
+// each from zero: a part of fewer tokens than that keeps inputs of the part before it.
+DEVICE float input_before(Passing p, int part, int at, int keep, const float *u, i64 us, const kept *history) {
+	for (int back = keep - at % keep; part-- > 0;) {
+		int tokens = tokens_of(p, part);
+		if (back <= tokens)
+			return u[row_of(p, part) * us + at];
+		back -= tokens, at += tokens;
+	}
+	return widen(history[at]);
+}
+
+// The last inputs before each part, and the state after all. Blocks are (sequences,
+// channels / 128).
+KERNEL THREADS(128) conv1d_states(float *__restrict__ before, i64 bs, const float *__restrict__ u, i64 us, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int keep) {
+	Passing p = passing(seg, seqs, parts);
+	kept *history = state + p.slot * hs;
+	int first = block_y() * 128 * keep, last = min(first + 128 * keep, cols * keep);
+	for (int part = 0; part < parts; part++)
+		for (int at = first + thread(); at < last; at += 128)
+			before[row_of(p, part) * bs + at] = input_before(p, part, at, keep, u, us, history);
+	for (int from = first; from < last; from += 128) {
+		int at = from + thread();
+		float in = at < last ? input_before(p, parts, at, keep, u, us, history) : 0;
+		sync(); // no thread reads what others overwrite
+		if (at < last)
+			narrow(history[at], in);
+	}
 }

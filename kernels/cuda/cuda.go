@@ -189,6 +189,28 @@ func aligned(tensors ...*Tensor) bool {
 	return true
 }
 
+// runs visits the runs of the batch's tokens that t has rows of, with the row of the first: in
+// parts those of each sequence, as one where they follow each other.
+func (t *Tensor) runs(visit func(run graph.Run, row int)) {
+	run, row := graph.Run{Start: t.First}, 0
+	for _, r := range t.Parts {
+		if r.Len > 0 && r.Start != run.End() {
+			if run.Len > 0 {
+				visit(run, row)
+			}
+			row += run.Len
+			run = graph.Run{Start: r.Start}
+		}
+		run.Len += r.Len
+	}
+	if len(t.Parts) == 0 {
+		run.Len = t.Rows()
+	}
+	if run.Len > 0 {
+		visit(run, row)
+	}
+}
+
 // ceilDiv is a / b, rounded up.
 func ceilDiv(a, b int) int { return (a + b - 1) / b }
 

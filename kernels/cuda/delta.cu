@@ -2,6 +2,7 @@
 // y = scale · Sᵀq, for heads with a state of n rows of size columns. FORMAT is the state's.
 // Formats: f32 bf16
 #include "chunks.h"
+#include "parts.h"
 
 // Rows of operands: y and v [t, head · size], q and k [t, group · n], g [t, head · per], beta
 // [t, head], state [slot, head, n, size], in the format in which it is kept: it is rounded when
@@ -210,4 +211,68 @@ KERNEL THREADS_BLOCKS(256, 2) delta_scan_chunks(Delta d) {
 	for (int i = warp(); i < d.n; i += 8)
 		if (lane() < wide)
 			narrow(state[(i64)i * d.size + lane()], s[lane() * stride + i]);
+}
+
+// What delta_states takes: states before parts [part, head, n, size], what parts leave of a state
+// [part, head, n, n], and what they add.
+struct DeltaStates {
+	float *before;
+	const float *left, *u;
+	kept *state;
+	const int *seg;
+	i64 bs, ls, us, hs;
+	int seqs, parts, n, size;
+	int vec; // rows of what is left are aligned
+};
+
+// Rows of a state that a warp of delta_states has at a time.
+const int passed_rows = 8;
+
+// Adds rows of a matrix times a state in shared memory to a lane's column; each is how many numbers
+// of a row a load has.
+template <int each> DEVICE void add_product(float (&sum)[passed_rows], const float *left, int n, int row, const float *state) {
+	for (int k = 0; k < n; k += each) {
+		float old[each];
+		UNROLL for (int e = 0; e < each; e++) old[e] = state[(k + e) * 32 + lane()];
+		UNROLL for (int i = 0; i < passed_rows; i++) {
+			f32x4 m = load4(left + (i64)min(row + i, n - 1) * n + k, each, each == 4);
+			UNROLL for (int e = 0; e < each; e++) sum[i] = fma(m[e], old[e], sum[i]);
+		}
+	}
+}
+
+// Passes states from part to part, S = M S + u. Shared memory has 32 columns of the state before a
+// part and of that after it. Blocks are (sequences, heads, size / 32), of up to 8 warps.
+KERNEL THREADS(256) delta_states(DeltaStates d) {
+	Passing p = passing(d.seg, d.seqs, d.parts);
+	int column = block_z() * 32 + lane();
+	i64 at = (i64)block_y() * d.n * d.size + column;
+	float *now = (float *)shared_memory, *next = now + d.n * 32;
+	kept *state = d.state + p.slot * d.hs + at;
+	auto each_row = [&](auto f) ALWAYS_INLINE { // of the warp's; it puts and takes its own
+		for (int row = passed_rows * warp(); row < d.n; row += passed_rows * (threads() / 32))
+			for (int i = row; i < min(row + passed_rows, d.n) && column < d.size; i++)
+				f(i, (i64)i * d.size);
+	};
+	each_row([&](int i, i64 to) ALWAYS_INLINE { now[i * 32 + lane()] = widen(state[to]); });
+	for (int part = 0; part < d.parts; part++) {
+		i64 of = row_of(p, part);
+		each_row([&](int i, i64 to) ALWAYS_INLINE { d.before[of * d.bs + at + to] = now[i * 32 + lane()]; });
+		if (tokens_of(p, part) == 0)
+			continue; // its row says nothing
+		sync(); // the state is there, and the one before it is read no more
+		const float *left = d.left + of * d.ls + (i64)block_y() * d.n * d.n, *u = d.u + of * d.us + at;
+		NO_UNROLL for (int row = passed_rows * warp(); row < d.n && column < d.size; row += passed_rows * (threads() / 32)) {
+			float sum[passed_rows];
+			UNROLL for (int i = 0; i < passed_rows; i++) sum[i] = u[(i64)min(row + i, d.n - 1) * d.size];
+			if (d.vec)
+				add_product<4>(sum, left, d.n, row, now);
+			else
+				add_product<1>(sum, left, d.n, row, now);
+			UNROLL for (int i = 0; i < passed_rows; i++) if (row + i < d.n) next[(row + i) * 32 + lane()] = sum[i];
+		}
+		float *old = now;
+		now = next, next = old;
+	}
+	each_row([&](int i, i64 to) ALWAYS_INLINE { narrow(state[to], now[i * 32 + lane()]); });
 }

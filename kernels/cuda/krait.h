@@ -69,6 +69,16 @@ DEVICE u64 from_lane_below(u64 v, int by) {
 	return (u64)hi << 32 | lo;
 }
 
+// The sum of a lane's number and those of the lanes below it.
+DEVICE int lanes_through(int v) {
+	UNROLL for (int o = 1; o < 32; o *= 2) {
+		int below = from_lane_below(v, o);
+		if (lane() >= o)
+			v += below;
+	}
+	return v;
+}
+
 DEVICE u32 ballot(bool p) { return __nvvm_vote_ballot_sync(all_lanes, p); }
 
 // Makes what the thread has stored visible to threads that see what it does next.
@@ -295,12 +305,7 @@ DEVICE bool find_piece(const int *seg, int seqs, int size, int piece, Piece &p) 
 	for (int s0 = 0; s0 < seqs; s0 += 32) {
 		int s = s0 + lane();
 		int own = s < seqs ? ceil_div(seg[3 * s + 1], size) : 0;
-		int upto = own;
-		UNROLL for (int o = 1; o < 32; o *= 2) {
-			int below = from_lane_below(upto, o);
-			if (lane() >= o)
-				upto += below;
-		}
+		int upto = lanes_through(own);
 		u32 found = ballot(upto > piece);
 		if (found) {
 			int at = __builtin_ctz(found);

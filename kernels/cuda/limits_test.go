@@ -28,7 +28,7 @@ func within(t fataler, launches []Launch) {
 // limits. Nothing is run.
 func TestGrids(t *testing.T) {
 	for _, op := range graph.Ops() {
-		if op.Class != graph.Compute || op.Parts { // devices refuse what is over parts by name
+		if op.Class != graph.Compute {
 			continue
 		}
 		t.Run(op.Name, func(t *testing.T) {

@@ -67,6 +67,14 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 	"scan_prefix":    scanPrefixCase,
 	"scan_output":    scanOutputCase,
 
+	"parts":            partsCase,
+	"zeros":            zerosCase,
+	"segment_sums":     segmentSumsCase,
+	"conv_states":      convStatesCase,
+	"selective_states": selectiveStatesCase,
+	"ssd_states":       ssdStatesCase,
+	"delta_states":     deltaStatesCase,
+
 	"choose": chooseCase,
 
 	"add_rmsnorm":   addNormCase,
@@ -100,13 +108,13 @@ var cases = map[string]func(d *draw) func() kernels.Call{
 // [TestMain] fails if kernels are left.
 func TestOps(t *testing.T) {
 	for _, op := range graph.Ops() {
-		if op.Class != graph.Compute || op.Parts { // devices refuse what is over parts by name
+		if op.Class != graph.Compute {
 			continue
 		}
 		t.Run(op.Name, func(t *testing.T) {
 			t.Parallel()
 			check(t, op.Name, func(t *rapid.T) {
-				if rapid.Bool().Draw(t, "steps") {
+				if rapid.Bool().Draw(t, "steps") || op.Parts { // rows are not of tokens
 					checkOp(t, op, Options{})
 				} else {
 					checkRelations(t, op)
@@ -128,7 +136,7 @@ func TestOps(t *testing.T) {
 func TestSet(t *testing.T) {
 	n := 0
 	for _, op := range graph.Ops() {
-		if op.Class != graph.Compute || op.Parts { // devices refuse what is over parts by name
+		if op.Class != graph.Compute {
 			continue
 		}
 		n++

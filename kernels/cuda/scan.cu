@@ -5,6 +5,7 @@
 // state is kept: it is rounded when it is stored, and so at the end of a segment only. For whole
 // segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
+#include "parts.h"
 #include "pieces.h"
 
 typedef FORMAT kept;
@@ -324,4 +325,32 @@ KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict
 	float rate = math::rate(a[ch * as + i % n]);
 	sums += piece * cols + ch;
 	begin_pieces(starts + piece * cols * n + i, (i64)cols * n, count, widen(state[seg[3 * seq + 2] * hs + i]), [&](int at) { return math::decay(sums[(i64)at * cols] * rate); });
+}
+
+// Passes states from part to part, h = exp(a Σdt) h + u: before each part it is stored. Columns are
+// n to a sum; each has a rate, of which a load has each neighbours (1 or 4), or with each 0 all of
+// a sum have one. Blocks are (sequences, columns / 1024).
+KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss, const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int each, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
+	each4(cols, [=](i64, int j, int count) {
+		Passing p = passing(seg, seqs, parts);
+		f32x4 h = load4(state + p.slot * hs + j, count, vec), rate = 0;
+		int of[4];
+		UNROLL for (int k = 0; k < 4; k++) {
+			of[k] = min(j + k, cols - 1) / n;
+			if (each < 4)
+				rate[k] = a[of[k] * as + min(j + k, cols - 1) % n * each];
+		}
+		if (each == 4)
+			rate = whole4(a + of[0] * as + j % n);
+		rate = rates(rate);
+		for (int part = 0; part < parts; part++) {
+			i64 row = row_of(p, part);
+			store4(before + row * bs + j, h, count, vec);
+			if (tokens_of(p, part) == 0)
+				continue; // its row says nothing
+			f32x4 in = load4(u + row * us + j, count, vec);
+			UNROLL for (int k = 0; k < 4; k++) h[k] = fma(math::decay(sums[row * ss + of[k]] * rate[k]), h[k], in[k]);
+		}
+		store4(state + p.slot * hs + j, h, count, vec);
+	});
 }

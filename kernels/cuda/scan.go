@@ -61,7 +61,7 @@ func (c *Call) convolve(state, seg *Tensor, silu bool, bias uint64) error {
 	t, s, width := y.Rows(), seg.Rows(), w.Cols
 	blocks, module := ceilDiv(y.Cols, convChannels), "conv_"+format(state.DType)
 	grid, block := [3]int{s, blocks, 1}, [3]int{convChannels}
-	if t == s {
+	if c.oneEach(seg) {
 		c.launch(module, "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
 			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias, silu)
 		return nil
@@ -264,8 +264,13 @@ func selectiveScratch(of func(args []Tensor) *selectiveArgs) func(c *Call) int64
 
 // tokenEach reports whether each sequence of the segments, which are operand seg, has
 // one token.
-func (c *Call) tokenEach(seg int) bool {
-	return c.Options.Decode || c.Results[0].Rows() == c.Args[seg].Rows()
+func (c *Call) tokenEach(seg int) bool { return c.Options.Decode || c.oneEach(&c.Args[seg]) }
+
+// oneEach reports whether tokens as many as sequences are one of each: of parts of sequences, a
+// rank may have several of one and none of others.
+func (c *Call) oneEach(seg *Tensor) bool {
+	y := &c.Results[0]
+	return y.Rows() == seg.Rows() && !slices.ContainsFunc(y.Parts, func(r graph.Run) bool { return r.Len > 1 })
 }
 
 // steps launches a kernel that does token by token with the state in memory. Of a

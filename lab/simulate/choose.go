@@ -49,8 +49,8 @@ type Pair struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// Choose simulates a workload with each of [passes.Strategies] that devices of the hardware's kind
-// run, and returns the best; of equals, the first.
+// Choose simulates a workload with each of [passes.Strategies], and returns the best; of equals,
+// the first.
 func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*Choice, error) {
 	if err := w.check(); err != nil {
 		return nil, err
@@ -63,22 +63,11 @@ func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*C
 		o.Strategy = s
 		x := Candidate{Strategy: s.Name}
 		if x.Model, x.Err = Compile(g, o, d); x.Err == nil {
-			x.Err = x.Model.runs()
-		}
-		if x.Err == nil {
 			x.Result, x.Err = x.Model.Run(w)
 		}
 		c.Candidates = append(c.Candidates, x)
 	}
 	return c, c.choose(w)
-}
-
-// runs is an error if the hardware is predicted, but a device of that kind refuses the schedules.
-func (m *Model) runs() error {
-	if m.schedules[0].RowPlace() == graph.InParts && !m.device.Profile.Shared {
-		return errors.New("GPUs have no kernels for tokens in parts yet")
-	}
-	return nil
 }
 
 // Compile compiles a graph for simulation.

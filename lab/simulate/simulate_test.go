@@ -179,25 +179,21 @@ func TestWorkloads(t *testing.T) {
 }
 
 // TestChoice: the best of each phase is the least of all results, and the plan is the
-// cheapest of what can be run together. Tokens in parts are for ranks that share a device: CPUs.
+// cheapest of what can be run together.
 func TestChoice(t *testing.T) {
 	for _, c := range []struct {
 		like   string
 		layers int
 		ranks  int
-		shared bool
 		w      simulate.Workload
 	}{
-		{"mamba-130m", 3, 4, false, simulate.Workload{Batch: 1, Prompt: 64, Output: 1000}},
-		{"mamba-130m", 3, 2, false, simulate.Workload{Batch: 32, Prompt: 1024, Output: 2}},
-		{"mamba-130m", 3, 2, true, simulate.Workload{Batch: 32, Prompt: 1024, Output: 2}},
-		{"mamba2-130m", 2, 3, false, simulate.Workload{Batch: 4, Prompt: 512, Output: 64, Chunk: 100}},
-		{"jamba-52b", 3, 8, false, simulate.Workload{Batch: 16, Prompt: 512, Output: 32}},
+		{"mamba-130m", 3, 4, simulate.Workload{Batch: 1, Prompt: 64, Output: 1000}},
+		{"mamba-130m", 3, 2, simulate.Workload{Batch: 32, Prompt: 1024, Output: 2}},
+		{"mamba2-130m", 2, 3, simulate.Workload{Batch: 4, Prompt: 512, Output: 64, Chunk: 100}},
+		{"jamba-52b", 3, 8, simulate.Workload{Batch: 16, Prompt: 512, Output: 32}},
 	} {
 		g := sized(t, synth.Options{Like: c.like, Layers: c.layers})
-		p := *profile(t, "a6000-pcie")
-		p.Shared = c.shared
-		d := &virtual.Device{Profile: &p}
+		d := &virtual.Device{Profile: profile(t, "a6000-pcie")}
 		got, err := simulate.Choose(g, passes.Options{Ranks: c.ranks}, d, c.w)
 		if err != nil {
 			t.Fatal(err)
@@ -211,12 +207,6 @@ func TestChoice(t *testing.T) {
 			if tried[s.Name], err = m.Run(c.w); err != nil {
 				t.Fatal(err)
 			}
-		}
-		if x := got.Candidate("context"); (x.Err == nil) != c.shared {
-			t.Errorf("%+v: strategy context: %v", c, x.Err)
-		}
-		if !c.shared {
-			delete(tried, "context")
 		}
 		for name, r := range tried {
 			if r.TTFT < got.Prefill.Seconds || r.TPOT < got.Decode.Seconds || r.Seconds() < got.Plan.Seconds*(1-1e-12) {
