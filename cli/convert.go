@@ -76,9 +76,9 @@ embedding and the head keep their format, too.`,
 		},
 	}
 	from.add(c)
-	c.Flags().StringVar(&kind, "type", "", "weight format: q8, fp8 or f32, or for GGUF f32, bf16, q4_k_m, … (default: as in SRC)")
+	c.Flags().StringVar(&kind, "type", "", "weight format: q8, fp8, f32, or for GGUF bf16, q4_k_m, … (default: as in SRC)")
 	detail(c, "type", "the default of a GGUF file is the format of SRC's embedding; a folder without --type keeps all formats.")
-	c.Flags().StringVar(&weights, "imatrix", "", "importance matrix of llama-imatrix or krait calibrate importance, for 4 to 6 bits")
+	c.Flags().StringVar(&weights, "imatrix", "", "importance matrix for 4 to 6 bits, as krait calibrate importance writes it")
 	c.Flags().StringVarP(&dst, "output", "o", "", "folder or FILE.gguf to write, in place of DST")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no summary")
 	return c
