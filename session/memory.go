@@ -85,10 +85,14 @@ func planMemory(schedules []*lowering.Schedule, o *Options, d exec.Device, vocab
 	}
 	_, host := d.(*cpu.Device)
 	limits := stepLimits(o, schedules, vocab)
+	largest := limits // of the engine's own schedules
+	if prompts != nil {
+		largest.Tokens = min(limits.Tokens, limits.Slots+o.Trials*lowering.MaxTrial)
+	}
 	for first := 0; first < len(schedules); first += share {
 		one := MemoryPlan{Memory: memory, PageTokens: state.PageTokens(o.PageTokens, o.Context)}
 		for rank := first; rank < min(first+share, len(schedules)); rank++ {
-			one.add(schedules[rank], &plan.Ranks[rank], o, limits)
+			one.add(schedules[rank], &plan.Ranks[rank], o, largest)
 		}
 		one.addPrefixes(plan, o, d, share)
 		one.addPaused(plan, o, d, share)

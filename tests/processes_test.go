@@ -144,8 +144,12 @@ func TestProcessesGenerate(t *testing.T) {
 
 func generateInProcesses(t *testing.T, sharding krait.Sharding) {
 	const dir = "../testdata/golden/jamba"
-	o := krait.Options{Slots: 3, PrefixCache: 1 << 20, PrefixCacheHost: 1 << 20, PageTokens: 16, Sharding: sharding}
-	one := openModel(t, dir, krait.Options{Slots: 3, PageTokens: 16, Sharding: sharding})
+	o := krait.Options{Slots: 3, PageTokens: 16, Sharding: sharding}
+	if sharding.Prefill == "context" || sharding.Strategy == "context" { // whose chunks have one length
+		o.MaxTokensPerStep = 64 + o.Slots - 1
+	}
+	one := openModel(t, dir, o)
+	o.PrefixCache, o.PrefixCacheHost = 1<<20, 1<<20
 	m := inProcesses(t, dir, 3, o)
 	prompt := randomIDs(75, m.Vocab())
 	var all sync.WaitGroup

@@ -101,8 +101,8 @@ func TestPayloadsByPhase(t *testing.T) {
 	}
 }
 
-// TestPlanOfTwoPhases: the memory plan counts both strategies, and of decode's weights those that
-// the CPU copies.
+// TestPlanOfTwoPhases: the memory plan counts both strategies, of decode's weights those that the CPU
+// copies, and of its activations those of steps without prompts.
 func TestPlanOfTwoPhases(t *testing.T) {
 	plan := func(s krait.Sharding) krait.MemoryPlan {
 		s.Ranks = 2
@@ -112,7 +112,7 @@ func TestPlanOfTwoPhases(t *testing.T) {
 	if both.Weights <= whole.Weights || both.Weights >= whole.Weights+channel.Weights {
 		t.Errorf("weights of %d; %d by context and %d by channel", both.Weights, whole.Weights, channel.Weights)
 	}
-	if both.Page != whole.Page+channel.Page-128*128 || both.Activations != whole.Activations+channel.Activations || both.States <= channel.States {
+	if both.Page != whole.Page+channel.Page-128*128 || both.Activations <= whole.Activations || both.Activations >= whole.Activations+channel.Activations || both.States <= channel.States {
 		t.Errorf("%+v; by channel %+v, by context %+v", both, channel, whole)
 	}
 }

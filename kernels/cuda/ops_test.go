@@ -623,7 +623,7 @@ func rotaryCase(d *draw) func() kernels.Call {
 
 func attentionCase(d *draw) func() kernels.Call {
 	all, held, groups, per := d.scanShape(1, 2, 3, 5, 9)
-	size := d.pick("p", 1, 4, 5, 31, 65, 132, 132, 260)
+	size := d.pick("p", 1, 4, 5, 31, 65, 132, 132, 132, 260)
 	d.lens = []int{1, 2, 5, 33}
 	if size > 30 {
 		all.Len, held, d.most = per, graph.Run{Start: held.Start % per, Len: min(held.Len, per-held.Start%per, 2)}, 2
