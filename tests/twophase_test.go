@@ -101,8 +101,8 @@ func TestPayloadsByPhase(t *testing.T) {
 	}
 }
 
-// TestPlanOfTwoPhases: the memory plan counts both strategies, of decode's weights those that the CPU
-// copies, and of its activations those of steps without prompts.
+// TestPlanOfTwoPhases: the memory plan counts both strategies, of decode's weights those that the
+// CPU copies, and of its activations those of steps without prompts.
 func TestPlanOfTwoPhases(t *testing.T) {
 	plan := func(s krait.Sharding) krait.MemoryPlan {
 		s.Ranks = 2
