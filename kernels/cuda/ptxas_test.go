@@ -35,9 +35,17 @@ func TestPTXAS(t *testing.T) {
 		"Registers of a thread, by compute capability, and static shared memory of a block in\n"+
 		"bytes, by %s. No kernel has a stack or spills.\n\n"+
 		"| module | kernel | %s | shared |\n|---|---|%s---|\n", version, strings.Join(gpus, " | "), strings.Repeat("---|", len(gpus)))
-	for _, name := range slices.Sorted(maps.Keys(PTX())) {
-		table += tableOf(t, ptxas, name)
-	}
+	names := slices.Sorted(maps.Keys(PTX()))
+	lines := make([]string, len(names))
+	t.Run("modules", func(t *testing.T) {
+		for i, name := range names {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				lines[i] = tableOf(t, ptxas, name)
+			})
+		}
+	})
+	table += strings.Join(lines, "")
 	file := filepath.Join("..", "..", "docs", "ptxas.md")
 	if *update {
 		if err := os.WriteFile("registers.txt", []byte(registersOf(table)), 0o666); err != nil {
@@ -104,10 +112,10 @@ func release(t *testing.T, ptxas string) string {
 
 // tableOf assembles a module for all GPUs; a line for each of its kernels.
 func tableOf(t *testing.T, ptxas, module string) string {
-	all := map[string][]assembled{}
+	dir, all := t.TempDir(), map[string][]assembled{}
 	for _, gpu := range gpus {
 		sm := "sm_" + strings.ReplaceAll(gpu, ".", "")
-		file := filepath.Join(t.TempDir(), module+sm+".ptx")
+		file := filepath.Join(dir, module+sm+".ptx")
 		text := PTX()[module]
 		if gpu == "9.0" { // as it is loaded there
 			text = Dependent(text)
