@@ -57,13 +57,8 @@ will be used for. Down projections of experts have no entries.`,
 
 func (f *modelFlags) importance(c *cobra.Command, dir, path, out string, ids bool, limit int, o importance.Options) error {
 	f.options.Slots = 1
-	m, err := f.open(c, dir)
+	tokens, err := f.tokensOf(c, dir, path, ids, limit)
 	if err != nil {
-		return err
-	}
-	r := evalReport{Model: figuresOf(m, f.device.name), Text: path}
-	tokens, err := r.read(c, m, ids, limit)
-	if err := errors.Join(err, m.Close()); err != nil {
 		return err
 	}
 	var done func()

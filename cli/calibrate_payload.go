@@ -61,16 +61,22 @@ window is prefilled, and the rest is scored. Without DIR it uses the embedded mo
 	return c
 }
 
-func (f *modelFlags) calibratePayload(c *cobra.Command, dir, path, out string, ids bool, limit int, o krait.Evaluate) error {
-	f.options.Slots = 1
-	quiet := f.plain()
-	m, err := quiet.open(c, dir)
+// tokensOf returns the first tokens of a text in the model's vocabulary.
+func (f *modelFlags) tokensOf(c *cobra.Command, dir, path string, ids bool, limit int) ([]int, error) {
+	m, err := f.open(c, dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r := evalReport{Model: figuresOf(m, f.device.name), Text: path}
 	tokens, err := r.read(c, m, ids, limit)
-	if err := errors.Join(err, m.Close()); err != nil {
+	return tokens, errors.Join(err, m.Close())
+}
+
+func (f *modelFlags) calibratePayload(c *cobra.Command, dir, path, out string, ids bool, limit int, o krait.Evaluate) error {
+	f.options.Slots = 1
+	quiet := f.plain()
+	tokens, err := quiet.tokensOf(c, dir, path, ids, limit)
+	if err != nil {
 		return err
 	}
 	open := func(quantize string, keep []string) (*krait.Model, error) {

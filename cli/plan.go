@@ -261,7 +261,8 @@ func (r *planReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
 	if r.phase != "" {
-		fmt.Fprintf(w, "%s by %s\n", r.phase, r.Strategy)
+		column := map[string]string{"prefill": "prompt", "decode": "decode"}[r.phase]
+		fmt.Fprintf(w, "%s by %s; of the columns prompt and decode only %s is run\n", r.phase, r.Strategy, column)
 	}
 	fmt.Fprintln(w)
 	fmt.Fprintf(w, "%4s  %14s  %14s  %14s  %16s  %16s  %8s  %11s\n", "rank", "weights", "state", "cache", "prompt", "decode", "kernels", "collectives")

@@ -120,8 +120,8 @@ func (f *simulateFlags) check(c *cobra.Command) error {
 		return errors.New("--max-batch and --max-prompt: each depends on the other; give one of them")
 	case f.maxBatch && c.Flags().Changed("batch"), f.maxPrompt && c.Flags().Changed("prompt"):
 		return errors.New("--max-batch replaces --batch, and --max-prompt replaces --prompt; leave out one")
-	case f.compare && (f.sharding.Strategy != "" || f.sharding.Place != "" || f.sharding.Payload != ""):
-		return errors.New("--compare tries every strategy and payload; leave out --strategy, --place and --payload")
+	case f.compare && (f.sharding.Strategy != "" || f.sharding.Prefill != "" || f.sharding.Place != "" || f.sharding.Payload != ""):
+		return errors.New("--compare tries every strategy and payload; leave out --strategy, --prefill-strategy, --place and --payload")
 	case f.sharding.Strategy == passes.Auto && f.sharding.Place != "":
 		return errors.New("--strategy auto and --place exclude each other: give one of them")
 	}
@@ -203,6 +203,9 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	decode, err := f.decoding(g, d)
 	if err != nil {
 		return nil, err
+	}
+	if decode != nil && f.sharding.Prefill != "" { // in one engine
+		m = m.Beside(decode)
 	}
 	w, err := f.workload(m)
 	if err != nil {
@@ -286,7 +289,7 @@ func (f *simulateFlags) most(m *simulate.Model, part simulate.Workload) (batch, 
 func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part simulate.Workload) (*simulate.Result, *simulate.Model, error) {
 	if decode != nil {
 		run := simulate.RunApart
-		if f.sharding.Prefill != "" { // in one engine
+		if f.sharding.Prefill != "" {
 			run, r.Strategy, r.Decode = simulate.RunBoth, f.sharding.Prefill, f.strategy()
 		}
 		one, err := run(m, decode, part)
@@ -300,7 +303,11 @@ func (f *simulateFlags) result(r *simulation, m, decode *simulate.Model, part si
 	if r.Best.Plan.Decode != r.Strategy {
 		r.Decode = r.Best.Plan.Decode
 	}
-	return r.Best.Result(), r.Best.Candidate(r.Strategy).Model, nil
+	of := r.Best.Candidate(r.Strategy).Model
+	if r.Decode != "" {
+		of = of.Beside(r.Best.Candidate(r.Decode).Model)
+	}
+	return r.Best.Result(), of, nil
 }
 
 func (f *simulateFlags) strategy() string {

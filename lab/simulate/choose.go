@@ -105,7 +105,7 @@ func (c *Choice) choose(w Workload) error {
 			if c.Plan.Prefill != "" && seconds >= c.Plan.Seconds {
 				continue
 			}
-			if a == b || pairFits(a.Model, b.Model, w) {
+			if a == b || a.Model.Beside(b.Model).Fits(w) == nil {
 				c.Plan = Pair{a.Strategy, b.Strategy, seconds}
 			}
 		}
@@ -147,7 +147,7 @@ func (c *Choice) Result() *Result {
 	if a == b {
 		return a.Result
 	}
-	return together(a.Result, b.Result, needsOfBoth(a.Model, b.Model, c.work))
+	return together(a.Result, b.Result, a.Model.Beside(b.Model).needs(c.work))
 }
 
 // together returns the result of prefill by one and decode by another.
@@ -158,28 +158,10 @@ func together(a, b *Result, memory []Need) *Result {
 	return &r
 }
 
-// needsOfBoth returns the memory of ranks that prefill by one model and decode by another: all of
-// both. On CPUs decode reads from the file in place what it does not copy.
-func needsOfBoth(a, b *Model, w Workload) []Need {
-	out, others := a.needs(w), b.needs(w)
-	for r := range out {
-		n, m := &out[r], others[r]
-		if a.device.Profile.Shared {
-			m.Weights -= b.schedules[r].InPlace()
-		}
-		*n = Need{Weights: n.Weights + m.Weights, State: n.State + m.State, Cache: n.Cache + m.Cache, Activations: n.Activations + m.Activations}
-		n.Sum = n.Weights + n.State + n.Cache + n.Activations
-	}
-	return out
-}
-
 // RunBoth simulates a workload with prefill by one model and decode by another, in one engine: see
 // krait.Sharding.Prefill.
 func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
-	if !pairFits(prompts, tokens, w) {
-		return nil, errors.New("the models of prefill and of decode do not fit together; a smaller batch, shorter prompts, or one strategy need less")
-	}
-	a, err := prompts.Run(w)
+	a, err := prompts.Beside(tokens).Run(w)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +169,7 @@ func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return together(a, b, needsOfBoth(prompts, tokens, w)), nil
+	return together(a, b, a.Memory), nil
 }
 
 // RunApart is RunBoth in two processes, which hold the same weights and states: prefill and decode
@@ -228,10 +210,4 @@ func best(able []*Candidate, of func(*Result) float64) Best {
 		}
 	}
 	return out
-}
-
-// pairFits reports whether two models fit into memory together.
-func pairFits(a, b *Model, w Workload) bool {
-	has := a.device.Profile.Usable(len(a.schedules))
-	return a.device.Unlimited || !slices.ContainsFunc(needsOfBoth(a, b, w), func(n Need) bool { return n.Sum > has })
 }

@@ -43,11 +43,31 @@ func (m *Model) Fits(w Workload) error {
 	has := m.device.Profile.Usable(len(m.schedules))
 	for r := range m.Plan.Ranks {
 		if n := m.need(w, r); n > float64(has) {
-			p := &m.Plan.Ranks[r]
-			return &NoRoom{r, n, p.Weights + p.Constants, has, m.device.Profile.Name}
+			return &NoRoom{r, n, m.weights(r), has, m.device.Profile.Name}
 		}
 	}
 	return nil
+}
+
+// Beside returns the model with another one in the same engine, which decodes: what fits must fit
+// with both.
+func (m *Model) Beside(decode *Model) *Model {
+	out := *m
+	out.beside = decode
+	return &out
+}
+
+// weights returns the bytes of a rank's weights. On CPUs a model beside reads from the file in
+// place what it does not copy.
+func (m *Model) weights(rank int) int64 {
+	p := &m.Plan.Ranks[rank]
+	n := p.Weights + p.Constants
+	if m.beside != nil {
+		if n += m.beside.weights(rank); m.device.Profile.Shared {
+			n -= m.beside.schedules[rank].InPlace()
+		}
+	}
+	return n
 }
 
 // tokens returns the tokens that a sequence processes: all but the last one.
@@ -76,15 +96,21 @@ func cached(w Workload) int64 {
 
 // need returns the bytes that a rank needs, also beyond the range of int64.
 func (m *Model) need(w Workload, rank int) float64 {
-	p, arena := &m.Plan.Ranks[rank], 0.0
-	for _, z := range m.steps(w) {
-		arena = max(arena, p.Arena.Float(z))
-	}
-	b := float64(w.Batch)
-	if b*float64(w.chunk()) > 1<<52 {
+	if float64(w.Batch)*float64(w.chunk()) > 1<<52 {
 		return math.Inf(1)
 	}
-	sum := float64(p.Weights+p.Constants) + float64(w.state(p))*b + float64(p.Cache)*b*float64(cached(w)) + arena
+	sum := float64(m.weights(rank))
+	for _, of := range []*Model{m, m.beside} {
+		if of == nil {
+			continue
+		}
+		p, arena := &of.Plan.Ranks[rank], 0.0
+		for _, z := range of.steps(w) {
+			arena = max(arena, p.Arena.Float(z))
+		}
+		b := float64(w.Batch)
+		sum += float64(w.state(p))*b + float64(p.Cache)*b*float64(cached(w)) + arena
+	}
 	if sum < 1<<52 { // exact
 		n := m.needOf(w, rank)
 		sum = float64(n.Sum)
@@ -103,10 +129,18 @@ func (m *Model) needs(w Workload) []Need {
 
 // needOf returns the memory of a rank for a workload that fits.
 func (m *Model) needOf(w Workload, rank int) Need {
-	p := &m.Plan.Ranks[rank]
-	n := Need{Weights: p.Weights + p.Constants, State: w.state(p) * int64(w.Batch), Cache: p.Cache * int64(w.Batch) * cached(w)}
-	for _, z := range m.steps(w) {
-		n.Activations = max(n.Activations, p.Arena.At(z))
+	n := Need{Weights: m.weights(rank)}
+	for _, of := range []*Model{m, m.beside} {
+		if of == nil {
+			continue
+		}
+		p, arena := &of.Plan.Ranks[rank], int64(0)
+		for _, z := range of.steps(w) {
+			arena = max(arena, p.Arena.At(z))
+		}
+		n.State += w.state(p) * int64(w.Batch)
+		n.Cache += p.Cache * int64(w.Batch) * cached(w)
+		n.Activations += arena
 	}
 	n.Sum = n.Weights + n.State + n.Cache + n.Activations
 	return n

@@ -50,6 +50,7 @@ type Model struct {
 	device    *virtual.Device
 	machine   *virtual.Machine
 	wanted    lowering.OutputMask // of steps that give tokens
+	beside    *Model              // that decodes in the same engine; nil: this one does
 }
 
 // pageTokens is the tokens of a KV page, as in the engine.

@@ -265,6 +265,16 @@ func TestPair(t *testing.T) {
 		if c, err := simulate.Choose(g, ranks, d, w); err == nil && c.Plan == free.Plan {
 			t.Errorf("%+v %+v: %+v in less than it needs", o, w, free.Plan)
 		}
+		a, b := free.Candidate(free.Plan.Prefill).Model, free.Candidate(free.Plan.Decode).Model
+		both := a.Beside(b)
+		largest, err := both.MaxBatch(w)
+		if err != nil || largest != counted(both, w, func(w *simulate.Workload, n int) { w.Batch = n }) || largest >= w.Batch {
+			t.Errorf("%+v %+v: a batch of %d fits both (%v)", o, w, largest, err)
+		}
+		w.Batch = largest + 1
+		if _, err := simulate.RunBoth(a, b, w); !errors.As(err, new(*simulate.NoRoom)) {
+			t.Errorf("%+v %+v: a batch that does not fit both runs: %v", o, w, err)
+		}
 	}
 }
 
