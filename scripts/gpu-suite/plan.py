@@ -68,10 +68,13 @@ def check(s, name, *flags, job=""):
 
 
 def goldens_first(s):
+    """Three goldens. Returns False if none is right: then nothing is worth timing."""
+    jobs = []
     for name in FIRST[: 1 if s.tiny else None]:
         if not s.tiny:
-            check(s, name)
-        check(s, name, "--math", "bf16", "--tolerance", BF16_TOLERANCE, job=" in bf16")
+            jobs.append(lambda name=name: check(s, name))
+        jobs.append(lambda name=name: check(s, name, "--math", "bf16", "--tolerance", BF16_TOLERANCE, job=" in bf16"))
+    return any(s.together(*jobs))
 
 
 def speed(s, name, synth=(), hows=((),)):
@@ -164,9 +167,11 @@ def peers(s):
 def kernel_tests(s):
     """The kernels on this device against float64, with few draws."""
     ops = "^TestOps$" + ("/^(rmsnorm|selective_scan)$" if s.tiny else "")
-    s.tests("operations", "kernels/cuda", "kernels.test", "-rapid.checks=3", "-test.run=" + ops, most=90)
+    jobs = [lambda: s.tests("operations", "kernels/cuda", "kernels.test", "-rapid.checks=3", "-test.run=" + ops, most=90)]
     if not s.tiny:  # all others, without those of the interpreter
-        s.tests("others", "kernels/cuda", "kernels.test", "-rapid.checks=3", "-test.skip=^Test(Ops|Bugs|CodecBugs|PTXAS|Registers|PTXText|Guards|Refusals|PageFaults)$")
+        others = "-test.skip=^Test(Ops|Bugs|CodecBugs|PTXAS|Registers|PTXText|Guards|Refusals|PageFaults)$"
+        jobs.append(lambda: s.tests("others", "kernels/cuda", "kernels.test", "-rapid.checks=3", others))
+    s.together(*jobs)
 
 
 def tools(s):
@@ -192,14 +197,14 @@ def tools(s):
 def goldens(s):
     """The goldens that are left, two ranks on this GPU or on a GPU each, and weights in blocks."""
     names = sorted(n for n in os.listdir(s.golden) if os.path.exists(os.path.join(s.golden, n, "expected.safetensors")) and n not in FIRST)
-    for name in names[: 1 if s.tiny else None]:
-        check(s, name)
+    jobs = [lambda name=name: check(s, name) for name in names[: 1 if s.tiny else None]]
     for name in FIRST[: 1 if s.tiny else None]:
-        check(s, name, "--tp", "2", job=" on two ranks")
+        jobs.append(lambda name=name: check(s, name, "--tp", "2", job=" on two ranks"))
         if not s.tiny: # a simulated GPU is slow
-            check(s, name, "--batch-invariant", job=" batch-invariant")
+            jobs.append(lambda name=name: check(s, name, "--batch-invariant", job=" batch-invariant"))
     for name in ("mamba-a-q8_0", "mamba2-g1-q8_0")[: 1 if s.tiny else None]:
-        same_tokens(s, name, os.path.join(s.golden, "gguf", name + ".gguf"))
+        jobs.append(lambda name=name: same_tokens(s, name, os.path.join(s.golden, "gguf", name + ".gguf")))
+    s.together(*jobs)
 
 
 def faults(s):

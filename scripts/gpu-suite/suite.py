@@ -15,6 +15,7 @@ Three runs of nine minutes cover all steps. --device cuda-sim rehearses with tin
 """
 
 import argparse
+import concurrent.futures
 import glob
 import importlib.util
 import json
@@ -31,6 +32,7 @@ import plan
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESERVE = 12  # seconds kept for the last archive
+TOGETHER = 6  # jobs beside each other, where none is timed
 ROOM = 24 << 30  # bytes for the weights of the largest model
 XZ = importlib.util.find_spec("_lzma") is not None  # else xz unpacks, and the results are .tar.gz
 
@@ -95,6 +97,11 @@ class Suite:
         if status != "ok":
             print("    | " + "\n    | ".join(said.splitlines()[-6:]), flush=True)
         return status == "ok"
+
+    def together(self, *jobs):
+        """Runs jobs of which none is timed beside each other, and returns what each returned."""
+        with concurrent.futures.ThreadPoolExecutor(1 if self.tiny else TOGETHER) as pool:
+            return [future.result() for future in [pool.submit(job) for job in jobs]]
 
     def tests(self, job, package, name, *flags, most=None):
         """Runs the tests of a package in their folder of the tree."""
@@ -238,6 +245,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=9, help="stop after this many minutes (default 9)")
     parser.add_argument("--from", dest="first", metavar="STEP", help="start with this step")
+    parser.add_argument("--only", metavar="STEP,STEP", help="these steps and no others, the last of them as far as the time goes")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda-sim to rehearse (default cuda)")
     parser.add_argument("--out", default=os.environ.get("OUT", "."), help="folder of results.tar.xz (default $OUT, or this one)")
     parser.add_argument("--carry", default=os.path.join(ROOT, ".gpu-suite"), help="folder of build.sh --carry")
@@ -249,13 +257,17 @@ def main():
         return 0
     if args.first and args.first not in names:
         parser.error(f"--from {args.first}: no such step; it must be one of {', '.join(names)}")
+    only = args.only.split(",") if args.only else names
+    if wrong := [name for name in only if name not in names]:
+        parser.error(f"--only {args.only}: no step is called {wrong[0]}; it must be one of {', '.join(names)}")
     os.makedirs(args.out, exist_ok=True)
     signal.signal(signal.SIGTERM, raise_stopped)
     signal.signal(signal.SIGINT, raise_stopped)
     s = Suite(args)
     try:
         s.prepare()
-        return steps(s, plan.STEPS[names.index(args.first) if args.first else 0 :])
+        todo = plan.STEPS[names.index(args.first) if args.first else 0 :]
+        return steps(s, [step for step in todo if step.name in only], whole=not args.only)
     except Stopped as stop:
         s.row("run", f"stopped by {signal.Signals(stop.args[0]).name}")
         s.archive(report=False)
@@ -264,13 +276,13 @@ def main():
         s.close()
 
 
-def steps(s, todo):
-    """Runs the steps that fit, and says with which to go on."""
+def steps(s, todo, whole=True):
+    """Runs the steps that fit, wholly or while there is time, and says with which to go on."""
     s.watch()
     for i, step in enumerate(todo):
         seconds = s.tiny or step.seconds
         left = s.end - time.monotonic()
-        if i > 0 and left < seconds:
+        if i > 0 and left < (seconds if whole else RESERVE):
             print(f"{left:.0f} s are left. Go on with: --from {step.name}", flush=True)
             break
         s.step, s.step_end = step.name, time.monotonic() + seconds
