@@ -32,11 +32,7 @@ var slow = map[string]int{
 // check draws cases of an operation.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	n := cmp.Or(slow[op], 10)
-	if onDevice != "" {
-		n = 100
-	}
-	prop.CheckN(t, n, test)
+	prop.CheckN(t, cmp.Or(slow[op], 10), test)
 }
 
 // some is how much of something long a test runs: all with KRAIT_TEST_ALL, else few.
