@@ -38,10 +38,10 @@ func unitNormEachCase(d *draw) func() kernels.Call {
 	}
 }
 
-// TestNormedStates: a scan whose kernel norms B and C has states for a warp at most; of more, the
-// norms are by themselves.
+// TestNormedStates: a scan whose kernel norms B and C has states for the lanes of a channel at most;
+// of more, the norms and the product are by themselves.
 func TestNormedStates(t *testing.T) {
-	for n, want := range map[int]int{128: 1, 129: 2} {
+	for n, want := range map[int]int{fewStates: 1, fewStates + 1: 3} {
 		fixed(t, uint64(n), func(rt *rapid.T) {
 			d, dev := newDraw(rt), newDevice(rt)
 			d.oneGroup, d.decode = true, true

@@ -41,11 +41,33 @@ template <class V> struct Gate {
 	const V *z;
 	i64 zs;
 
-	__attribute__((device)) float step(float dt, int ch) const { return bias ? math::softplus(dt + bias[ch]) : dt; }
-	__attribute__((device)) float out(float y, float u, i64 t, int ch) const {
-		return bias ? math::silu(widen(z[t * zs + ch])) * (y + u * d[ch]) : y;
-	}
+	// A channel's numbers.
+	struct Channel {
+		bool on;
+		float bias, d;
+
+		__attribute__((device)) float step(float dt) const { return on ? math::softplus(dt + bias) : dt; }
+		__attribute__((device)) float out(float y, float u, float z) const { return on ? math::silu(z) * (y + u * d) : y; }
+	};
+	__attribute__((device)) Channel channel(int ch) const { return bias ? Channel{true, bias[ch], d ? d[ch] : 0} : Channel{}; }
+	__attribute__((device)) float factor(i64 t, int ch) const { return bias ? widen(z[t * zs + ch]) : 0; }
 };
+
+// The sum over the four lanes of a channel, on each of them.
+DEVICE float quad_sum(float v) {
+	v += from_lane_xor(v, 2);
+	return v + from_lane_xor(v, 1);
+}
+
+// The sum over the four lanes of a channel of each of 4 numbers: lane l gets that of number l.
+DEVICE float quad_sums(float (&v)[4]) {
+	bool upper = lane() & 2, odd = lane() & 1;
+	UNROLL for (int i = 0; i < 2; i++) v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
+	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
+}
+
+// What one of a channel's lanes has.
+DEVICE float of_quad(float v, int at) { return float_of(from_lane(bits_of(v), (lane() & ~3) | at)); }
 
 // The norms of what all channels share, where they are fused with the scan: of x, of which
 // steps are the product, and of B and C; without a weight where that is null.
@@ -54,13 +76,12 @@ struct Norms {
 	float eps;
 	int on;
 
-	// The factor of a row of n, of which the lanes have summed up squares.
-	__attribute__((device)) float factor(float squares, int n) const { return inverse_rms(warp_sum(squares), n, eps); }
-	// Four of a row at k, of which n are left.
-	__attribute__((device)) f32x4 normed(f32x4 v, float factor, const float *weight, int k, int n, bool vec) const {
-		if (on)
-			v *= factor;
-		return on && weight ? v * load4(weight + k, n, vec) : v;
+	// Four at k of a row of n, which the four lanes of a channel have.
+	__attribute__((device)) f32x4 normed(f32x4 v, const float *weight, int k, int n, bool vec) const {
+		if (!on)
+			return v;
+		v *= inverse_rms(quad_sum(squares(v)), n, eps);
+		return weight ? v * load4(weight + k, n - k, vec) : v;
 	}
 };
 
@@ -69,50 +90,105 @@ struct Shared {
 	Norms norms;
 };
 
-// The sequence's tokens one by one, with the state in memory: for one token, or
-// states that are too many for registers, which the host gives in f32. y may lie over dt. Four
-// lanes have a channel; step(t, ch) is its step on all of them. With norms, B and C are
-// of one group of up to 128. Blocks of 128 threads are (sequences, channels / 32).
-template <class Step>
-DEVICE void scan_steps(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
+// The sequence's tokens one by one, with the state in memory, which for several the host gives in
+// f32: for states that are too many for registers. y may lie over dt. Four lanes have a channel.
+// Blocks of 128 threads are (sequences, channels / 32).
+KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
 	int g = group_of(groups, held) * n;
+	Gate<float> gate{bias, skip, z, zs};
+	auto own = gate.channel(held);
 	kept *h = state + slot * hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
-		float d = gate.step(step(t, held), held), in = u[t * us + held];
-		float x = d * in, sum = 0;
-		float of_b = 1, of_c = 1;
-		if (norms.on) {
-			int own = 4 * lane();
-			f32x4 v = load4(b + t * bs + own, n - own, vec), w = load4(c + t * cs + own, n - own, vec);
-			of_b = norms.factor(squares(v), n), of_c = norms.factor(squares(w), n);
-		}
+		float d = of_quad(ch < cols && part == 0 ? dt[t * ds + ch] : 0, 0); // by the lane that writes y
+		float in = u[t * us + held], sum = 0;
+		d = own.step(d);
 		for (int k = part; k < n && ch < cols; k += 16) {
-			f32x4 rate = rates(load4(a + held * as + k, n - k, vec));
-			f32x4 v = load4(h + k, n - k, vec);
-			f32x4 own_b = norms.normed(load4(b + t * bs + g + k, n - k, vec), of_b, norms.b, k, n - k, vec);
-			f32x4 own_c = norms.normed(load4(c + t * cs + g + k, n - k, vec), of_c, norms.c, k, n - k, vec);
-			sum = recur(v, rate, own_b, own_c, d, x, sum);
+			f32x4 rate = rates(load4(a + held * as + k, n - k, vec)), v = load4(h + k, n - k, vec);
+			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, d * in, sum);
 			store4(h + k, v, n - k, vec);
 		}
-		sum += from_lane_xor(sum, 2);
-		sum += from_lane_xor(sum, 1);
+		sum = quad_sum(sum);
 		if (ch < cols && part == 0)
-			y[t * ys + ch] = gate.out(sum, in, t, ch);
+			y[t * ys + ch] = own.out(sum, in, gate.factor(t, ch));
 	}
 }
 
-KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
-	scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch) {
-		float d = block_y() * 32 + thread() / 4 < cols && thread() % 4 == 0 ? dt[t * ds + ch] : 0; // by the lane that writes y
-		return __builtin_bit_cast(float, from_lane(__builtin_bit_cast(int, d), lane() & ~3));
-	});
+// Four of a state as they are in memory, so that the load need not have arrived.
+template <class T> struct alignas(4 * sizeof(T)) Four {
+	T v[4];
+};
+
+template <class T> DEVICE Four<T> raw4(const T *p, int n, bool vec) {
+	if (vec && n >= 4)
+		return *(const Four<T> *)p;
+	Four<T> r{};
+	UNROLL for (int i = 0; i < 4; i++) if (i < n) r.v[i] = p[i];
+	return r;
 }
 
-// The same with the product that steps come from: dt = x wᵀ, of depth terms, x normed first if
-// norms are on. A channel's lanes take eights of them in turn.
+// One token of each of Each sequences, 1 or 4, of up to 16 states a channel: what is loaded is all
+// on its way before any of it is waited for. Four lanes have a channel; of 4 sequences, each has
+// the step, the input and the result of one. step(t, ch, mine) is that of a token, on lanes of which
+// mine is true. Blocks of 128 threads are (sequences / Each, channels / 32).
+template <int Each, class Step>
+DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
+	int ch = block_y() * 32 + thread() / 4, held = min(ch, cols - 1); // all lanes take part in the sums
+	int quarter = thread() % 4, k = 4 * quarter, left = ch < cols ? n - k : 0;
+	int shared = group_of(groups, held) * n + k;
+	Four<kept> old[Each];
+	f32x4 in_b[Each], in_c[Each];
+	kept *h[Each] = {};
+	bool live[Each], own = false, any = false;
+	i64 t = 0;
+	UNROLL for (int j = 0; j < Each; j++) {
+		int s = block_x() * Each + j;
+		live[j] = s < seqs && seg[3 * s + 1] > 0;
+		old[j] = Four<kept>{}, in_b[j] = in_c[j] = 0;
+		if (!live[j])
+			continue;
+		any = true;
+		i64 row = seg[3 * s];
+		h[j] = state + seg[3 * s + 2] * hs + (i64)held * n + k;
+		old[j] = raw4(h[j], left, vec);
+		in_b[j] = load4(b + row * bs + shared, n - k, vec);
+		in_c[j] = load4(c + row * cs + shared, n - k, vec);
+		if (Each == 1 || j == quarter)
+			t = row, own = true;
+	}
+	if (!any)
+		return;
+	f32x4 rate = load4(a + held * as + k, n - k, vec);
+	auto around = gate.channel(held);
+	float in = own ? u[t * us + held] : 0, factor = own ? gate.factor(t, held) : 0;
+	float d = around.step(step(t, held, own && ch < cols));
+	float x = d * in, sums[Each];
+	rate = rates(rate);
+	UNROLL for (int j = 0; j < Each; j++) {
+		f32x4 v;
+		UNROLL for (int i = 0; i < 4; i++) v[i] = widen(old[j].v[i]);
+		sums[j] = recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec), Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, 0);
+		if (live[j])
+			store4(h[j], v, left, vec);
+	}
+	float sum;
+	if constexpr (Each > 1)
+		sum = quad_sums(sums);
+	else
+		sum = quad_sum(sums[0]);
+	if (own && ch < cols && (Each > 1 || quarter == 0))
+		y[t * ys + ch] = around.out(sum, in, factor);
+}
+
+// y may lie over dt.
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, int seqs, Groups groups) {
+	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
+}
+
+// The product that steps come from, dt = x wᵀ, of depth terms, x normed first if norms are on. A
+// channel's lanes take eights of them in turn.
 template <class T>
 DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms norms) {
 	const int ahead = 4; // loads in flight
@@ -135,18 +211,17 @@ DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms nor
 		j = depth % 8 && thread() % 4 == depth / 8 % 4 ? depth / 8 * 8 : depth;
 	for (; j < depth; j += 32)
 		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(norms.x ? x[i] * norms.x[i] : x[i], widen(w[i]), sum);
-	sum += from_lane_xor(sum, 2);
-	sum += from_lane_xor(sum, 1);
+	sum = quad_sum(sum);
 	if (!norms.on)
 		return sum;
 	float own = 0;
 	NO_UNROLL for (int i = 4 * lane(); i < depth; i += 128) own += squares(load4(x + i, depth - i, vec));
-	return sum * norms.factor(own, depth);
+	return sum * inverse_rms(warp_sum(own), depth, norms.eps);
 }
 
 #define TOKEN(T)                                                                                                           \
-	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Shared shared) { \
-		scan_steps(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, cols, n, vec, shared.groups, Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch) { return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); }); \
+	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, int seqs, Shared shared) { \
+		scan_each<1>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, shared.groups, Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch, bool) { return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); }); \
 	}
 
 TOKEN(f32)
@@ -171,25 +246,16 @@ DEVICE void fetch_one(bf16 *to, const bf16 *from) { *to = *from; }
 // Copies the part of rows that lies in a chunk, 16 bytes at a time where rows are
 // aligned to them.
 template <int Cols, class V> DEVICE void fetch(V (*to)[Cols], const V *from, i64 stride, int rows, int cols) {
-	const int each = 16 / sizeof(V), per_row = Cols / each;
-	bool wide = (u64)from % 16 == 0 && stride % each == 0;
-	NO_UNROLL for (int i = thread(); i < rows * per_row; i += 128) {
-		int k = i % per_row * each;
-		const V *in = from + i / per_row * stride + k;
-		V *out = &to[i / per_row][k];
-		if (wide && k + each <= cols)
-			copy_async_16(out, in);
-		else
-			NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(out + e, in + e);
+	const int each = 16 / sizeof(V), per_row = Cols / each, apart = 128 / per_row;
+	int row = thread() / per_row, k = thread() % per_row * each;
+	from += row * stride + k;
+	bool whole = (u64)from % 16 == 0 && stride % each == 0 && k + each <= cols;
+	UNROLL for (int i = 0; i < chunk_tokens / apart; i++, row += apart, from += apart * stride) {
+		if (row < rows && whole)
+			copy_async_16(&to[row][k], from);
+		else if (row < rows)
+			NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(&to[row][k + e], from + e);
 	}
-}
-
-// The sum over the four lanes of a channel of each of 4 tokens: lane l gets that
-// of token l.
-DEVICE float quad_sums(float (&v)[4]) {
-	bool upper = lane() & 2, odd = lane() & 1;
-	UNROLL for (int i = 0; i < 2; i++) v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
-	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
 }
 
 const int piece_tokens = 128; // of a piece of a segment
@@ -240,7 +306,13 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 			h[i] = span.state ? load4(begin + k, n - k, vec) : load4(held + k, n - k, vec);
 		rate[i] = rates(load4(a + ch * as + k, n - k, vec));
 	}
-	float steps = 0;
+	auto around = gate.channel(ch);
+	float of_lane = around.on ? gate.bias[from + min(lane(), wide - 1)] : 0, steps = 0;
+	int quarter = thread() % 4; // of four tokens, this lane's
+	V *out = y + (first + quarter) * ys + ch;
+	const V *factors = gate.z + (first + quarter) * gate.zs + ch;
+	auto factor = [&](int at) { return at < tokens && around.on && !Ends ? factors[(at - quarter) * gate.zs] : V{}; };
+	V next = factor(quarter); // on its way while the four tokens before are computed
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {
 		if (at + chunk_tokens < tokens)
@@ -251,10 +323,9 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 		sync();
 		Chunk<Sixteens, V, Ends> &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
-		if (gate.bias) {
-			NO_UNROLL for (int i = thread(); i < count * chunk_channels; i += 128)
-				if (int c = i % chunk_channels; c < wide)
-					now.dt[i / chunk_channels][c] = gate.step(now.dt[i / chunk_channels][c], from + c);
+		if (around.on) {
+			if (lane() < wide)
+				UNROLL_4 for (int t = warp(); t < count; t += 4) now.dt[t][lane()] = math::softplus(now.dt[t][lane()] + of_lane);
 			sync();
 		}
 		auto token = [&](int t) {
@@ -277,9 +348,11 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 			if constexpr (Ends)
 				continue;
 			float sum = quad_sums(sums);
-			int at_lane = t + thread() % 4;
-			if (own < wide && at_lane < count)
-				narrow(y[(i64)(first + at + at_lane) * ys + ch], gate.out(sum, widen(now.u[at_lane][ch - from]), first + at + at_lane, ch));
+			int mine = t + quarter;
+			V z = next;
+			next = factor(at + mine + 4);
+			if (own < wide && mine < count)
+				narrow(out[(i64)(at + t) * ys], around.out(sum, widen(now.u[mine][ch - from]), widen(z)));
 		}
 		sync(); // the next but one overwrites this
 	}
@@ -301,7 +374,7 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, piece_tokens, starts, (i64)cols * n), y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
 	}
 
-SCAN(16, 1, float, THREADS(128))
+SCAN(16, 1, float, THREADS_BLOCKS(128, 6)) // as of activations in bf16
 SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
 SCAN(64, 4, float, THREADS(128))
 SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills

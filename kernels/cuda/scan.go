@@ -16,9 +16,9 @@ var _ = kernels.Register(Kernels, Set{
 	"unbiased_conv1d_silu": {launch: unbiasedConvSilu, accepts: convAccepts(3)},
 
 	"selective_scan_gated":       {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
-	"selective_scan_projected":   {launch: selective(projectedSelective), parts: selectiveParts(10)},
-	"selective_scan_normed":      {launch: selective(normedSelective), parts: selectiveNormParts(6, 13)},
-	"selective_scan_unit_normed": {launch: selective(unitNormedSelective), parts: selectiveNormParts(5, 10)},
+	"selective_scan_projected":   {launch: selective(projectedSelective), parts: selectiveParts(4, 10)},
+	"selective_scan_normed":      {launch: selective(normedSelective), parts: selectiveParts(5, 13)},
+	"selective_scan_unit_normed": {launch: selective(unitNormedSelective), parts: selectiveParts(4, 10)},
 })
 
 const (
@@ -27,8 +27,10 @@ const (
 	fastWidth    = 4   // of the filters that have a kernel of their own
 	scanChannels = 32  // of a block
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
-	bf16States   = 16  // of that for activations in bf16
-	normedStates = 128 // of the kernel that norms B and C
+	fewStates    = 16  // of those for single tokens, for activations in bf16 and for pieces
+	scanEach     = 4   // sequences of a block of that for single tokens
+
+	scanProjected = 8 // sequences up to which it computes the product that steps come from
 
 	scanPiece = 128 // tokens of a piece of a segment
 )
@@ -153,20 +155,15 @@ func unitNormedSelective(a []Tensor) *selectiveArgs {
 	return o
 }
 
-// selectiveParts: the product by itself reads its weight once for many tokens, and a
-// prompt's are many; what is normed for it is then normed once. So is the product by a weight in
-// blocks. Segments are operand seg.
-func selectiveParts(seg int) func(c *Call) bool {
+// selectiveParts: the product by itself reads its weight once for many sequences, and a prompt's
+// tokens are many; what is normed for it is then normed once. So is the product by a weight in
+// blocks, and that for more states than the kernel has lanes for. The rates are operand a, the
+// segments seg.
+func selectiveParts(a, seg int) func(c *Call) bool {
 	return func(c *Call) bool {
 		blocks := slices.ContainsFunc(c.Args, func(t Tensor) bool { return t.Blocks != nil })
-		return c.Options.Invariant || blocks || !c.tokenEach(seg) || c.Results[0].Rows() > fewRows && !c.Options.Decode
+		return c.Options.Invariant || blocks || !c.tokenEach(seg) || c.Args[a].Cols > fewStates || c.Args[seg].Rows() > scanProjected
 	}
-}
-
-// selectiveNormParts is the same where B is operand b, whose norm a warp has at once.
-func selectiveNormParts(b, seg int) func(c *Call) bool {
-	many := selectiveParts(seg)
-	return func(c *Call) bool { return c.Args[b].Cols > normedStates || many(c) }
 }
 
 // selectiveAccepts: what comes from the convolution, what gates and what is put out, of whole
@@ -174,7 +171,7 @@ func selectiveNormParts(b, seg int) func(c *Call) bool {
 // are.
 func selectiveAccepts(a, seg int, which ...int) func(c *Call) []int {
 	return func(c *Call) []int {
-		if c.tokenEach(seg) || c.Args[a].Cols > bf16States {
+		if c.tokenEach(seg) || c.Args[a].Cols > fewStates {
 			return nil
 		}
 		return c.together(which...)
@@ -197,15 +194,18 @@ func (c *Call) selective(o *selectiveArgs) error {
 		args = append(append(append(args, o.gate.params()...), more...), last)
 		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, args...)
 	}
-	bySteps := [3]int{s, ceilDiv(y.Cols, scanChannels), 1}
-	if o.w != nil {
+	blocks := func(each int) [3]int { return [3]int{ceilDiv(s, each), ceilDiv(y.Cols, scanChannels), 1} }
+	switch {
+	case o.w != nil:
 		vec := aligned(o.x, o.w) && o.norms.aligned()
-		launch("selective_scan_token_"+format(o.w.DType), bySteps, state, nil, Struct{groups, o.norms.params(c.Attrs)}, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, vec)
+		launch("selective_scan_token_"+format(o.w.DType), blocks(1), state, []any{s}, Struct{groups, o.norms.params(c.Attrs)}, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, vec)
 		return nil
-	}
-	if c.tokenEach(o.seg) || n > scanStates {
+	case c.tokenEach(o.seg) && n <= fewStates:
+		launch("selective_scan_each", blocks(scanEach), state, []any{s}, groups, o.dt.Ptr, o.dt.stride())
+		return nil
+	case c.tokenEach(o.seg) || n > scanStates:
 		return c.steps(o.state, o.seg, func(state *Tensor) {
-			launch("selective_scan_steps", bySteps, state, nil, groups, o.dt.Ptr, o.dt.stride())
+			launch("selective_scan_steps", blocks(1), state, nil, groups, o.dt.Ptr, o.dt.stride())
 		})
 	}
 	states := 16
@@ -227,10 +227,10 @@ func (c *Call) selective(o *selectiveArgs) error {
 	return nil
 }
 
-// scanBlocks is how many blocks are enough. By count, pieces take 1.7 times as many instructions as
-// whole segments, so that they gain where blocks of these are on less than 1 / 1.7 of the 132
-// multiprocessors of large GPUs.
-const scanBlocks = 77
+// scanBlocks is how many blocks are enough. By count, a token costs a block 260 cycles if its
+// multiprocessor has few, and 80 of the multiprocessor's if it has many; in pieces, 130 of these:
+// what takes no longer is two blocks on each of the 132 multiprocessors of large GPUs.
+const scanBlocks = 2 * 132
 
 // scanPieces is how many pieces segments must have on average for two more launches to be worth it.
 // Tests make it smaller.
@@ -241,7 +241,7 @@ var scanPieces = 4
 // read twice.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
-	if c.Options.Invariant || n > bf16States || n == 0 || t < scanPieces*scanPiece*s {
+	if c.Options.Invariant || n > fewStates || n == 0 || t < scanPieces*scanPiece*s {
 		return 0
 	}
 	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)

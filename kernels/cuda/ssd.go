@@ -161,9 +161,11 @@ func (c *Call) ssd(o *ssdArgs) error {
 // read and written, which are large. Tests change both.
 var ssdPiece, scanFull = 256, 132
 
-// ssdMMABlocks is scanBlocks for the scan on tensor cores: by count, pieces take 2.4 times as long
-// there as whole segments would on all of a GPU.
-const ssdMMABlocks = 54
+// ssdBlocks is how many blocks are enough. By count, pieces take 1.7 times as many instructions as
+// whole segments, so that they gain where blocks of these are on less than 1 / 1.7 of the 132
+// multiprocessors of large GPUs. On tensor cores pieces take 2.4 times as long as whole segments
+// would on all of a GPU.
+const ssdBlocks, ssdMMABlocks = 77, 54
 
 // piecesOf is pieces of segments, of a number of tokens each, and where their states and decays
 // are.
@@ -177,7 +179,7 @@ type piecesOf struct {
 func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 	t, s, dims := c.Results[0].Rows(), c.Args[o.seg].Rows(), &c.Args[o.state].Dims
 	heads, size, n := o.dt.Cols, dims[2], dims[3]
-	blocks, few := heads*ceilDiv(size, ssdChannels), scanBlocks
+	blocks, few := heads*ceilDiv(size, ssdChannels), ssdBlocks
 	if k.mma {
 		few = ssdMMABlocks
 	}
