@@ -117,61 +117,73 @@ KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restri
 }
 
 // Four of a state as they are in memory, so that the load need not have arrived.
-template <class T> struct alignas(4 * sizeof(T)) Four {
-	T v[4];
+template <class T> struct Four {
+	u32x2 v;
+	__attribute__((device)) f32x4 widened() const { return whole4((const T *)&v); }
+};
+template <> struct Four<float> {
+	f32x4 v;
+	__attribute__((device)) f32x4 widened() const { return v; }
 };
 
-template <class T> DEVICE Four<T> raw4(const T *p, int n, bool vec) {
-	if (vec && n >= 4)
-		return *(const Four<T> *)p;
-	Four<T> r{};
-	UNROLL for (int i = 0; i < 4; i++) if (i < n) r.v[i] = p[i];
-	return r;
+// The first of four states, of which left exist. Vec: they are four or none, and aligned.
+template <bool Vec> DEVICE void load_four(Four<float> &to, const float *p, int left, bool vec) { to.v = Vec ? whole4(p) : load4(p, left, vec); }
+template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int left, bool vec) {
+	if (Vec || (vec && left >= 4))
+		to.v = *(const u32x2 *)p;
+	else
+		UNROLL for (int i = 0; i < 4; i++) if (i < left) to.v[i / 2] |= (u32)p[i].bits << 16 * (i % 2);
 }
 
 // One token of each of Each sequences, 1 or 4, of up to 16 states a channel: what is loaded is all
 // on its way before any of it is waited for. Four lanes have a channel; of 4 sequences, each has
 // the step, the input and the result of one. step(t, ch, mine) is that of a token, on lanes of which
-// mine is true. Blocks of 128 threads are (sequences / Each, channels / 32).
+// mine is true. Four sequences must have states in aligned fours. Blocks of 128 threads are
+// (sequences / Each, channels / 32).
 template <int Each, class Step>
 DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
+	const bool whole = Each > 1;
 	int ch = block_y() * 32 + thread() / 4, held = min(ch, cols - 1); // all lanes take part in the sums
 	int quarter = thread() % 4, k = 4 * quarter, left = ch < cols ? n - k : 0;
+	int row[Each], tokens[Each], slot[Each];
+	UNROLL for (int j = 0; j < Each; j++) {
+		const int *of = seg + 3 * min(block_x() * Each + j, seqs - 1);
+		row[j] = of[0], tokens[j] = of[1], slot[j] = of[2];
+	}
 	int shared = group_of(groups, held) * n + k;
-	Four<kept> old[Each];
-	f32x4 in_b[Each], in_c[Each];
-	kept *h[Each] = {};
-	bool live[Each], own = false, any = false;
+	Four<kept> old[Each] = {};
+	f32x4 rate = 0, in_b[Each], in_c[Each];
+	kept *h[Each];
+	bool own = false;
 	i64 t = 0;
 	UNROLL for (int j = 0; j < Each; j++) {
-		int s = block_x() * Each + j;
-		live[j] = s < seqs && seg[3 * s + 1] > 0;
-		old[j] = Four<kept>{}, in_b[j] = in_c[j] = 0;
-		if (!live[j])
-			continue;
-		any = true;
-		i64 row = seg[3 * s];
-		h[j] = state + seg[3 * s + 2] * hs + (i64)held * n + k;
-		old[j] = raw4(h[j], left, vec);
-		in_b[j] = load4(b + row * bs + shared, n - k, vec);
-		in_c[j] = load4(c + row * cs + shared, n - k, vec);
-		if (Each == 1 || j == quarter)
-			t = row, own = true;
+		bool live = block_x() * Each + j < seqs && tokens[j] > 0;
+		const float *from_b = b + row[j] * bs + shared, *from_c = c + row[j] * cs + shared;
+		h[j] = state + slot[j] * hs + (i64)held * n + k;
+		in_b[j] = in_c[j] = 0;
+		tokens[j] = live ? left : 0;
+		if (tokens[j] > 0) {
+			load_four<whole>(old[j], h[j], left, vec);
+			in_b[j] = whole ? whole4(from_b) : load4(from_b, left, vec);
+			in_c[j] = whole ? whole4(from_c) : load4(from_c, left, vec);
+		}
+		if (live && (Each == 1 || j == quarter))
+			t = row[j], own = true;
 	}
-	if (!any)
+	if (Each == 1 && !own)
 		return;
-	f32x4 rate = load4(a + held * as + k, n - k, vec);
+	if (left > 0)
+		rate = whole ? whole4(a + held * as + k) : load4(a + held * as + k, left, vec);
 	auto around = gate.channel(held);
 	float in = own ? u[t * us + held] : 0, factor = own ? gate.factor(t, held) : 0;
 	float d = around.step(step(t, held, own && ch < cols));
 	float x = d * in, sums[Each];
 	rate = rates(rate);
 	UNROLL for (int j = 0; j < Each; j++) {
-		f32x4 v;
-		UNROLL for (int i = 0; i < 4; i++) v[i] = widen(old[j].v[i]);
+		f32x4 v = old[j].widened();
 		sums[j] = recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec), Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, 0);
-		if (live[j])
-			store4(h[j], v, left, vec);
+		if (tokens[j] > 0)
+			store4(h[j], v, whole ? 4 : left, whole || vec);
 	}
 	float sum;
 	if constexpr (Each > 1)
@@ -182,36 +194,45 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 		y[t * ys + ch] = around.out(sum, in, factor);
 }
 
-// y may lie over dt.
+// y may lie over dt. States are aligned fours.
 KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, int seqs, Groups groups) {
 	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
 }
 
-// The product that steps come from, dt = x wᵀ, of depth terms, x normed first if norms are on. A
-// channel's lanes take eights of them in turn.
-template <class T>
-DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms norms) {
-	const int ahead = 4; // loads in flight
+// What a lane adds to x wᵀ, of depth terms: a channel's lanes take eights of them in turn, of x
+// times the weight of its norm where it is Weighted.
+template <bool Weighted, class T> DEVICE float terms(const float *x, const float *weight, const T *w, int depth, int vec) {
+	const int ahead = Weighted ? 2 : sizeof(T) == 4 ? 3 : 5; // loads in flight
 	float sum = 0;
 	int j = 8 * (thread() % 4);
-	if (vec)
-		for (; j + 8 <= depth; j += ahead * 32) {
-			Raw<T> raw[ahead];
-			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) load_raw(raw[p], w + j + 32 * p, 8);
-			UNROLL for (int p = 0; p < ahead; p++) if (j + 32 * p + 8 <= depth) {
-				Eight a = whole8(x + j + 32 * p), b = widen(raw[p]);
-				if (norms.x) {
-					Eight g = whole8(norms.x + j + 32 * p);
-					UNROLL for (int i = 0; i < 8; i++) a.v[i] *= g.v[i];
-				}
-				UNROLL for (int i = 0; i < 8; i++) sum = fma(a.v[i], b.v[i], sum);
-			}
+	for (; vec && j + 8 <= depth; j += ahead * 32) {
+		Raw<float> in[ahead];
+		Raw<T> raw[ahead];
+		UNROLL for (int p = 0; p < ahead; p++) {
+			int at = j + 32 * p, left = at + 8 <= depth ? 8 : 0;
+			load_raw(raw[p], w + at, left);
+			load_raw(in[p], x + at, left);
 		}
+		UNROLL for (int p = 0; p < ahead; p++) {
+			Eight a = widen(in[p]), b = widen(raw[p]);
+			if (Weighted && j + 32 * p + 8 <= depth) {
+				Eight g = whole8(weight + j + 32 * p);
+				UNROLL for (int i = 0; i < 8; i++) a.v[i] *= g.v[i];
+			}
+			UNROLL for (int i = 0; i < 8; i++) sum = fma(a.v[i], b.v[i], sum);
+		}
+	}
 	if (vec)
 		j = depth % 8 && thread() % 4 == depth / 8 % 4 ? depth / 8 * 8 : depth;
 	for (; j < depth; j += 32)
-		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(norms.x ? x[i] * norms.x[i] : x[i], widen(w[i]), sum);
-	sum = quad_sum(sum);
+		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(Weighted ? x[i] * weight[i] : x[i], widen(w[i]), sum);
+	return sum;
+}
+
+// The product that steps come from, x wᵀ, x normed first if norms are on.
+template <class T>
+DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms norms) {
+	float sum = quad_sum(norms.x ? terms<true>(x, norms.x, w, depth, vec) : terms<false>(x, nullptr, w, depth, vec));
 	if (!norms.on)
 		return sum;
 	float own = 0;

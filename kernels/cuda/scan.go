@@ -200,7 +200,7 @@ func (c *Call) selective(o *selectiveArgs) error {
 		vec := aligned(o.x, o.w) && o.norms.aligned()
 		launch("selective_scan_token_"+format(o.w.DType), blocks(1), state, []any{s}, Struct{groups, o.norms.params(c.Attrs)}, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, vec)
 		return nil
-	case c.tokenEach(o.seg) && n <= fewStates:
+	case c.tokenEach(o.seg) && n <= fewStates && vec:
 		launch("selective_scan_each", blocks(scanEach), state, []any{s}, groups, o.dt.Ptr, o.dt.stride())
 		return nil
 	case c.tokenEach(o.seg) || n > scanStates:
