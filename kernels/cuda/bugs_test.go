@@ -36,6 +36,7 @@ func TestBugs(t *testing.T) {
 		{"scan_barrier", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
 		{"gate_barrier", ptx.SharedRace, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"scan_wait", ptx.Unwritten, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
+		{"each_bound", ptx.OutOfBounds, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 1) }},
 		{"ssd_wait", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
 		{"delta_solve", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
 		{"delta_barrier", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
@@ -74,7 +75,7 @@ func TestBugs(t *testing.T) {
 			d := &draw{rng: newRand(1), past: make([]int, slots)}
 			on := c.call(d)
 			offset := 1
-			if c.op == "matmul" || c.bug == "ssd_wait" { // on tensor cores; by copies of 16 bytes
+			if c.op == "matmul" || c.bug == "ssd_wait" || c.bug == "each_bound" { // on tensor cores; by 16 bytes at a time
 				offset = 0
 			}
 			there := dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return offset })

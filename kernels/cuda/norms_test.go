@@ -38,8 +38,8 @@ func unitNormEachCase(d *draw) func() kernels.Call {
 	}
 }
 
-// TestNormedStates: a scan whose kernel norms B and C has states for the lanes of a channel at most;
-// of more, the norms and the product are by themselves.
+// TestNormedStates: a scan whose kernel norms B and C has states for the lanes of a channel at
+// most; of more, the norms and the product are by themselves.
 func TestNormedStates(t *testing.T) {
 	for n, want := range map[int]int{fewStates: 1, fewStates + 1: 3} {
 		fixed(t, uint64(n), func(rt *rapid.T) {

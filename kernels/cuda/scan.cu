@@ -137,7 +137,7 @@ template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int lef
 
 // One token of each of Each sequences, 1 or 4, of up to 16 states a channel: what is loaded is all
 // on its way before any of it is waited for. Four lanes have a channel; of 4 sequences, each has
-// the step, the input and the result of one. step(t, ch, mine) is that of a token, on lanes of which
+// the step, the input and the result of one. step(t, ch, mine) is that of a token, on lanes where
 // mine is true. Four sequences must have states in aligned fours. Blocks of 128 threads are
 // (sequences / Each, channels / 32).
 template <int Each, class Step>
