@@ -392,7 +392,7 @@ DEVICE float relu2(float x) { return relu(x) * relu(x); }
 // 2 atanh(e / (2 + e)) by its series, which is exact for small e too.
 DEVICE float softplus(float x) {
 	float e = exp(-__builtin_fabsf(x));
-	float s = e / (2 + e), z = s * s;
+	float s = e * __nvvm_rcp_approx_ftz_f(2 + e), z = s * s;
 	float p = 1.f / 17;
 	UNROLL for (int k = 15; k > 0; k -= 2) p = fma(p, z, 1.f / k);
 	return max(x, 0.f) + 2 * s * p;
