@@ -227,9 +227,10 @@ func (c *Call) selective(o *selectiveArgs) error {
 	return nil
 }
 
-// scanBlocks is how many blocks are enough. By count, a token costs a block 260 cycles if its
-// multiprocessor has few, and 80 of the multiprocessor's if it has many; in pieces, 130 of these:
-// what takes no longer is two blocks on each of the 132 multiprocessors of large GPUs.
+// scanBlocks is how many blocks are enough. By count of instructions and their latencies, a token
+// takes a block 230 cycles if its multiprocessor has few blocks; of many, each takes 70 of the
+// multiprocessor's, and 115 in pieces. So whole segments are as fast from two blocks on each of the
+// 132 multiprocessors of large GPUs on.
 const scanBlocks = 2 * 132
 
 // scanPieces is how many pieces segments must have on average for two more launches to be worth it.
