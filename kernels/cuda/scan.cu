@@ -66,7 +66,7 @@ DEVICE float quad_sums(float (&v)[4]) {
 	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
 }
 
-// What one of a channel's lanes has.
+// The value of one of a channel's lanes.
 DEVICE float of_quad(float v, int at) { return float_of(from_lane(bits_of(v), (lane() & ~3) | at)); }
 
 // The norms of what all channels share, where they are fused with the scan: of x, of which
@@ -90,9 +90,9 @@ struct Shared {
 	Norms norms;
 };
 
-// The sequence's tokens one by one, with the state in memory, which for several the host gives in
-// f32: for states that are too many for registers. y may lie over dt. Four lanes have a channel.
-// Blocks of 128 threads are (sequences, channels / 32).
+// The sequence's tokens one by one, with the state in memory, in f32 if there are several tokens:
+// for states that are too many for registers, or not aligned. y may lie over dt. Four lanes have a
+// channel. Blocks of 128 threads are (sequences, channels / 32).
 KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
@@ -126,7 +126,7 @@ template <> struct Four<float> {
 	__attribute__((device)) f32x4 widened() const { return v; }
 };
 
-// The first of four states, of which left exist. Vec: they are four or none, and aligned.
+// Loads four states, of which the first left exist: with Vec all do, and are aligned.
 template <bool Vec> DEVICE void load_four(Four<float> &to, const float *p, int left, bool vec) { to.v = Vec ? whole4(p) : load4(p, left, vec); }
 template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int left, bool vec) {
 	if (Vec || (vec && left >= 4))
@@ -135,11 +135,11 @@ template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int lef
 		UNROLL for (int i = 0; i < 4; i++) if (i < left) to.v[i / 2] |= (u32)p[i].bits << 16 * (i % 2);
 }
 
-// One token of each of Each sequences, 1 or 4, of up to 16 states a channel: what is loaded is all
-// on its way before any of it is waited for. Four lanes have a channel; of 4 sequences, each has
-// the step, the input and the result of one. step(t, ch, mine) is that of a token, on lanes where
-// mine is true. Four sequences must have states in aligned fours. Blocks of 128 threads are
-// (sequences / Each, channels / 32).
+// One token of each of Each sequences, 1 or 4, of up to 16 states a channel. All loads but those of
+// segments are issued before the first is waited for. Four lanes have a channel; of 4 sequences,
+// each lane has the step, the input and the result of one. step(t, ch, mine) is a token's step, on
+// lanes where mine is true. For 4 sequences, states must be in aligned fours. Blocks of 128 threads
+// are (sequences / Each, channels / 32).
 template <int Each, class Step>
 DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
 	const bool whole = Each > 1;
@@ -199,8 +199,8 @@ KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float 
 	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
 }
 
-// What a lane adds to x wᵀ, of depth terms: a channel's lanes take eights of them in turn, of x
-// times the weight of its norm where it is Weighted.
+// A lane's part of x wᵀ, of depth terms: a channel's lanes take eights of them in turn. With
+// Weighted, x is times the weight of its norm.
 template <bool Weighted, class T> DEVICE float terms(const float *x, const float *weight, const T *w, int depth, int vec) {
 	const int ahead = Weighted ? 2 : sizeof(T) == 4 ? 3 : 5; // loads in flight
 	float sum = 0;

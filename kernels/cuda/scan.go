@@ -27,10 +27,10 @@ const (
 	fastWidth    = 4   // of the filters that have a kernel of their own
 	scanChannels = 32  // of a block
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
-	fewStates    = 16  // of those for single tokens, for activations in bf16 and for pieces
-	scanEach     = 4   // sequences of a block of that for single tokens
+	fewStates    = 16  // of the kernels for single tokens, for activations in bf16 and for pieces
+	scanEach     = 4   // sequences of a block of the kernel for single tokens
 
-	scanProjected = 8 // sequences up to which it computes the product that steps come from
+	scanProjected = 8 // sequences up to which a kernel also computes the product of the steps
 
 	scanPiece = 128 // tokens of a piece of a segment
 )
@@ -155,10 +155,9 @@ func unitNormedSelective(a []Tensor) *selectiveArgs {
 	return o
 }
 
-// selectiveParts: the product by itself reads its weight once for many sequences, and a prompt's
-// tokens are many; what is normed for it is then normed once. So is the product by a weight in
-// blocks, and that for more states than the kernel has lanes for. The rates are operand a, the
-// segments seg.
+// selectiveParts reports whether the product and the norms are launches of their own: for many
+// sequences and for prompts, where the product then reads its weight once, for weights in blocks,
+// and for more states than a channel's lanes have. The rates are operand a, the segments seg.
 func selectiveParts(a, seg int) func(c *Call) bool {
 	return func(c *Call) bool {
 		blocks := slices.ContainsFunc(c.Args, func(t Tensor) bool { return t.Blocks != nil })

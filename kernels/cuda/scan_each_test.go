@@ -12,9 +12,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestScanEach: single tokens of more sequences than a block has, of which some have none.
+// TestScanEach: single tokens of more sequences than a block has, some of them without a token.
 func TestScanEach(t *testing.T) {
-	for _, name := range []string{"selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed"} {
+	for _, name := range []string{"selective_scan", "selective_scan_gated", "selective_scan_projected", "selective_scan_normed", "selective_scan_unit_normed"} {
 		op := findOp(t, name)
 		check(t, name, func(t *rapid.T) { checkEach(t, op) })
 	}
