@@ -58,12 +58,8 @@ func (g *gemm) close(on *gpu) error {
 	return errors.Join(g.GEMM.Close(), g.workspace.release(on))
 }
 
-// The least numbers of rows of a product by cuBLAS. With fewer than apartRows, tiles take f32 apart
-// as they read it, and cut k so that all multiprocessors have work.
-const (
-	gemmRows  = 33
-	apartRows = 129
-)
+// gemmRows is the least number of rows of a product by cuBLAS.
+const gemmRows = 33
 
 // byLibrary reports whether cuBLAS computes a step's products, if they are large enough.
 func (r *rank) byLibrary(step *lowering.Step) bool {
@@ -94,10 +90,10 @@ func (r *rank) product(c *call, part *kernels.Part) *product {
 		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name, In: formatOf(w.DType), Out: formatOf(y.DType)}}
 	rounds := r.machine.device.Math == kernels.BF16
 	switch {
-	case part.Splits() && (w.DType != graph.BF16 || g.M < apartRows):
-		return nil
-	case part.Splits():
+	case part.Apart():
 		g.pieces = kernels.Pieces
+	case part.Splits():
+		return nil
 	case w.DType == graph.F32 && rounds:
 		g.In = driver.TF32
 	case w.DType == graph.F32:
