@@ -25,7 +25,7 @@ func (p *Part) Apart() bool {
 // the first matrix alone.
 func TakeApart(to uint64, x Tensor) []Launch {
 	var c Call
-	c.launch("apart", "take_apart_f32", [3]int{x.Rows(), ceilDiv(x.Cols, 8*elementThreads), 1}, [3]int{elementThreads}, 0,
+	c.launch("apart", "take_apart_f32", [3]int{x.Rows(), ceilDiv(x.Cols, elementCols), 1}, [3]int{elementThreads}, 0,
 		to, x.Ptr, x.stride(), x.Rows(), x.Cols)
 	return c.launches
 }
