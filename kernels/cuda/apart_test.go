@@ -52,6 +52,44 @@ func TestTakeApart(t *testing.T) {
 	})
 }
 
+// TestApartPlan: which products a library does in pieces.
+func TestApartPlan(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		o       Options
+		t, n, k int
+		format  graph.DType
+		at      uint64 // of x
+		apart   bool
+	}{
+		{"a prompt", Options{}, 129, 40, 64, graph.BF16, 256, true},
+		{"few rows", Options{}, 128, 40, 64, graph.BF16, 256, false},
+		{"a short k", Options{}, 129, 40, 56, graph.BF16, 256, false},
+		{"weights in f16", Options{}, 129, 40, 64, graph.F16, 256, false},
+		{"weights in f32", Options{Split: true}, 129, 40, 64, graph.F32, 256, false},
+		{"rows of the weight that are not aligned", Options{}, 129, 40, 68, graph.BF16, 256, false},
+		{"x that is not aligned", Options{}, 129, 40, 64, graph.BF16, 260, false},
+		{"math of bf16", Options{Math: BF16}, 129, 40, 64, graph.BF16, 256, false},
+	} {
+		for _, name := range []string{"matmul", "matmul_add", "norm_matmul"} {
+			call := &Call{Options: c.o, Attrs: graph.Attrs{"eps": 0.5}, Results: []Tensor{{Tensor: shaped(graph.F32, c.t, c.n), Ptr: 256}}}
+			args := []Tensor{{Tensor: shaped(graph.F32, c.t, c.k), Ptr: c.at}, {Tensor: shaped(c.format, c.n, c.k), Ptr: 256}}
+			switch name {
+			case "matmul_add":
+				args = append(args, call.Results[0])
+			case "norm_matmul":
+				args = []Tensor{args[0], {Tensor: shaped(graph.F32, c.k), Ptr: 256}, args[1]}
+			}
+			call.Args = args
+			parts := Kernels[name].Parts(call)
+			want := c.apart || name == "norm_matmul" && c.at%16 != 0 // what is normed is aligned
+			if got := parts[len(parts)-1].Apart(); got != want {
+				t.Errorf("%s of %s: %v", name, c.what, got)
+			}
+		}
+	}
+}
+
 // onLibrary calls f with a device that has cuBLAS, and a handle of it.
 func onLibrary(t *testing.T, f func(dev *device, multiply func(*driver.GemmCall))) {
 	dev := newDevice(t)
