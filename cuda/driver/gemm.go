@@ -61,6 +61,33 @@ type GemmCall struct {
 	For           string // what the product is for, to those who count
 }
 
+// sliceOfK bounds the terms of a product of the largest piece: see OfPieces.
+const sliceOfK = 1280
+
+// OfPieces returns the products that give A · Bᵀ of an A that is the sum of n matrices [m k], which
+// begin at A, packed and one behind the other, the largest first. The smallest come first. Tensor
+// cores truncate what they have summed after each 8 or 16 terms, so the largest is multiplied in
+// slices of k, whose results are rounded as they are added: the error is that of sums by fma.
+func (g *GemmCall) OfPieces(n int) []*GemmCall {
+	var out []*GemmCall
+	add := func(piece, from, k int) {
+		c := *g
+		c.A += Ptr((piece*g.M*g.K + from) * g.In.Bytes())
+		c.B += Ptr(from * g.In.Bytes())
+		c.K, c.LDA, c.Accumulate = k, g.K, g.Accumulate || len(out) > 0
+		out = append(out, &c)
+	}
+	for piece := n - 1; piece > 0; piece-- {
+		add(piece, 0, g.K)
+	}
+	slices := (g.K + sliceOfK - 1) / sliceOfK
+	depth := ((g.K+slices-1)/slices + 31) / 32 * 32
+	for from := 0; from < g.K; from += depth {
+		add(0, from, min(depth, g.K-from))
+	}
+	return out
+}
+
 // Check says what is wrong with a call, before any library sees it.
 func (g *GemmCall) Check() error {
 	wrong := func(format string, args ...any) error {

@@ -138,7 +138,7 @@ func (g *gemm) Gemm(c *driver.GemmCall) error {
 		if err := g.endProduct(in, number); err != nil {
 			return err
 		}
-		return g.multiply(a, b, out, add)
+		return g.multiply(g.info.Capability, a, b, out, add)
 	}})
 	return nil
 }
@@ -225,8 +225,9 @@ func (d *Driver) write(x matrix, all []float32) error {
 	return nil
 }
 
-// multiply sums in f32, along k.
-func (d *Driver) multiply(a, b, out matrix, add bool) error {
+// multiply sums in f32 along k: operands in f32 by multiplications and additions, others as tensor
+// cores do.
+func (d *Driver) multiply(capability [2]int, a, b, out matrix, add bool) error {
 	left, err := d.read(a)
 	if err != nil {
 		return err
@@ -241,12 +242,25 @@ func (d *Driver) multiply(a, b, out matrix, add bool) error {
 			return err
 		}
 	}
-	for i := range out.rows {
-		for j := range out.cols {
-			sum[i*out.cols+j] += dot(left[i*a.cols:(i+1)*a.cols], right[j*b.cols:(j+1)*b.cols])
+	product := dots
+	if a.format != driver.F32 {
+		product = func(left, right []float32, m, n, k int) []float32 {
+			return ptx.Product(capability, left, right, m, n, k, a.format == driver.TF32)
 		}
 	}
+	for i, v := range product(left, right, a.rows, b.rows, a.cols) {
+		sum[i] += v
+	}
 	return d.write(out, sum)
+}
+
+// dots returns the products of the rows of two matrices in f32.
+func dots(a, b []float32, m, n, k int) []float32 {
+	all := make([]float32, m*n)
+	for i := range all {
+		all[i] = dot(a[i/n*k:][:k], b[i%n*k:][:k])
+	}
+	return all
 }
 
 func dot(a, b []float32) (sum float32) {

@@ -66,55 +66,81 @@ func (r *rank) byLibrary(step *lowering.Step) bool {
 	return r.gemm.GEMM != nil && step.Stream == lowering.Compute
 }
 
-// product is the call of cuBLAS that computes a matmul, or nil where Krait's
-// kernels do: for few rows, without cuBLAS, by weights in blocks, and where f32 is split into three
-// bf16 for tensor cores.
-func (r *rank) product(c *call, part *kernels.Part) *driver.GemmCall {
+// product is a matmul by cuBLAS.
+type product struct {
+	driver.GemmCall
+	// pieces is how many matrices in the weight's format the activations are first turned into, in
+	// scratch: 1 if they are rounded, kernels.Pieces if they are taken apart; 0: they are read as
+	// they are.
+	pieces int
+}
+
+// product returns the product that computes a matmul, or nil where Krait's kernels do: for few
+// rows, without cuBLAS, by weights in blocks, and where a weight is split into several bf16, too.
+func (r *rank) product(c *call, part *kernels.Part) *product {
 	adds := part.Name() == "matmul_add"
 	if part.Name() != "matmul" && !adds || !r.byLibrary(c.step) {
 		return nil
 	}
 	x, w, y := &part.Args[0], &part.Args[1], &part.Results[0]
-	if w.Blocks != nil || part.Splits() || y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 && x.DType != w.DType {
+	if w.Blocks != nil || y.Rows() < gemmRows || y.Cols == 0 || w.Cols == 0 || x.DType != graph.F32 && x.DType != w.DType {
 		return nil
 	}
-	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name, Out: formatOf(y.DType)}
+	g := &product{GemmCall: driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
+		LDA: x.Stride, LDB: w.Stride, LDC: y.Stride, Accumulate: adds, For: c.step.Name, In: formatOf(w.DType), Out: formatOf(y.DType)}}
+	rounds := r.machine.device.Math == kernels.BF16
 	switch {
-	case w.DType == graph.F32 && r.machine.device.Math == kernels.BF16:
+	case part.Apart():
+		g.pieces = kernels.Pieces
+	case part.Splits():
+		return nil
+	case w.DType == graph.F32 && rounds:
 		g.In = driver.TF32
 	case w.DType == graph.F32:
-	case r.machine.device.Math == kernels.BF16:
-		g.In = formatOf(w.DType)
-	default:
+	case !rounds:
 		return nil
+	case x.DType == graph.F32:
+		g.pieces = 1
 	}
 	return g
 }
 
-// gemm appends a product; activations in f32 are rounded to the weight's format first, and the
-// operand to add is copied to the result.
-func (b *builder) gemm(c *call, part *kernels.Part, g *driver.GemmCall) error {
+// scratch is the bytes that the pieces of the activations take.
+func (g *product) scratch() int64 { return int64(g.pieces) * int64(g.M*g.K*g.In.Bytes()) }
+
+// gemm appends a product; activations in f32 are rounded or taken apart first, and the operand to
+// add is copied to the result.
+func (b *builder) gemm(c *call, part *kernels.Part, g *product) error {
 	if y := part.Results[0]; g.Accumulate && part.Args[2].Ptr != y.Ptr {
 		if err := b.launches(c.step.Name, c.step.Stream, kernels.Copy(y, part.Args[2])); err != nil {
 			return err
 		}
 	}
-	if x := part.Args[0]; mustRound(&x, g) {
-		to := x
-		to.DType, to.Ptr, to.Stride = part.Args[1].DType, part.Call.Scratch, g.K
-		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
-		if err := b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x)); err != nil {
+	calls := []*driver.GemmCall{&g.GemmCall}
+	if x := part.Args[0]; g.pieces > 0 {
+		g.A, g.LDA = driver.Ptr(part.Call.Scratch), g.K
+		if err := b.launches(c.step.Name, c.step.Stream, g.prepare(part.Call.Scratch, x, part.Args[1].DType)); err != nil {
 			return err
 		}
 	}
-	b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: g})
+	if g.pieces > 1 {
+		calls = g.OfPieces(g.pieces)
+	}
+	for _, call := range calls {
+		b.actions = append(b.actions, action{kind: lowering.Launch, stream: c.step.Stream, name: c.step.Name, gemm: call})
+	}
 	return nil
 }
 
-// mustRound reports whether the activations of a product must be rounded first.
-func mustRound(x *kernels.Tensor, g *driver.GemmCall) bool {
-	return x.DType == graph.F32 && (g.In == driver.BF16 || g.In == driver.F16)
+// prepare returns the launches that round the activations of a product to a format, or take them
+// apart, to scratch.
+func (g *product) prepare(scratch uint64, x kernels.Tensor, format graph.DType) []kernels.Launch {
+	if g.pieces > 1 {
+		return kernels.TakeApart(scratch, x)
+	}
+	to := x
+	to.DType, to.Ptr, to.Stride = format, scratch, g.K
+	return kernels.Convert(to, x)
 }
 
 func formatOf(d graph.DType) driver.Format {

@@ -52,9 +52,7 @@ func (r *rank) scratchOf(c *call, n *needs) {
 	for _, part := range c.kernel().Parts(&c.on) {
 		if g := r.product(c, &part); g != nil {
 			n.gemm = true
-			if mustRound(&part.Args[0], g) {
-				n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+int64(g.M*g.K*g.In.Bytes()))
-			}
+			n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+g.scratch())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (p *MeterPhase) op(op string) (modelled, roofline float64) {
 
 // modelledKernel returns the modelled microseconds of a measured kernel's step; 0: unknown.
 func (f *File) modelledKernel(k *Kernel) float64 {
-	if k.Way != "" && k.Way != wayNames[exact] && k.Way != wayNames[greedy] {
+	if k.Way != "" && k.Way != f.run(k) && k.Way != wayNames[greedy] {
 		return 0
 	}
 	for _, m := range f.Metered {
@@ -60,6 +60,17 @@ func (f *File) modelledKernel(k *Kernel) float64 {
 		}
 	}
 	return 0
+}
+
+// run is the variant of a measured product that a step in default math has.
+func (f *File) run(k *Kernel) string {
+	apart := func(o Kernel) bool {
+		return o.Way == wayNames[pieces] && o.Model == k.Model && o.Phase == k.Phase && o.Name == k.Name && o.Error == ""
+	}
+	if slices.ContainsFunc(f.Kernels, apart) {
+		return wayNames[pieces]
+	}
+	return wayNames[exact]
 }
 
 // reportModelled compares measurements on a GPU with times modelled from counts.

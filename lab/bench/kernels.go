@@ -47,7 +47,7 @@ type Kernel struct {
 	Count    int     `json:"count"`         // operations of this kind in a step
 	Shapes   string  `json:"shapes"`        // of the operands
 	Launch   string  `json:"launch"`        // the kernels' names
-	Way      string  `json:"way,omitempty"` // variant, if there are several: f32, bf16, cuBLAS, greedy, sampled
+	Way      string  `json:"way,omitempty"` // variant, if there are several: see wayNames
 	Time     float64 `json:"us"`
 	Bytes    int64   `json:"bytes"`
 	FLOPs    int64   `json:"flops"`
@@ -175,7 +175,7 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 	var out []Kernel
 	list, counts := distinct(g, func(op string) bool { _, ok := cuda.Kernels[op]; return ok })
 	for i, n := range list {
-		last, ways := "", b.ways(n)
+		seen, ways := map[string]bool{}, b.ways(n)
 		for _, way := range ways {
 			if err := ctx.Err(); err != nil {
 				return out, err
@@ -191,10 +191,10 @@ func (b *kernelBench) measure(ctx context.Context, g *graph.Graph) ([]Kernel, er
 					return out, err
 				}
 			}
-			if k.Launch == last && way != sampled && k.Error == "" {
-				continue // both variants use the same kernel here
+			if seen[k.Launch] && way != sampled && k.Error == "" {
+				continue // a variant before uses the same kernel here
 			}
-			last = k.Launch
+			seen[k.Launch] = true
 			if b.progress != nil {
 				b.progress(k)
 			}
@@ -211,11 +211,12 @@ const (
 	exact   way = iota // Krait's kernels, in f32
 	rounded            // Krait's kernels with --math bf16, of operands in f32
 	library            // cuBLAS, the product alone
+	pieces             // cuBLAS in f32, of activations taken apart
 	greedy             // the highest logit
 	sampled            // by temperature, top-k and top-p
 )
 
-var wayNames = [...]string{"f32", "bf16", "cuBLAS", "greedy", "sampled"}
+var wayNames = [...]string{"f32", "bf16", "cuBLAS", "f32 by cuBLAS", "greedy", "sampled"}
 
 // weightOf is the index of a product's weight among its operands.
 var weightOf = map[string]int{"matmul": 1, "matmul_add": 1, "norm_matmul": 2, "norm_matmul_add": 2}
@@ -229,7 +230,7 @@ func (b *kernelBench) ways(n *graph.Node) []way {
 	case b.phase.tokens == 1 || !product && !strings.HasPrefix(n.Op.Name, "ssd_scan"):
 		return []way{exact}
 	case product && b.gemm != nil && n.Results[0].Type.Dims[0].Sym == graph.Tokens:
-		return []way{exact, rounded, library}
+		return []way{exact, rounded, library, pieces}
 	}
 	return []way{exact, rounded}
 }
@@ -250,11 +251,13 @@ func (b *kernelBench) one(n *graph.Node, w way, k *Kernel) error {
 	}
 	on := b.Device()
 	var work func() error
+	call.Options = cuda.Options{Math: map[way]cuda.Math{rounded: cuda.BF16}[w], Shared: on.SharedMax, Split: cuda.SplitPays(on.Capability[0], on.Capability[1])}
 	switch w {
 	case library:
 		work, err = b.product(call, weightOf[n.Op.Name], m, k)
+	case pieces:
+		work, err = b.productOfPieces(n, call, m, k)
 	default:
-		call.Options = cuda.Options{Math: map[way]cuda.Math{rounded: cuda.BF16}[w], Shared: on.SharedMax, Split: cuda.SplitPays(on.Capability[0], on.Capability[1])}
 		work, err = b.launches(n, call, m, k)
 	}
 	if err != nil {
@@ -273,7 +276,7 @@ func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
 	k.Time = 1e3 * ms(took)
 	k.Roofline, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
 	rate, tensor := peak(b.Device())
-	if w == rounded || w == library || strings.Contains(k.Launch, "mma") {
+	if w == rounded || w == library || w == pieces || strings.Contains(k.Launch, "mma") {
 		rate = tensor
 	}
 	if rate > 0 && 1e6*float64(k.FLOPs)/rate > k.Roofline {
@@ -303,18 +306,22 @@ func (b *kernelBench) launches(n *graph.Node, call *cuda.Call, m *memory, k *Ker
 	if err != nil {
 		return nil, err
 	}
+	return b.issue(list, k)
+}
+
+// issue prepares launches, and adds their names to the kernels'.
+func (b *kernelBench) issue(list []cuda.Launch, k *Kernel) (func() error, error) {
 	funcs, configs := make([]driver.Function, len(list)), make([]driver.LaunchConfig, len(list))
-	var names []string
 	for i, l := range list {
+		var err error
 		if funcs[i], err = b.function(&l); err != nil {
 			return nil, err
 		}
 		configs[i] = driver.LaunchConfig{Grid: l.Grid, Block: l.Block, Shared: l.Shared, Params: l.Params}
-		if !slices.Contains(names, l.Function) {
-			names = append(names, l.Function)
+		if names := strings.Fields(k.Launch); !slices.Contains(names, l.Function) {
+			k.Launch = strings.Join(append(names, l.Function), " ")
 		}
 	}
-	k.Launch = strings.Join(names, " ")
 	return func() error {
 		for i := range funcs {
 			if err := b.stream.Launch(funcs[i], &configs[i]); err != nil {
@@ -360,8 +367,8 @@ func (b *kernelBench) allow(f driver.Function, l *cuda.Launch) error {
 // before it.
 func (b *kernelBench) product(call *cuda.Call, weight int, m *memory, k *Kernel) (func() error, error) {
 	x, w, y := call.Args[0], &call.Args[weight], &call.Results[0]
-	g := &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x.Ptr), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
-		LDA: x.Cols, LDB: w.Cols, LDC: y.Cols, In: driver.TF32, Accumulate: len(call.Args) > weight+1}
+	g := gemmOf(x.Ptr, w, y, call.Args[weight+1:])
+	g.In = driver.TF32
 	if w.DType != graph.F32 {
 		g.In = map[graph.DType]driver.Format{graph.BF16: driver.BF16, graph.F16: driver.F16}[w.DType]
 		x.DType = w.DType
@@ -372,10 +379,61 @@ func (b *kernelBench) product(call *cuda.Call, weight int, m *memory, k *Kernel)
 		g.A = p
 	}
 	k.Bytes, k.FLOPs = size(&x.Tensor)+size(&w.Tensor)+size(&y.Tensor), 2*int64(g.M)*int64(g.N)*int64(g.K)
-	if g.Accumulate { // into the addend, which grows from run to run
-		g.C = driver.Ptr(call.Args[weight+1].Ptr)
+	if g.Accumulate {
 		k.Bytes += size(&y.Tensor)
 	}
 	k.Launch = "cuBLAS " + g.In.String()
 	return func() error { return b.gemm.Gemm(g) }, nil
+}
+
+// gemmOf is the product of packed rows at an address with w, added to a sum, if there is one, which
+// grows from run to run.
+func gemmOf(x uint64, w, y *cuda.Tensor, sum []cuda.Tensor) *driver.GemmCall {
+	if len(sum) > 0 {
+		y = &sum[0]
+	}
+	return &driver.GemmCall{M: y.Rows(), N: w.Rows(), K: w.Cols, A: driver.Ptr(x), B: driver.Ptr(w.Ptr), C: driver.Ptr(y.Ptr),
+		LDA: w.Cols, LDB: w.Stride, LDC: y.Stride, Accumulate: len(sum) > 0}
+}
+
+// productOfPieces prepares an operation as steps of many rows have it in default math, with its
+// norm: the activations are taken apart, and cuBLAS multiplies each piece.
+func (b *kernelBench) productOfPieces(n *graph.Node, call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
+	kernel, x := cuda.Kernels[n.Op.Name], &call.Args[0]
+	scratch, err := m.alloc(kernel.Scratch(call) + cuda.Pieces*2*int64(x.Rows()*x.Cols))
+	if err != nil {
+		return nil, err
+	}
+	call.Scratch = uint64(scratch)
+	var products []*driver.GemmCall
+	var list []cuda.Launch
+	for _, part := range kernel.Parts(call) {
+		if !part.Apart() {
+			more, err := part.Launches(part.Call)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, more...)
+			continue
+		}
+		list = append(list, cuda.TakeApart(part.Call.Scratch, part.Args[0])...)
+		g := gemmOf(part.Call.Scratch, &part.Args[1], &part.Results[0], part.Args[2:])
+		g.In = driver.BF16
+		products = append(products, g.OfPieces(cuda.Pieces)...)
+	}
+	before, err := b.issue(list, k)
+	if len(products) > 0 {
+		k.Launch += " cuBLAS bf16"
+	}
+	return func() error {
+		if err := before(); err != nil {
+			return err
+		}
+		for _, g := range products {
+			if err := b.gemm.Gemm(g); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, err
 }
