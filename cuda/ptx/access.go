@@ -176,7 +176,7 @@ func load(w *warp, in *instr, m uint32) {
 	}
 	for m != 0 {
 		r, lanes := w.reach(in, m, op.strong, "reads")
-		if r == nil || !w.allReadable(in, r, lanes) || !w.noteLoad(in, r, lanes) {
+		if r == nil || w.x.l.Dependent && !w.constant(in, lanes, r) || !w.allReadable(in, r, lanes) || !w.noteLoad(in, r, lanes) {
 			return
 		}
 		w.fetch(in, r, lanes)

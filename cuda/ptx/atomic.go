@@ -36,7 +36,7 @@ var atomicBits = map[string]atomicFunc{
 
 // decodeAtomic decodes atom and red.
 func decodeAtomic(b *builder, o *opcode) instr {
-	in := instr{kind: instrExec, exec: atomic}
+	in := instr{kind: instrExec, exec: runAtomic}
 	op := b.newMemOp(spaceGeneric, 0)
 	op.strong = true
 	in.mem = op
@@ -140,8 +140,8 @@ func atomicAdd(t typ, s space) atomicFunc {
 	return nil
 }
 
-// atomic runs atom and red, lane by lane.
-func atomic(w *warp, in *instr, m uint32) {
+// runAtomic runs atom and red, lane by lane.
+func runAtomic(w *warp, in *instr, m uint32) {
 	op := in.mem
 	if w.x.l.Dependent && !w.awaited(in, m, op) {
 		return

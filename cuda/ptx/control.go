@@ -25,21 +25,26 @@ func decodeDependence(b *builder, o *opcode) instr {
 }
 
 // awaited checks, in a launch that overlaps with the one before, that lanes have waited for it
-// before they touch global memory, and that no load is by .nc: the cache it goes through may have
-// kept what was there before.
+// before they touch global memory. Loads by .nc need not wait: they are of what no launch writes.
 func (w *warp) awaited(in *instr, m uint32, op *memOp) bool {
-	if op.space != spaceGlobal && op.space != spaceGeneric {
+	if op.space != spaceGlobal && op.space != spaceGeneric || op.fixed {
 		return true
 	}
 	if early := m & w.early; early != 0 {
 		w.fail(in, lowest(early), NotAwaited, "touches memory before griddepcontrol.wait, and its launch overlaps with the one before")
 		return false
 	}
-	if op.fixed {
-		w.fail(in, lowest(m), NotAwaited, "loads by .nc, and its launch overlaps with the one before, which may write that")
-		return false
-	}
 	return true
+}
+
+// constant checks, in such a launch, that what is loaded by .nc no launch has written: the cache it
+// goes through may have kept what was there before.
+func (w *warp) constant(in *instr, m uint32, r *region) bool {
+	if !in.mem.fixed || !r.stored.Load() {
+		return true
+	}
+	w.fail(in, lowest(m), NotAwaited, "loads by .nc what a launch has written, and its launch overlaps with the one before")
+	return false
 }
 
 // decodeTable decodes brx.idx i, table.

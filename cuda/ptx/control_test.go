@@ -64,7 +64,7 @@ add.u32 %r3, %r3, %r4; st.global.u32 [%d1], %r3; ret; }`
 }
 
 // TestDependent: in a launch that overlaps with the one before, each thread waits before it touches
-// global memory by any instruction, and before it ends; nothing is loaded by .nc.
+// global memory by any instruction but loads by .nc, and before it ends.
 func TestDependent(t *testing.T) {
 	const wait = "griddepcontrol.wait;"
 	for _, c := range []struct{ text, fault string }{
@@ -78,7 +78,8 @@ func TestDependent(t *testing.T) {
 		{"st.global.u32 [%d1], 1;" + wait, "before griddepcontrol.wait"},
 		{"atom.global.add.u32 %r2, [%d1], 1;" + wait, "before griddepcontrol.wait"},
 		{"cp.async.ca.shared.global [s], [%d1], 4; cp.async.wait_all;" + wait, "before griddepcontrol.wait"},
-		{wait + "ld.global.nc.u32 %r2, [%d1];", "by .nc"},
+		{"ld.global.nc.u32 %r2, [%d1];" + wait, ""},
+		{wait + "@!%p1 st.global.u32 [%d1+4], 1; ld.global.nc.u32 %r2, [%d1];", "by .nc"},
 	} {
 		body := ".shared .align 16 .b8 s[16]; mov.u32 %r1, 3; ld.param.u64 %d1, [in]; mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0;\n" + c.text
 		e := entry(t, parse(t, kernel(".param .u64 in", body)), "k")

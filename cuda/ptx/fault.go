@@ -40,7 +40,7 @@ const (
 	Undefined
 	// NotAwaited: in a launch that overlaps with the one before, a thread touches global
 	// memory, or ends, before it has waited for that by griddepcontrol.wait, or loads by .nc
-	// what that one may write.
+	// what a launch has written.
 	NotAwaited
 	// Waits: the launch waits for another device. Its writes are undone: it may run again when
 	// that device has continued. See [Peers].

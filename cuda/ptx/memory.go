@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 )
 
 // ErrOutOfMemory is what Alloc's error wraps when the limit is reached.
@@ -44,6 +45,7 @@ type region struct {
 	chunks  []chunk
 	name    string // of a variable
 	freed   bool
+	stored  atomic.Bool // by a launch
 }
 
 // moduleState is what a module's variables are in one memory.

@@ -99,8 +99,12 @@ type before struct {
 	written uint16 // a bit for each byte
 }
 
-// remember keeps what a launch that may have to be taken back writes over.
+// remember notes that a launch writes, and keeps what one that may have to be taken back writes
+// over.
 func (x *execution) remember(r *region, off, n uint64) {
+	if !r.stored.Load() {
+		r.stored.Store(true)
+	}
 	if !x.entry.polls || r.base == 0 { // shared and local memory
 		return
 	}

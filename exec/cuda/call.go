@@ -134,7 +134,7 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	case b.Space == lowering.Input:
 		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, batch.Sizes))
 	}
-	return kernels.Tensor{Tensor: t, Ptr: uint64(base) + uint64(kernels.BytesBefore(&t, first))}
+	return kernels.Tensor{Tensor: t, Ptr: uint64(base) + uint64(kernels.BytesBefore(&t, first)), Fixed: b.Space == lowering.Param}
 }
 
 // kernel returns the kernel of a launch that [hasKernel].

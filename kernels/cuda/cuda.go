@@ -31,6 +31,8 @@ type Tensor struct {
 	// Pages that a sequence does not have are not read. Pages begin at multiples of 16 bytes;
 	// Pages.Memory and Of are not used.
 	Ptr uint64
+	// Fixed: no launch writes it, as weights, so that a launch need not wait before it loads it.
+	Fixed bool
 }
 
 // Math is the arithmetic of products of many rows.

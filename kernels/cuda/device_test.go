@@ -414,6 +414,7 @@ func (d *device) deviceCall(op *graph.Op, c *kernels.Call, states map[int]Tensor
 		if isState(op, i) {
 			states[i] = t
 		}
+		t.Fixed = !isState(op, i)
 		out.Args = append(out.Args, t)
 	}
 	for i := range c.Results {

@@ -242,6 +242,23 @@ template <class T> DEVICE Eight widen(Raw<T> r) {
 	return e;
 }
 
+// Where a launch that begins before the one before has ended waits for that: see dependent.go.
+DEVICE void await() { asm volatile(".pragma \"await\";" ::: "memory"); }
+
+// The same as load_raw of eight, of weights, which no launch writes, before await().
+template <class T> DEVICE void load_early(Raw<T> &r, const T *p) {
+	u32 a, b, c, d;
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p));
+	r.v = u32x4{a, b, c, d};
+}
+
+DEVICE void load_early(Raw<float> &r, const float *p) {
+	Raw<bf16> a, b;
+	load_early(a, (const bf16 *)p);
+	load_early(b, (const bf16 *)(p + 4));
+	r = Raw<float>{__builtin_bit_cast(f32x4, a.v), __builtin_bit_cast(f32x4, b.v)};
+}
+
 // The sum over the lanes of a warp, on each of them.
 DEVICE float warp_sum(float v) {
 	UNROLL for (int o = 16; o > 0; o /= 2) v += from_lane_xor(v, o);
