@@ -43,9 +43,10 @@ func TestBugs(t *testing.T) {
 		{"product_barrier", ptx.Unwritten, "norm_matmul", func(d *draw) kernels.Call {
 			return call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, 1, 5)), d.packed(graph.F32, 1, 600), d.packed(graph.F32, 600), d.packed(graph.F32, 5, 600))
 		}},
-		{"stage_barrier", ptx.Unwritten, "matmul", productOf},
-		{"stage_wait", ptx.Unwritten, "matmul", productOf},
-		{"slice_fence", ptx.GlobalRace, "matmul", productOf},
+		{"stage_barrier", ptx.Unwritten, "matmul", tileOf},
+		{"stage_wait", ptx.Unwritten, "matmul", tileOf},
+		{"few_barrier", ptx.SharedRace, "matmul", func(d *draw) kernels.Call { return productOf(d, 8, 30, 72) }},
+		{"slice_fence", ptx.GlobalRace, "matmul", func(d *draw) kernels.Call { return productOf(d, 20, 30, 520) }},
 		{"warp_sync", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 5) }},
 		{"row_bound", ptx.OutOfBounds, "conv1d", func(d *draw) kernels.Call { return convOf(d, 1) }},
 		{"block_race", ptx.GlobalRace, "conv1d", func(d *draw) kernels.Call { return convOf(d, 40) }},
@@ -155,10 +156,13 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// productOf is a product on tensor cores, in slices of k.
-func productOf(d *draw) kernels.Call {
-	return call(nil, one(d.packed(graph.F32, 40, 30)), d.packed(graph.F32, 40, 520), d.packed(graph.BF16, 30, 520))
+// productOf is a product of some rows on tensor cores.
+func productOf(d *draw, rows, n, k int) kernels.Call {
+	return call(nil, one(d.packed(graph.F32, rows, n)), d.packed(graph.F32, rows, k), d.packed(graph.BF16, n, k))
 }
+
+// tileOf is one of more rows than stream weights.
+func tileOf(d *draw) kernels.Call { return productOf(d, 40, 30, 520) }
 
 // siluOf is silu of a row.
 func siluOf(d *draw, cols int) kernels.Call {

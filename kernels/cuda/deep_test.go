@@ -19,9 +19,9 @@ func TestDeepSums(t *testing.T) {
 		math     Math
 		most     float64 // error, as a share of the largest result
 	}{
-		{"mma_split_bf16_64_32", false, F32, 1e-6},
-		{"mma_split_bf16_64_32", true, F32, 1e-6},
-		{"mma_round_bf16_64_32", true, BF16, 1e-4},
+		{"mma_split_bf16_32_32", false, F32, 1e-6},
+		{"mma_split_bf16_32_32", true, F32, 1e-6},
+		{"mma_round_bf16_32_32", true, BF16, 1e-4},
 	} {
 		const n, k, rows = 8, 5120, 33
 		rng := rand.New(rand.NewPCG(1, 2))

@@ -28,14 +28,16 @@ const (
 
 	mmaThreads      = 256
 	mmaMost         = 64   // rows of a tile
+	mmaLeast        = 32   // where rows are up to mmaFused
 	mmaFused        = 128  // rows of which every block may take the norm
 	mmaNarrow       = 32   // columns of a block, where few would be wide
 	mmaWide         = 128  // columns of a block elsewhere
 	mmaWideFrom     = 2048 // columns of which slices are counted in wide blocks
-	mmaDepth        = 32   // along k, of a stage
+	mmaDepth        = 64   // along k, of which slices are multiples: of a stage at most
 	mmaSlices       = 20   // of k, at most: one block adds them up
 	mmaDeepest      = 128  // along k, of a slice at least
 	multiprocessors = 132  // of an H100, whose waves choose the slices
+	mmaBlocks       = 2    // that a multiprocessor has room for
 )
 
 // product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
@@ -137,6 +139,8 @@ func (c *Call) normsFew(p *product) bool {
 	switch {
 	case c.Options.Invariant:
 		return false
+	case c.isFew(p):
+		return true
 	case c.Options.Math == BF16:
 		most = fewRows
 	}
@@ -181,22 +185,27 @@ func (c *Call) split(p *product) bool {
 	return c.Options.Math == F32 && pays && aligned(p.x, p.w) && p.w.Cols%8 == 0
 }
 
+// inPieces reports whether a product is computed on tensor cores, rounded or split.
+func (c *Call) inPieces(p *product) bool {
+	return p.w.Blocks == nil && (c.tensorCores(p) || c.split(p))
+}
+
 // onTensorCores reports whether tiles on tensor cores compute a product of more than a few rows.
 func (c *Call) onTensorCores(p *product) bool {
-	if p.w.Blocks != nil {
+	if !c.inPieces(p) {
 		return false
 	}
 	shared := c.mmaShared(p)
 	if c.Options.Invariant {
-		shared = c.mmaSharedOf(mmaMost, mmaWide, p.w.DType)
+		shared = c.mmaSharedOf(mmaLeast, mmaWide, p.w.DType)
 	}
-	return (c.tensorCores(p) || c.split(p)) && c.fits(shared)
+	return c.fits(shared)
 }
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
 	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
-	return !p.isGemv(product) && p.split(product) && p.onTensorCores(product)
+	return !p.isGemv(product) && p.split(product) && (p.isFew(product) || p.onTensorCores(product))
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles. If their number
@@ -206,20 +215,31 @@ func (c *Call) isGemv(p *product) bool {
 	if c.Options.Invariant {
 		return !c.onTensorCores(p)
 	}
-	return t <= gemvRows || t <= fewRows && (p.w.Blocks != nil || !c.onTensorCores(p))
+	return t <= 1 || !c.isFew(p) && (t <= gemvRows || t <= fewRows && (p.w.Blocks != nil || !c.onTensorCores(p)))
 }
 
-// mmaTile is how many rows and columns tiles on tensor cores have. The result does not depend on
-// it.
-func mmaTile(p *product) (rows, cols int) {
-	if rows = mmaMost; p.y.Rows() <= 32 {
-		rows = 32
+// tile is how many rows, columns, and terms along k a block has of a product on tensor cores.
+type tile struct{ rows, cols, deep int }
+
+// tileOf is that of a product that [Call.isGemv] leaves to tensor cores.
+func (c *Call) tileOf(p *product) tile {
+	if c.isFew(p) {
+		return fewTile(p)
 	}
-	blocks := ceilDiv(p.y.Rows(), rows) * ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, mmaSlice(p))
+	return mmaTile(p)
+}
+
+func mmaTile(p *product) tile {
+	t := tile{mmaLeast, mmaWide, mmaSlice(p)}
+	blocks := ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, t.deep)
+	if p.y.Rows() > mmaFused {
+		t.rows = mmaMost
+		blocks *= ceilDiv(p.y.Rows(), t.rows)
+	}
 	if p.other == nil && blocks < multiprocessors/2 {
-		return rows, mmaNarrow
+		t.cols = mmaNarrow
 	}
-	return rows, mmaWide
+	return t
 }
 
 // columns is how many columns the tiles of a product have, of two weights those of both.
@@ -243,14 +263,14 @@ func mmaSlice(p *product) int {
 		cols = mmaNarrow
 	}
 	best, least := k, math.Inf(1)
-	for slices := 1; slices == 1 || slices <= mmaSlices && k >= slices*mmaDeepest && 2*ceilDiv(n, cols) <= MaxArrivals; slices++ {
+	for slices := 1; slices == 1 || slices <= mmaSlices && k >= slices*mmaDeepest && ceilDiv(mmaFused, mmaLeast)*ceilDiv(n, cols) <= MaxArrivals; slices++ {
 		depth := ceilDiv(ceilDiv(k, slices), mmaDepth) * mmaDepth
 		blocks := ceilDiv(n, cols) * ceilDiv(k, depth)
 		moved := float64(n * k * p.w.DType.Bytes())
 		if slices > 1 {
 			moved += float64(2 * slices * n * 64 * 4)
 		}
-		if takes := moved * float64(ceilDiv(blocks, multiprocessors)) / float64(blocks); takes < least {
+		if takes := moved * float64(ceilDiv(blocks, mmaBlocks*multiprocessors)) / float64(blocks); takes < least {
 			best, least = depth, takes
 		}
 	}
@@ -267,36 +287,39 @@ func (c *Call) scratchBytes(p *product) int64 {
 
 // partialBytes is the scratch for what slices of a product sum up.
 func (c *Call) partialBytes(p *product) int64 {
-	if c.isGemv(p) || !c.onTensorCores(p) {
+	if c.isGemv(p) || !c.isFew(p) && !c.onTensorCores(p) {
 		return 0
 	}
 	if c.Options.Invariant && p.y.Rows() > mmaFused {
 		p = p.rows(0, mmaFused)
 	}
-	rows, cols := mmaTile(p)
-	slices := ceilDiv(p.w.Cols, mmaSlice(p))
+	t := c.tileOf(p)
+	slices := ceilDiv(p.w.Cols, t.deep)
 	if slices == 1 {
 		return 0
 	}
-	return int64(ceilDiv(p.y.Rows(), rows)*ceilDiv(p.columns(), cols)*slices) * int64(rows*cols+rows) * 4
+	return int64(ceilDiv(p.y.Rows(), t.rows)*ceilDiv(p.columns(), t.cols)*slices) * int64(t.rows*t.cols+t.rows) * 4
 }
 
 // mmaShared is the dynamic shared memory of a tile: stages of x, with the norm's weight, and of w,
 // and x of a stage in 16 bits, once or in three pieces.
 func (c *Call) mmaShared(p *product) int {
-	rows, cols := mmaTile(p)
-	return c.mmaSharedOf(rows, cols, p.w.DType)
+	t := mmaTile(p)
+	return c.mmaSharedOf(t.rows, t.cols, p.w.DType)
 }
 
 func (c *Call) mmaSharedOf(rows, cols int, w graph.DType) int {
-	stages, parts := 4, 1
-	if w == graph.F32 {
+	depth, stages, parts := 32, 4, 1
+	if rows == mmaLeast && w != graph.F32 {
+		depth = 64
+	}
+	if rows == mmaLeast || w == graph.F32 {
 		stages = 3
 	}
 	if c.Options.Math == F32 {
 		parts = 3
 	}
-	return stages*((rows+1)*mmaDepth*4+cols*(mmaDepth+8)*w.Bytes()) + parts*rows*(mmaDepth+8)*2
+	return stages*((rows+1)*depth*4+cols*(depth+8)*w.Bytes()) + parts*rows*(depth+8)*2
 }
 
 func (c *Call) multiply(p *product) error {
@@ -311,6 +334,8 @@ func (c *Call) multiply(p *product) error {
 		c.gemv(p)
 	case p.w.Blocks != nil:
 		return c.widened(p)
+	case c.isFew(p):
+		c.few(p)
 	case c.onTensorCores(p) && c.Options.Invariant && t > mmaFused: // with slices, as for fewer rows
 		for from := 0; from < t; from += mmaFused {
 			c.mma(p.rows(from, min(mmaFused, t-from)))
@@ -342,22 +367,28 @@ func (p *product) rows(from, n int) *product {
 
 // mma launches tiles on tensor cores.
 func (c *Call) mma(p *product) {
-	t, n, k, slice, name, eps := p.y.Rows(), p.w.Rows(), p.w.Cols, mmaSlice(p), "mma_split_", float32(0)
+	name := "mma_split_"
 	if c.Options.Math == BF16 {
 		name = "mma_round_"
 	}
+	t := mmaTile(p)
+	c.tiles(p, t, "matmul_mma_", fmt.Sprint(name, format(p.w.DType), "_", t.rows, "_", t.cols), mmaThreads, c.mmaShared(p))
+}
+
+// tiles launches a kernel of product.h.
+func (c *Call) tiles(p *product, of tile, module, name string, threads, shared int) {
+	t, n, k, eps := p.y.Rows(), p.w.Rows(), p.w.Cols, float32(0)
 	var norm, other uint64
 	if p.norm != nil {
 		norm, eps = p.norm.Ptr, float32(c.Attrs.Float("eps"))
 	}
+	fixed := p.w.Fixed
 	if p.other != nil {
-		other = p.other.Ptr
+		other, fixed = p.other.Ptr, fixed && p.other.Fixed
 	}
-	rows, cols := mmaTile(p)
-	grid := [3]int{ceilDiv(t, rows), ceilDiv(p.columns(), cols), ceilDiv(k, slice)}
-	add := p.added()
-	c.launch("matmul_mma_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", rows, "_", cols), grid, [3]int{mmaThreads}, c.mmaShared(p),
-		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch + uint64(p.scratch), c.Arrivals, t, n, k, slice, eps})
+	add, grid := p.added(), [3]int{ceilDiv(t, of.rows), ceilDiv(p.columns(), of.cols), ceilDiv(k, of.deep)}
+	c.launch(module+format(p.w.DType), name, grid, [3]int{threads}, shared,
+		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch + uint64(p.scratch), c.Arrivals, t, n, k, of.deep, eps, fixed})
 }
 
 // gemv launches a product of few rows. One row by a small weight has a block for each

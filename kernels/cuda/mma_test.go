@@ -28,15 +28,21 @@ func round(t kernels.Tensor) kernels.Tensor {
 	return out
 }
 
-// mmaCase draws a product of more than a few rows with aligned operands, of any of the operations,
+// mmaCase draws a product of several rows with aligned operands, of any of the operations,
 // and the options that let tiles on tensor cores compute it.
 func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
 	d.aligned = true
 	format := d.format()
-	n, k := d.size("n", 31, 33, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 264, 520)
-	rows := d.pick("t", 9, 16, 31, 32, 33, 63, 64, 65, 128, 129)
-	if d.pick("wide", 0, 0, 0, 1) == 1 {
-		n, k, rows = 66*mmaWide-d.pick("short", 0, 1, 97), d.pick("wide k", 8, 40), d.pick("wide t", 9, 33)
+	n, k := d.size("n", 15, 17, 31, 33, 127, 129), d.pick("k", 8, 16, 24, 32, 40, 248, 264, 520)
+	rows := d.pick("t", 2, 7, 8, 9, 16, 17, 32, 33, 65, 128, 129)
+	switch d.pick("wide", 0, 0, 0, 1, 2) {
+	case 1:
+		n, rows = fewNarrow+d.pick("more", 1, 64, 65), d.pick("wide t", 2, 8)
+	case 2:
+		if n, k, rows = 66*mmaWide, d.pick("wide k", 8, 40), d.pick("wide t", 9, 33, 129); rows > mmaFused {
+			n /= 3
+		}
+		n -= d.pick("short", 0, 1, 97)
 	}
 	y := d.tensor(graph.F32, rows, n)
 	c := call(graph.Attrs{"eps": 0.5}, one(y), d.tensor(graph.F32, rows, k))
@@ -78,7 +84,7 @@ func checkTiles(t *rapid.T, op *graph.Op, math Math) {
 	dev.compute(op, on, d.rng.Uint64())
 	got, most := clone(&c.Results[0]), 2e-6 // the reference has sums of f32, too
 	dev.download(on.Results[0], &got)
-	if math == BF16 {
+	if math == BF16 && c.Results[0].Rows() > fewMost { // fewer are split
 		for i := range c.Args {
 			if gain := strings.HasPrefix(op.Name, "norm_") && i < 2; !gain && !(strings.HasSuffix(op.Name, "_add") && i == len(c.Args)-1) {
 				c.Args[i] = round(c.Args[i])
@@ -103,6 +109,9 @@ func TestMatmulTileKernels(t *testing.T) {
 			for _, tile := range []string{"32_32", "32_128", "64_32", "64_128"} {
 				names = append(names, "matmul_mma_"+format+"."+map[Math]string{F32: "mma_split_", BF16: "mma_round_"}[math]+format+"_"+tile)
 			}
+			for _, tile := range []string{"", "_narrow"} {
+				names = append(names, "matmul_few_"+format+".few_"+format+tile)
+			}
 			until(t, func(t *rapid.T) { checkTiles(t, op, math) }, names...)
 		}
 	}
@@ -116,21 +125,25 @@ func TestTilePlan(t *testing.T) {
 		format  graph.DType
 		want    string
 	}{
-		{Options{}, 8, 10240, 2560, graph.BF16, "gemv_bf16_8_4"},
-		{Options{}, 9, 10240, 2560, graph.BF16, "mma_split_bf16_32_128 3"},
-		{Options{}, 32, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 6"},
-		{Options{}, 64, 192, 5120, graph.BF16, "mma_split_bf16_64_32 20"},
-		{Options{}, 128, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 6"},
-		{Options{}, 64, 5120, 160, graph.BF16, "mma_split_bf16_64_32 1"},
+		{Options{}, 1, 10240, 2560, graph.BF16, "gemv_bf16_1_4"},
+		{Options{}, 2, 10240, 2560, graph.BF16, "few_bf16 2"},
+		{Options{Math: BF16}, 8, 192, 5120, graph.F16, "few_f16_narrow 8"},
+		{Options{}, 9, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 12"},
+		{Options{Invariant: true}, 1, 10240, 2560, graph.BF16, "mma_split_bf16_32_128 3"},
+		{Options{}, 16, 10240, 2560, graph.BF16, "mma_split_bf16_32_128 3"},
+		{Options{}, 32, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 12"},
+		{Options{}, 64, 192, 5120, graph.BF16, "mma_split_bf16_32_32 20"},
+		{Options{}, 128, 2560, 5120, graph.BF16, "mma_split_bf16_32_128 12"},
+		{Options{}, 64, 5120, 160, graph.BF16, "mma_split_bf16_32_32 1"},
 		{Options{}, 257, 2560, 5120, graph.BF16, "mma_split_bf16_64_128 1"},
-		{Options{Math: BF16}, 64, 50280, 2560, graph.BF16, "mma_round_bf16_64_128 1"},
+		{Options{Math: BF16}, 64, 50280, 2560, graph.BF16, "mma_round_bf16_32_128 1"},
 		{Options{}, 32, 100, 68, graph.BF16, "gemv_bf16_8_4"},
 		{Options{}, 33, 100, 68, graph.BF16, "matmul_bf16"},
-		{Options{Shared: 99 << 10}, 33, 10240, 64, graph.BF16, "mma_split_bf16_64_128 1"},
+		{Options{Shared: 99 << 10}, 33, 10240, 64, graph.BF16, "mma_split_bf16_32_128 1"},
 		{Options{Shared: 64 << 10}, 33, 10240, 64, graph.BF16, "matmul_bf16"},
-		{Options{Split: true}, 33, 10240, 64, graph.F32, "mma_split_f32_64_128 1"},
-		{Options{Split: true, Shared: 99 << 10}, 33, 10240, 64, graph.F32, "matmul_f32"},
-		{Options{Split: true, Math: BF16}, 33, 100, 64, graph.F32, "mma_round_f32_64_32 1"},
+		{Options{Split: true}, 33, 10240, 64, graph.F32, "mma_split_f32_32_128 1"},
+		{Options{Split: true, Shared: 79 << 10}, 33, 10240, 64, graph.F32, "matmul_f32"},
+		{Options{Split: true, Math: BF16}, 33, 100, 64, graph.F32, "mma_round_f32_32_32 1"},
 		{Options{}, 33, 100, 64, graph.F32, "matmul_f32"},
 	} {
 		part := Part{Kernels["matmul"], &Call{Options: c.o}}
@@ -138,13 +151,13 @@ func TestTilePlan(t *testing.T) {
 			part.Args = append(part.Args, Tensor{Tensor: a, Ptr: 256})
 		}
 		part.Results = []Tensor{{Tensor: shaped(graph.F32, c.t, c.n), Ptr: 256}}
-		splits := strings.HasPrefix(c.want, "mma_split")
+		splits := strings.HasPrefix(c.want, "mma_split") || strings.HasPrefix(c.want, "few") && c.o.Math == F32
 		list, err := part.Launches(part.Call)
 		if err != nil || len(list) != 1 || c.o.Shared > 0 && int(list[0].Shared) > c.o.Shared {
 			t.Fatalf("%+v: %v, %v", c, list, err)
 		}
 		got := list[0].Function
-		if strings.HasPrefix(got, "mma") {
+		if !strings.HasPrefix(got, "gemv") && !strings.HasPrefix(got, "matmul") {
 			got = fmt.Sprint(got, " ", list[0].Grid[2])
 		}
 		if got != c.want || part.Splits() != splits {
@@ -167,12 +180,12 @@ func TestSlices(t *testing.T) {
 	c := call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, mmaFused, n)), d.packed(graph.F32, mmaFused, k), d.packed(graph.F32, k), d.packed(graph.BF16, n, k))
 	on := dev.deviceCall(op, &c, nil, func() int { return 0 })
 	launches := dev.compute(op, on, 1)
-	if l := launches[0]; l.Function != "mma_split_bf16_64_32" || l.Grid[2] != 4 {
+	if l := launches[0]; l.Function != "mma_split_bf16_32_32" || l.Grid[2] != 3 {
 		t.Fatalf("%s in %d slices", l.Function, l.Grid[2])
 	}
 	want := clone(&c.Results[0])
 	dev.download(on.Results[0], &want)
-	for rows, tile := range map[int]string{9: "32_32", 65: "64_128", 33: "64_32"} {
+	for rows, tile := range map[int]string{9: "32_32", 65: "32_128", 33: "32_32"} {
 		few := *on
 		few.Args, few.Results = slices.Clone(on.Args), slices.Clone(on.Results)
 		few.Args[0].Dims[0], few.Results[0].Dims[0] = rows, rows
@@ -183,8 +196,8 @@ func TestSlices(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := list[0]
-		if l.Function = "mma_split_bf16_" + tile; tile == "64_128" {
-			l.Grid[1], l.Shared = 1, uint32(few.mmaSharedOf(64, mmaWide, graph.BF16))
+		if l.Function = "mma_split_bf16_" + tile; tile == "32_128" {
+			l.Grid[1], l.Shared = 1, uint32(few.mmaSharedOf(mmaLeast, mmaWide, graph.BF16))
 		}
 		dev.run([]Launch{l}, 2)
 		got := shaped(graph.F32, rows, n)

@@ -4,7 +4,7 @@
 DEVICE void barrier() { sync(); }
 #define sync()                                                                                                             \
 	do {                                                                                                               \
-		if constexpr (__COUNTER__ != 6)                                                                            \
+		if constexpr (__COUNTER__ != 8)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
 #define FORMAT bf16
