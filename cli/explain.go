@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -25,7 +25,6 @@ import (
 	"github.com/krait-ml/krait/visualize/explain"
 	"github.com/krait-ml/krait/visualize/timeline"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 func newExplain() *cobra.Command {
@@ -87,14 +86,7 @@ of the same model and flags.`,
 }
 
 // onTerminal reports whether standard output is a terminal.
-func onTerminal(c *cobra.Command) bool {
-	w := c.OutOrStdout()
-	if checked, ok := w.(*checkedWriter); ok {
-		w = checked.w
-	}
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
+func onTerminal(c *cobra.Command) bool { return terminal.Is(standardOutput(c)) }
 
 // explainFlags are the flags of krait explain.
 type explainFlags struct {

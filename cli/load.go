@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/load"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/spf13/cobra"
@@ -66,7 +67,7 @@ is 1 if no request succeeds.`,
 			if err := f.read(c); err != nil {
 				return err
 			}
-			tell, end := progress(c.ErrOrStderr(), "load", "requests", false)
+			tell, end := terminal.Progress[int](c.ErrOrStderr(), "load", "requests", false)
 			f.o.Progress = tell
 			r, err := load.Run(c.Context(), f.o)
 			end()

@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/tokenizer"
 	"github.com/spf13/cobra"
@@ -75,7 +76,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	}
 	quiet := f.quiet || f.comm.follows()
 	var end func()
-	f.options.Progress, end = weightProgress(c, quiet)
+	f.options.Progress, end = terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
 	defer end()
 	m, err = interruptible(c, func() (*krait.Model, error) {
 		switch {
@@ -164,13 +165,7 @@ func figuresOf(m *krait.Model, device string) modelFigures {
 }
 
 // thousands writes 732544 as 732,544.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func thousands(n int64) string { return terminal.Thousands(n) }
 
 // readIDs reads token ids between blanks or commas.
 func readIDs(text string) ([]int, error) {

@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes/prove"
 	"github.com/spf13/cobra"
@@ -64,7 +65,7 @@ embedded model.`,
 			}
 			if !noExecute {
 				var done func()
-				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
+				execute.Progress, done = terminal.Progress[int](c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
 					return fmt.Errorf("the graph passes the rules but does not compute what the model does: %w", err)

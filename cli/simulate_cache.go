@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
@@ -145,7 +146,7 @@ func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 		return nil, err
 	}
 	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
-	tell, end := progress(c.ErrOrStderr(), "simulate cache", "requests", false)
+	tell, end := terminal.Progress[int](c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
 		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
