@@ -34,6 +34,13 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 			if err != nil {
 				return err
 			}
+			on := modelFlags{device: device}
+			on.options.Reference, on.options.Sharding = o.Reference, o.Sharding
+			if comm.kind != "local" {
+				on.device.only = severalProcesses
+			}
+			on.choose(c, dir, false)
+			device = on.device
 			if o.Device, err = device.open(hardwareName(c)); err != nil {
 				return err
 			}

@@ -71,10 +71,32 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 
 // load is open without the other processes.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
+	quiet := f.quiet || f.comm.follows()
+	f.choose(c, dir, quiet)
+	if m, err = f.loadOn(c, dir, quiet); err != nil && f.instead(c, err) {
+		m, err = f.loadOn(c, dir, quiet)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.comm.opened = true
+	if !quiet {
+		for _, w := range m.Warnings {
+			if f.warn != nil {
+				f.warn(w)
+				continue
+			}
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
+		}
+	}
+	return m, nil
+}
+
+// loadOn loads a model on the device that is named now.
+func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.Model, err error) {
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
-	quiet := f.quiet || f.comm.follows()
 	var end func()
 	f.options.Progress, end = terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
 	defer end()
@@ -91,16 +113,6 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	})
 	if err != nil {
 		return nil, driverError{err}
-	}
-	f.comm.opened = true
-	if !quiet {
-		for _, w := range m.Warnings {
-			if f.warn != nil {
-				f.warn(w)
-				continue
-			}
-			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
-		}
 	}
 	return m, nil
 }
