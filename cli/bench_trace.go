@@ -98,7 +98,7 @@ func (f *traceFlags) run(c *cobra.Command, dir string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	trace, err := interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.path) })
+	trace, err := interruptible(c, "read", func() ([]prefix.Request, error) { return readTrace(c, f.path) })
 	if err != nil {
 		return err
 	}

@@ -90,8 +90,8 @@ func (f *modelFlags) gpus(c *cobra.Command, dir string) (found, why string) {
 	return fits(&cuda.Device{Driver: gpu}, list, weights, max(1, f.options.Sharding.Ranks))
 }
 
-// fits says that the weights of ranks fit on GPUs, or why not. A fifth of what a GPU has for a model
-// is for states, caches and activations.
+// fits says that the weights of ranks fit on GPUs, or why not. A fifth of what a GPU has for a
+// model is for states, caches and activations.
 func fits(d *cuda.Device, list []driver.DeviceInfo, weights int64, ranks int) (found, why string) {
 	memory, share := d.Memory(ranks)
 	each := weights * int64(share) / int64(ranks)

@@ -145,13 +145,13 @@ func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s k
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in, s); err != nil {
 		return nil, err
 	}
-	if in.Runs, err = interruptible(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
+	if in.Runs, err = interruptible(c, "simulate", func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
 		return nil, err
 	}
 	in.Facts = e.facts(hw.Profile)
@@ -210,7 +210,7 @@ func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph, s krait.Sharding
 		}
 		return nil
 	}
-	_, err = interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	_, err = interruptible(c, "compile", func() (*graph.Graph, error) { return passes.Compile(g, o) })
 	return list, err
 }
 
@@ -233,7 +233,7 @@ func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input
 	if p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s); err != nil {
 		return err
 	}
-	in.Certificate, err = interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
+	in.Certificate, err = interruptible(c, "prove", func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
 	if err == nil && e.execute {
 		in.Certificate.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, validate.Options{})
 	}

@@ -185,7 +185,7 @@ func (f *loadFlags) readTrace(c *cobra.Command) (err error) {
 		f.o.Trace, err = load.Uniform(f.requests, f.prompt, f.o.MaxTokens)
 		return err
 	}
-	f.o.Trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
+	f.o.Trace, err = interruptible(c, "read", func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
 	if c.Flags().Changed("requests") && f.requests < len(f.o.Trace) {
 		f.o.Trace = f.o.Trace[:f.requests]
 	}

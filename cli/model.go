@@ -100,7 +100,7 @@ func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.
 	var end func()
 	f.options.Progress, end = terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
 	defer end()
-	m, err = interruptible(c, func() (*krait.Model, error) {
+	m, err = interruptible(c, "", func() (*krait.Model, error) {
 		switch {
 		case c.Flags().Changed("random-weights"):
 			return f.randomly(c, dir)

@@ -60,7 +60,7 @@ func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 		r.InputTokens += int64(x.InputLen)
 	}
 	tell, end := terminal.Progress[int](c.ErrOrStderr(), "sweep", "requests", false)
-	_, err = interruptible(c, func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
+	_, err = interruptible(c, "", func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
 	end()
 	if err != nil {
 		return err
