@@ -89,7 +89,7 @@ func (f *pairedFlags) run(c *cobra.Command, dir string) error {
 	f.o.Threads, f.o.Roofline = f.options.Workers, roofline
 	f.o.Open = func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) }
 	var end func()
-	f.o.Progress, end = terminal.Progress[int](c.ErrOrStderr(), "measure", "models", f.quiet)
+	f.o.Progress, end = terminal.Progress(c.ErrOrStderr(), "measure", "models", f.quiet)
 	file.Pairs, err = bench.Paired(c.Context(), peer, models, f.o)
 	end()
 	if err != nil {

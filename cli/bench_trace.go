@@ -161,7 +161,7 @@ func (b *traceBench) once(r *bench.TraceResult, cached bool, w io.Writer) error 
 		fmt.Fprintln(w, describe(m, f.device.name))
 		b.describe(w)
 	}
-	tell, end := terminal.Progress[int](b.c.ErrOrStderr(), what, "requests", b.quiet)
+	tell, end := terminal.Progress(b.c.ErrOrStderr(), what, "requests", b.quiet)
 	defer end()
 	run, err := bench.Trace(b.c.Context(), m, b.trace, bench.TraceOptions{Speed: b.speed, Tell: tell})
 	if err != nil {

@@ -51,7 +51,7 @@ with measurements, the first quartile of five runs.`,
 				}
 			}
 			var end func()
-			o.Progress, end = terminal.Progress[int](c.ErrOrStderr(), "calibrate", "measurements", quiet)
+			o.Progress, end = terminal.Progress(c.ErrOrStderr(), "calibrate", "measurements", quiet)
 			defer end()
 			if check {
 				return checkProfile(c, file, o, end, asJSON)

@@ -63,7 +63,7 @@ func (f *modelFlags) importance(c *cobra.Command, dir, path, out string, ids boo
 		return err
 	}
 	var done func()
-	o.Progress, done = terminal.Progress[int](c.ErrOrStderr(), "calibrate importance", "tokens", f.quiet)
+	o.Progress, done = terminal.Progress(c.ErrOrStderr(), "calibrate importance", "tokens", f.quiet)
 	found, err := importance.Run(c.Context(), dir, func(dir string, keep []string) (*krait.Model, error) {
 		with := *f
 		with.quiet, with.options.Keep = true, keep

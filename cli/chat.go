@@ -220,7 +220,7 @@ func (t *talk) answer(ctx context.Context, text string) error {
 	defer stop()
 	defer onInterrupt(func() bool { stop(); return true })()
 	var end func()
-	t.reading, end = terminal.Progress[int](t.info, "prompt", "tokens", false)
+	t.reading, end = terminal.Progress(t.info, "prompt", "tokens", false)
 	defer end()
 	begun := false
 	out, err := t.ask(answering, text, t.o, func(text string, sofar *reply) {

@@ -31,16 +31,14 @@ const chatHelp = `/help            this list
 
 // chatCommands returns the commands, those with an argument with a blank behind.
 func chatCommands() (list []string) {
-	for line := range strings.Lines(chatHelp) {
-		names, argument, _ := strings.Cut(line, "  ")
-		for name := range strings.SplitSeq(names, ", ") {
-			name, takes, _ := strings.Cut(name, " ")
-			if strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "//") && argument != "" {
-				if takes != "" {
-					name += " "
-				}
-				list = append(list, name)
+	for _, line := range strings.Split(chatHelp, "\n") {
+		words := strings.Fields(line)
+		for i := 0; strings.HasPrefix(words[i], "/") && words[i] != "//TEXT"; i++ {
+			name, more := strings.CutSuffix(words[i], ",")
+			if next := words[i+1]; !more && next == strings.ToUpper(next) {
+				name += " "
 			}
+			list = append(list, name)
 		}
 	}
 	return list

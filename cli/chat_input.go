@@ -100,33 +100,36 @@ func (t *talk) edited(ctx context.Context) (string, error) {
 
 // complete returns the commands that a line may become.
 func (t *talk) complete(head string) (list []string) {
-	add := func(before string, words ...string) {
-		for _, w := range words {
-			if strings.HasPrefix(before+w, head) {
-				list = append(list, before+w)
-			}
-		}
-	}
 	command, _, found := strings.Cut(head, " ")
-	switch {
-	case !strings.HasPrefix(head, "/"):
-	case !found:
-		add("", chatCommands()...)
-	case command == "/set":
-		var o krait.Generate
-		names, _, _ := settings(&o)
-		for _, name := range names {
-			add("/set ", name+"=")
-		}
-	case command == "/save", command == "/load":
-		add(command+" ", savedChats()...)
-	case command == "/model":
-		if h, err := hub.New(os.Getenv); err == nil {
-			cached, _ := h.List() // or nothing is completed
-			for _, m := range cached {
-				add("/model ", m.Name.String())
-			}
+	words, before := chatCommands(), ""
+	if found {
+		words, before = argumentsOf(command), command+" "
+	}
+	for _, w := range words {
+		if strings.HasPrefix(before+w, head) {
+			list = append(list, before+w)
 		}
 	}
 	return list
+}
+
+// argumentsOf returns what may follow a command.
+func argumentsOf(command string) (words []string) {
+	switch command {
+	case "/set":
+		words, _, _ = settings(&krait.Generate{})
+		for i := range words {
+			words[i] += "="
+		}
+	case "/save", "/load":
+		words = savedChats()
+	case "/model":
+		if h, err := hub.New(os.Getenv); err == nil {
+			cached, _ := h.List() // or nothing is completed
+			for i := range cached {
+				words = append(words, cached[i].Name.String())
+			}
+		}
+	}
+	return words
 }

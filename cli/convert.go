@@ -63,7 +63,7 @@ embedding and the head keep their format, too.`,
 			if err != nil {
 				return err
 			}
-			report, end := terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
+			report, end := terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 			info, err := convertTo(c, src, dst, kind, weights, report)
 			end()
 			if err != nil || quiet {

@@ -184,7 +184,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		}
 	}
 	var read func()
-	r.o.OnPrompt, read = terminal.Progress[int](c.ErrOrStderr(), "prompt", "tokens", r.quiet)
+	r.o.OnPrompt, read = terminal.Progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
 	g, err := r.generate(c.Context(), out, prompt, sync.OnceFunc(read))
 	read()
 	if g == nil {

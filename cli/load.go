@@ -67,7 +67,7 @@ is 1 if no request succeeds.`,
 			if err := f.read(c); err != nil {
 				return err
 			}
-			tell, end := terminal.Progress[int](c.ErrOrStderr(), "load", "requests", false)
+			tell, end := terminal.Progress(c.ErrOrStderr(), "load", "requests", false)
 			f.o.Progress = tell
 			r, err := load.Run(c.Context(), f.o)
 			end()

@@ -98,7 +98,7 @@ func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.
 		return nil, err
 	}
 	var end func()
-	f.options.Progress, end = terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
+	f.options.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 	defer end()
 	m, err = interruptible(c, "", func() (*krait.Model, error) {
 		switch {

@@ -66,7 +66,7 @@ embedded model.`,
 			}
 			if !noExecute {
 				var done func()
-				execute.Progress, done = terminal.Progress[int](c.ErrOrStderr(), "execute", "blocks", quiet)
+				execute.Progress, done = terminal.Progress(c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
 					return fmt.Errorf("the graph passes the rules but does not compute what the model does: %w", err)

@@ -32,7 +32,7 @@ profiles (docs/simulate.md).
 			if asJSON && dir != "" {
 				return errors.New("--json prints the result and -o DIR writes Markdown: give one of them")
 			}
-			tell, end := terminal.Progress[int](c.ErrOrStderr(), "reproduce", "figures", false)
+			tell, end := terminal.Progress(c.ErrOrStderr(), "reproduce", "figures", false)
 			r, err := reproduce.Run(c.Context(), tell)
 			end()
 			switch {

@@ -95,7 +95,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	}
 	title := cmp.Or(f.from.like, g.Name)
 	if f.compare {
-		tell, end := terminal.Progress[int](c.ErrOrStderr(), "simulate", "deployments", false)
+		tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "deployments", false)
 		r, err := interruptible(c, "", func() (*deployments, error) { return f.deployments(g, d, tell) })
 		end()
 		if err != nil {
@@ -104,7 +104,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 		r.Model = title
 		return f.out.print(c, r, r.print)
 	}
-	tell, end := terminal.Progress[int](c.ErrOrStderr(), "simulate", "strategies", false)
+	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "strategies", false)
 	r, err := interruptible(c, "", func() (*simulation, error) { return f.simulate(g, d, tell) })
 	end()
 	if err != nil {

@@ -146,7 +146,7 @@ func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 		return nil, err
 	}
 	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
-	tell, end := terminal.Progress[int](c.ErrOrStderr(), "simulate cache", "requests", false)
+	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
 		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}

@@ -59,7 +59,7 @@ func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 	for _, x := range trace {
 		r.InputTokens += int64(x.InputLen)
 	}
-	tell, end := terminal.Progress[int](c.ErrOrStderr(), "sweep", "requests", false)
+	tell, end := terminal.Progress(c.ErrOrStderr(), "sweep", "requests", false)
 	_, err = interruptible(c, "", func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
 	end()
 	if err != nil {

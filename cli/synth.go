@@ -33,7 +33,7 @@ The same seed gives the same bytes.
 				return err
 			}
 			var end func()
-			f.Progress, end = terminal.Progress[int64](c.ErrOrStderr(), "weights", "bytes", quiet)
+			f.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 			made, err := synth.Write(c.Context(), args[0], f.Options)
 			end()
 			if err != nil || quiet {

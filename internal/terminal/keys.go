@@ -57,37 +57,28 @@ func (k *keys) Read(p []byte) (n int, err error) {
 
 // give moves input to p, at most to the end of a line or to where it is dropped.
 func (k *keys) give(p []byte) (n int) {
-	take := func(in int, out []byte) {
-		n += copy(p[n:], out)
-		k.raw = k.raw[in:]
-	}
-	for len(k.raw) > 0 && len(p)-n >= len(pasteBegin) {
+	for ended := false; len(k.raw) > 0 && len(p)-n >= len(pasteBegin) && !ended; {
 		c := k.raw[0]
 		after := k.cr && c == '\n'
 		k.cr = false
+		in, out := 1, k.raw[:1]
 		switch {
 		case bytes.HasPrefix(k.raw, pasteBegin), bytes.HasPrefix(k.raw, pasteEnd):
 			k.pasting = k.raw[4] == '0'
-			take(len(pasteEnd), k.raw[:len(pasteEnd)])
+			in, out = len(pasteEnd), k.raw[:len(pasteEnd)]
 		case len(k.raw) < len(pasteEnd) && (bytes.HasPrefix(pasteBegin, k.raw) || bytes.HasPrefix(pasteEnd, k.raw)):
 			return n // the rest comes
-		case k.pasting && after:
-			take(1, nil)
+		case k.pasting && (after || c < ' ' && c != '\t' && c != '\r' && c != '\n' || c == 0x7f):
+			out = nil
 		case c == '\r', c == '\n':
-			k.pasted, k.cr = k.pasting, k.pasting && c == '\r'
-			take(1, []byte{'\r'})
-			return n
-		case k.pasting && (c < ' ' && c != '\t' || c == 0x7f):
-			take(1, nil)
-		case k.pasting:
-			take(1, k.raw[:1])
-		default:
+			k.pasted, k.cr, ended = k.pasting, k.pasting && c == '\r', true
+			out = []byte{'\r'}
+		case !k.pasting:
 			key := k.key()
-			take(len(key.key), []byte(key.as))
-			if key.as[0] == dropKey {
-				return n
-			}
+			in, out, ended = len(key.key), []byte(key.as), key.as[0] == dropKey
 		}
+		n += copy(p[n:], out)
+		k.raw = k.raw[in:]
 	}
 	return n
 }

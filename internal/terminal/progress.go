@@ -11,16 +11,27 @@ import (
 // Progress shows on a terminal how much of some work is done: percent, amounts, rate and time left.
 // Until tell is called with an amount, it shows the time so far. end, which may be called more than
 // once, removes the line. If w is no terminal, or quiet is set, tell is nil and nothing is shown.
-// The unit bytes is shown in MB or GB.
-func Progress[N int | int64](w io.Writer, what, unit string, quiet bool) (tell func(done, all N), end func()) {
+func Progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int), end func()) {
+	bytes, end := progress(w, what, unit, quiet)
+	if bytes != nil {
+		tell = func(done, all int) { bytes(int64(done), int64(all)) }
+	}
+	return tell, end
+}
+
+// ByteProgress is [Progress] of bytes, which it shows in MB or GB.
+func ByteProgress(w io.Writer, what string, quiet bool) (tell func(done, all int64), end func()) {
+	return progress(w, what, "bytes", quiet)
+}
+
+func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int64), end func()) {
 	if quiet || !Moves(w) {
 		return nil, func() {}
 	}
 	m := newMeter(w, what, unit, time.Now)
 	stop := make(chan struct{})
 	go m.tick(stop)
-	end = sync.OnceFunc(func() { close(stop); m.end() })
-	return func(done, all N) { m.tell(int64(done), int64(all)) }, end
+	return m.tell, sync.OnceFunc(func() { close(stop); m.end() })
 }
 
 // meter is a line of progress.

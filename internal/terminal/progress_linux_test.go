@@ -13,7 +13,7 @@ import (
 func TestProgress(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	p := ptytest.Open(t, 24)
-	tell, end := terminal.Progress[int](p.Slave, "work", "things", false)
+	tell, end := terminal.Progress(p.Slave, "work", "things", false)
 	p.Await(t, "work  1s")
 	tell(0, 10)
 	time.Sleep(100 * time.Millisecond)
@@ -26,11 +26,11 @@ func TestProgress(t *testing.T) {
 	if p.Text() != "next" {
 		t.Errorf("it leaves\n%s", p.Text())
 	}
-	if tell, _ := terminal.Progress[int](p.Slave, "work", "things", true); tell != nil {
+	if tell, _ := terminal.Progress(p.Slave, "work", "things", true); tell != nil {
 		t.Error("a quiet command shows progress")
 	}
 	t.Setenv("TERM", "dumb")
-	if tell, _ := terminal.Progress[int](p.Slave, "work", "things", false); tell != nil {
+	if tell, _ := terminal.Progress(p.Slave, "work", "things", false); tell != nil {
 		t.Error("a dumb terminal shows progress")
 	}
 }

@@ -72,7 +72,7 @@ func TestProgressOnPipe(t *testing.T) {
 	}
 	defer r.Close()
 	defer w.Close()
-	if tell, end := Progress[int](w, "work", "things", false); tell != nil {
+	if tell, end := Progress(w, "work", "things", false); tell != nil {
 		t.Error("a pipe shows progress")
 	} else {
 		end()
