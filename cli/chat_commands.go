@@ -23,9 +23,9 @@ const chatHelp = `/help            this list
 /set NAME=VALUE  temperature, top-k, top-p, min-p, repetition-penalty, presence-penalty,
                  frequency-penalty, seed or max-tokens; without NAME, show them
 /model NAME      continue with another model; without NAME, show the model
-/save NAME       write the conversation and the model's state: to the file NAME, or on a terminal,
-                 if NAME has no / or ., to the folder of chats
-/load NAME       continue what /save wrote
+/save FILE       write the conversation and the model's state; on a terminal a NAME without
+                 / and . is kept in the folder of chats
+/load FILE       continue what /save wrote, or the chat of that NAME
 /bye, /quit      end, as does the end of the input
 //TEXT           send /TEXT`
 
