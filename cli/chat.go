@@ -257,10 +257,10 @@ func (t *talk) say(text string, sofar *reply) {
 		io.WriteString(t.out, text)
 		return
 	}
-	io.WriteString(t.page, text)
 	if !t.f.quiet {
 		t.page.Status(fmt.Sprintf("%s, %.1f tokens/s; Ctrl-C stops", count(sofar.tokens, "token"), sofar.rate))
 	}
+	io.WriteString(t.page, text)
 }
 
 // said ends an answer.

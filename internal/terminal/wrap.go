@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -15,6 +16,7 @@ type Wrapped struct {
 	width  func() int
 	status string
 	below  bool // the status is on the screen
+	drawn  time.Time
 
 	out   strings.Builder // to be written
 	style string          // of what is in out
@@ -46,16 +48,14 @@ func (t *Wrapped) Write(p []byte) (int, error) {
 	return len(p), t.flush()
 }
 
-// Status shows a line below the text; empty: none.
-func (t *Wrapped) Status(text string) error {
-	t.status = text
-	return t.flush()
-}
+// Status sets the line below the text, which the next Write shows; empty: none.
+func (t *Wrapped) Status(text string) { t.status = text }
 
 // End writes what is left, and ends the line.
 func (t *Wrapped) End() error {
 	t.take('\n')
-	return t.Status("")
+	t.Status("")
+	return t.flush()
 }
 
 // shown returns the picture of a control character.
@@ -197,9 +197,14 @@ func (t *Wrapped) styled(code string) {
 }
 
 // flush writes what there is, and the status below it. Where the text fills the last column, it
-// leaves the status out: terminals differ in where the cursor then is.
+// leaves the status out: terminals differ in where the cursor then is. A new status alone waits.
 func (t *Wrapped) flush() error {
 	t.styled("")
+	now := time.Now()
+	if t.out.Len() == 0 && t.status != "" && now.Sub(t.drawn) < redraw {
+		return nil
+	}
+	t.drawn = now
 	text := t.out.String()
 	t.out.Reset()
 	if t.below {

@@ -70,8 +70,8 @@ func TestWrappedCuts(t *testing.T) {
 		seen := false
 		for rest := []rune(text); len(rest) > 0; {
 			n := 1 + random.IntN(min(8, len(rest)))
-			w.Write([]byte(string(rest[:n])))
 			w.Status("generated 12 tokens at 8.1 tokens/s")
+			w.Write([]byte(string(rest[:n])))
 			rest = rest[n:]
 			lines := strings.Split(s.Text(), "\n")
 			seen = seen || strings.HasPrefix(lines[len(lines)-1], "generated")
