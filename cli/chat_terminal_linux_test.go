@@ -117,10 +117,23 @@ func TestChatModels(t *testing.T) {
 	p.Type(t, "/model "+golden+"\r")
 	p.Await(t, "tiny-mamba\nwarning: ")
 	p.Type(t, "/set\r")
-	p.Await(t, "top-k=7")
+	p.Await(t, "\ntop-k=7")
 	p.Type(t, "Go on\r")
 	p.Await(t, "[prefilled 55 of 55 tokens")
-	p.Type(t, "/undo\r/undo\r/undo\r")
+	// One that has no weights leaves the model before.
+	empty := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(golden, "config.json"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(empty, "config.json"), config, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Type(t, "/model "+empty+"\r")
+	p.Await(t, "\nerror: ")
+	p.Type(t, "Well\r")
+	p.Await(t, "[prefilled 81 of 81 tokens")
+	p.Type(t, "/undo\r/undo\r/undo\r/undo\r")
 	p.Await(t, "error: there is no turn to undo")
 	p.Type(t, "\x04")
 	awaitStatus(t, p, ended, 0)

@@ -6,11 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/internal/terminal/ptytest"
+	"golang.org/x/term"
 )
 
 // typed is what an editor on a terminal of 22 columns returns for keys.
@@ -72,14 +74,19 @@ func TestEditorEnds(t *testing.T) {
 		t.Errorf("Ctrl-C: %v", err)
 	}
 	p := ptytest.Open(t, 20)
+	was, err := term.GetState(int(p.Slave.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	reason := errors.New("terminated")
 	go func() { p.Await(t, ">"); cancel(reason) }()
 	if _, err := terminal.NewEditor(p.Slave, p.Slave, h, nil).Read(ctx); err != reason {
 		t.Errorf("context: %v", err)
 	}
-	p.Type(t, "echo")
-	p.Await(t, "> echo") // the terminal echoes again
+	if is, err := term.GetState(int(p.Slave.Fd())); err != nil || !reflect.DeepEqual(is, was) {
+		t.Errorf("the terminal stays raw: %v", err)
+	}
 }
 
 // TestHistory: messages come back in the next run, lines of one folded, and twice the same once.
