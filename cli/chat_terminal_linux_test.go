@@ -109,7 +109,7 @@ func TestChatModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, _, ended := startOnTerminal(t, 100, "chat", "-n", "5", "--tp", "2")
+	p, _, ended := startOnTerminal(t, 100, "chat", "-n", "20", "--tp", "2")
 	p.Await(t, "\n>")
 	p.Type(t, "/set top-k=7\r")
 	p.Type(t, "Hello there\r")
@@ -119,7 +119,7 @@ func TestChatModels(t *testing.T) {
 	p.Type(t, "/set\r")
 	p.Await(t, "\ntop-k=7")
 	p.Type(t, "Go on\r")
-	p.Await(t, "[prefilled 55 of 55 tokens")
+	p.Await(t, "[prefilled 71 of 71 tokens")
 	// One that has no weights leaves the model before.
 	empty := t.TempDir()
 	config, err := os.ReadFile(filepath.Join(golden, "config.json"))
@@ -132,7 +132,7 @@ func TestChatModels(t *testing.T) {
 	p.Type(t, "/model "+empty+"\r")
 	p.Await(t, "\nerror: ")
 	p.Type(t, "Well\r")
-	p.Await(t, "[prefilled 81 of 81 tokens")
+	p.Await(t, "[prefilled 113 of 113 tokens")
 	p.Type(t, "/undo\r/undo\r/undo\r/undo\r")
 	p.Await(t, "error: there is no turn to undo")
 	p.Type(t, "\x04")
