@@ -43,11 +43,20 @@ func (f *modelFlags) choose(c *cobra.Command, dir string, quiet bool) {
 	case gpus != "":
 		d.name = autoDevice
 		if !quiet {
-			fmt.Fprintf(c.ErrOrStderr(), "krait: using %s: %s; --device cpu uses the CPU\n", d.name, printable(gpus))
+			f.remark(c, fmt.Sprintf("using %s: %s; --device cpu uses the CPU", d.name, gpus))
 		}
 	case d.verbose:
-		fmt.Fprintln(c.ErrOrStderr(), "krait: using the CPU:", printable(why))
+		f.remark(c, "using the CPU: "+why)
 	}
+}
+
+// remark says something of the device.
+func (f *modelFlags) remark(c *cobra.Command, text string) {
+	if f.inform != nil {
+		f.inform(text)
+		return
+	}
+	fmt.Fprintln(c.ErrOrStderr(), "krait:", printable(text))
 }
 
 // gpus describes the GPUs that are there and that a model fits on, or says why it cannot run there.
@@ -141,7 +150,7 @@ func (f *modelFlags) instead(c *cobra.Command, err error) bool {
 	if !d.auto || d.name == "cpu" || c.Context().Err() != nil {
 		return false
 	}
-	fmt.Fprintf(c.ErrOrStderr(), "krait: using the CPU: %s cannot open the model: %s\n", d.name, printable(firstLine(err)))
+	f.remark(c, fmt.Sprintf("using the CPU: %s cannot open the model: %s", d.name, firstLine(err)))
 	d.name = "cpu"
 	return true
 }

@@ -26,6 +26,7 @@ type modelFlags struct {
 	quiet   bool
 	random  string            // seed of random weights, if the flag is given
 	warn    func(text string) // nil: to standard error
+	inform  func(text string) // of the device that is chosen; nil: to standard error
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
