@@ -53,12 +53,6 @@ func Open(t testing.TB, columns int) *PTY {
 	return p
 }
 
-// Resize changes the columns of the window.
-func (p *PTY) Resize(columns int) error {
-	p.columns = columns
-	return unix.IoctlSetWinsize(int(p.master.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)})
-}
-
 // Type sends keys to the program.
 func (p *PTY) Type(t testing.TB, keys string) {
 	t.Helper()
