@@ -83,7 +83,7 @@ func (a *graphArg) read(c *cobra.Command, args []string) (g *graph.Graph, name s
 		if len(args) > 0 || c.Flags().Changed("model") {
 			return nil, "", errors.New("--like and a model exclude each other: give one of them")
 		}
-		g, err = interruptible(c, func() (*graph.Graph, error) {
+		g, err = interruptible(c, "read", func() (*graph.Graph, error) {
 			return synth.Graph(synth.Options{Like: a.like, DType: cmp.Or(a.dtype, "bf16")})
 		})
 		return g, a.like, err
@@ -106,7 +106,7 @@ func (a *graphArg) cast(c *cobra.Command, path string) (*graph.Graph, error) {
 	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
 		return nil, errors.New("--dtype is for folders and --like; the embedded model and graph text have fixed formats")
 	}
-	return interruptible(c, func() (*graph.Graph, error) {
+	return interruptible(c, "read", func() (*graph.Graph, error) {
 		m, _, err := checkpoint.Describe(path)
 		if err != nil {
 			return nil, err

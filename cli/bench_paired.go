@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/spf13/cobra"
 )
@@ -87,12 +88,10 @@ func (f *pairedFlags) run(c *cobra.Command, dir string) error {
 	}
 	f.o.Threads, f.o.Roofline = f.options.Workers, roofline
 	f.o.Open = func(dir string) (*krait.Model, error) { return krait.Open(dir, f.options) }
-	f.o.Tell = func(text string) {
-		if !f.quiet {
-			fmt.Fprintln(c.ErrOrStderr(), text)
-		}
-	}
+	var end func()
+	f.o.Progress, end = terminal.Progress(c.ErrOrStderr(), "measure", "models", f.quiet)
 	file.Pairs, err = bench.Paired(c.Context(), peer, models, f.o)
+	end()
 	if err != nil {
 		return err
 	}

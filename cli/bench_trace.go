@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/spf13/cobra"
@@ -97,7 +98,7 @@ func (f *traceFlags) run(c *cobra.Command, dir string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
-	trace, err := interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.path) })
+	trace, err := interruptible(c, "read", func() ([]prefix.Request, error) { return readTrace(c, f.path) })
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (b *traceBench) once(r *bench.TraceResult, cached bool, w io.Writer) error 
 		fmt.Fprintln(w, describe(m, f.device.name))
 		b.describe(w)
 	}
-	tell, end := progress(b.c.ErrOrStderr(), what, "requests", b.quiet)
+	tell, end := terminal.Progress(b.c.ErrOrStderr(), what, "requests", b.quiet)
 	defer end()
 	run, err := bench.Trace(b.c.Context(), m, b.trace, bench.TraceOptions{Speed: b.speed, Tell: tell})
 	if err != nil {

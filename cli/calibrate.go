@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/calibrate"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
@@ -25,7 +26,7 @@ func newCalibrate() *cobra.Command {
 weights that it makes, and the overhead of steps and collectives. It writes the hardware
 profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an idle machine
 and some minutes: two to three on two cores. It measures each model in two rounds and takes the
-first quartile; the second round prints the time left.
+first quartile.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
 with measurements, the first quartile of five runs.`,
@@ -49,13 +50,14 @@ with measurements, the first quartile of five runs.`,
 					return err
 				}
 			}
-			if !quiet {
-				o.Tell = func(what string) { fmt.Fprintln(c.ErrOrStderr(), what) }
-			}
+			var end func()
+			o.Progress, end = terminal.Progress(c.ErrOrStderr(), "calibrate", "measurements", quiet)
+			defer end()
 			if check {
-				return checkProfile(c, file, o, asJSON)
+				return checkProfile(c, file, o, end, asJSON)
 			}
 			p, err := calibrate.Run(c.Context(), o)
+			end()
 			if err != nil {
 				return err
 			}
@@ -82,12 +84,13 @@ with measurements, the first quartile of five runs.`,
 }
 
 // checkProfile prints predictions beside measurements.
-func checkProfile(c *cobra.Command, file string, o calibrate.Options, asJSON bool) error {
+func checkProfile(c *cobra.Command, file string, o calibrate.Options, end func(), asJSON bool) error {
 	p, err := cost.Find(file)
 	if err != nil {
 		return fmt.Errorf("%w; krait calibrate writes it", err)
 	}
 	list, err := calibrate.Check(c.Context(), p, o)
+	end()
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/importance"
 	"github.com/spf13/cobra"
 )
@@ -62,7 +63,7 @@ func (f *modelFlags) importance(c *cobra.Command, dir, path, out string, ids boo
 		return err
 	}
 	var done func()
-	o.Progress, done = progress(c.ErrOrStderr(), "calibrate importance", "tokens", f.quiet)
+	o.Progress, done = terminal.Progress(c.ErrOrStderr(), "calibrate importance", "tokens", f.quiet)
 	found, err := importance.Run(c.Context(), dir, func(dir string, keep []string) (*krait.Model, error) {
 		with := *f
 		with.quiet, with.options.Keep = true, keep

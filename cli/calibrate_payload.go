@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/calibration"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
@@ -84,7 +85,7 @@ func (f *modelFlags) calibratePayload(c *cobra.Command, dir, path, out string, i
 		with.options.Sharding.Payload, with.options.Keep = quantize, keep
 		return with.open(c, dir)
 	}
-	tell, done := progress(c.ErrOrStderr(), "calibrate payload", "runs", f.quiet)
+	tell, done := terminal.Progress(c.ErrOrStderr(), "calibrate payload", "runs", f.quiet)
 	found, err := calibration.Run(c.Context(), f.options.Sharding.Phase, open, tokens, o, tell)
 	done()
 	if err != nil {

@@ -1,18 +1,15 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/internal/files"
-	"github.com/krait-ml/krait/text/chat"
+	"github.com/krait-ml/krait/checkpoint"
+	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/text/sampling"
 )
 
@@ -25,10 +22,27 @@ const chatHelp = `/help            this list
 /undo            take back the last turn
 /set NAME=VALUE  temperature, top-k, top-p, min-p, repetition-penalty, presence-penalty,
                  frequency-penalty, seed or max-tokens; without NAME, show them
-/save FILE       write the conversation and the model's state
-/load FILE       continue what /save wrote
-/quit            end, as does the end of the input
+/model NAME      continue with another model; without NAME, show the model
+/save FILE       write the conversation and the model's state; on a terminal a NAME without
+                 / and . is kept in the folder of chats
+/load FILE       continue what /save wrote, or the chat of that NAME
+/bye, /quit      end, as does the end of the input
 //TEXT           send /TEXT`
+
+// chatCommands returns the commands, those with an argument with a blank behind.
+func chatCommands() (list []string) {
+	for _, line := range strings.Split(chatHelp, "\n") {
+		words := strings.Fields(line)
+		for i := 0; strings.HasPrefix(words[i], "/") && words[i] != "//TEXT"; i++ {
+			name, more := strings.CutSuffix(words[i], ",")
+			if next := words[i+1]; !more && next == strings.ToUpper(next) {
+				name += " "
+			}
+			list = append(list, name)
+		}
+	}
+	return list
+}
 
 // command does a command, without its /.
 func (t *talk) command(text string) error {
@@ -65,7 +79,9 @@ func (t *talk) command(text string) error {
 			return err
 		}
 		return t.load(rest)
-	case "quit", "exit":
+	case "model":
+		return t.change(rest)
+	case "quit", "exit", "bye":
 		return errQuit
 	default:
 		return fmt.Errorf("unknown command /%s; /help lists the commands, and // begins a line with /", name)
@@ -73,24 +89,25 @@ func (t *talk) command(text string) error {
 	return nil
 }
 
-// settings are the numbers that /set knows, by name.
+// settings are the numbers that /set knows, by name, as they are shown: those that are off as the
+// number that changes nothing.
 func settings(o *krait.Generate) (names []string, set map[string]func(string) error, show map[string]string) {
 	set, show = map[string]func(string) error{}, map[string]string{}
-	number := func(name string, to *float64) {
-		names, show[name] = append(names, name), strconv.FormatFloat(*to, 'g', -1, 64)
+	number := func(name string, to *float64, off float64) {
+		names, show[name] = append(names, name), strconv.FormatFloat(cmp.Or(*to, off), 'g', -1, 64)
 		set[name] = func(s string) (err error) { *to, err = strconv.ParseFloat(s, 64); return err }
 	}
 	whole := func(name string, to *int) {
 		names, show[name] = append(names, name), strconv.Itoa(*to)
 		set[name] = func(s string) (err error) { *to, err = strconv.Atoi(s); return err }
 	}
-	number("temperature", &o.Temperature)
+	number("temperature", &o.Temperature, 0)
 	whole("top-k", &o.TopK)
-	number("top-p", &o.TopP)
-	number("min-p", &o.MinP)
-	number("repetition-penalty", &o.RepetitionPenalty)
-	number("presence-penalty", &o.PresencePenalty)
-	number("frequency-penalty", &o.FrequencyPenalty)
+	number("top-p", &o.TopP, 1)
+	number("min-p", &o.MinP, 0)
+	number("repetition-penalty", &o.RepetitionPenalty, 1)
+	number("presence-penalty", &o.PresencePenalty, 0)
+	number("frequency-penalty", &o.FrequencyPenalty, 0)
 	whole("max-tokens", &o.MaxTokens)
 	names, show["seed"] = append(names, "seed"), strconv.FormatUint(o.Seed, 10)
 	set["seed"] = func(s string) (err error) { o.Seed, err = strconv.ParseUint(s, 10, 64); return err }
@@ -125,117 +142,46 @@ func (t *talk) set(text string) error {
 	if _, err := sampling.New(o.Sampling(), t.m.Vocab()); err != nil {
 		return err
 	}
-	t.o = o
+	t.o, t.changed = o, append(t.changed, text)
 	return nil
 }
 
-// chatFile is the first line of what /save writes; the state follows it.
-type chatFile struct {
-	Krait    string        `json:"krait"` // chatFormat
-	Messages []chatMessage `json:"messages"`
-	Turns    []int         `json:"turns"` // how many messages there were before each
-	Fed      []int         `json:"fed"`
-	Known    string        `json:"known"`
-}
-
-type chatMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-const chatFormat, longestChat = "chat 1", 64 << 20
-
-func (t *talk) save(path string) error {
-	s := chatFile{Krait: chatFormat, Fed: t.fed, Known: t.known, Messages: []chatMessage{}, Turns: []int{}}
-	for _, m := range t.messages {
-		s.Messages = append(s.Messages, chatMessage{m.Role, m.Content})
-	}
-	for _, x := range t.turns {
-		s.Turns = append(s.Turns, x.messages)
-	}
-	head, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	var all bytes.Buffer
-	all.Write(append(head, '\n'))
-	if len(t.fed) > 0 {
-		if err := t.seq.Save(&all); err != nil {
-			return err
-		}
-	}
-	if err := files.Write(path, all.Bytes()); err != nil {
-		return err
-	}
-	fmt.Fprintf(t.info, "[saved %s and the state of %s]\n", count(len(t.messages), "message"), count(len(t.fed), "token"))
-	return nil
-}
-
-// load goes on with what was saved. Where the state is another model's, the messages are
-// read again.
-func (t *talk) load(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	in := bufio.NewReader(file)
-	s, err := readTalk(in)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	t.reset("")
-	for _, m := range s.Messages {
-		t.messages = append(t.messages, chat.Message{Role: m.Role, Content: m.Content})
-	}
-	for _, n := range s.Turns {
-		t.turns = append(t.turns, turn{messages: n})
-	}
-	if len(s.Fed) == 0 {
+// change continues the conversation with another model, which prefills it with its next turn. What
+// /set changed stays. The model before is closed first, as both may not fit, and comes back if the
+// other fails to open; if that fails, too, there is no model.
+func (t *talk) change(name string) error {
+	switch {
+	case name == "":
+		fmt.Fprintln(t.out, describe(t.m, t.f.device.name))
 		return nil
+	case t.f.options.Processes != nil:
+		return errors.New("/model: the ranks are in several processes, which all must open the model: start krait chat anew")
 	}
-	if err = t.seq.Load(in); err == nil {
-		var n int
-		if n, err = t.seq.Len(); err == nil && n != len(s.Fed) {
-			err = fmt.Errorf("the state has %s; the conversation has %d", count(n, "token"), len(s.Fed))
-		}
+	dir, err := locate(t.c, name, hub.Weights)
+	if err == nil {
+		_, _, err = checkpoint.Describe(dir)
 	}
 	if err != nil {
-		t.forget()
-		fmt.Fprintln(t.info, "warning: the conversation is prefilled again:", printable(err.Error()))
-		return nil
-	}
-	t.fed, t.known = s.Fed, s.Known
-	if err := t.mark(); err != nil {
 		return err
 	}
-	fmt.Fprintf(t.info, "[loaded %s and the state of %s]\n", count(len(t.messages), "message"), count(len(t.fed), "token"))
-	return nil
-}
-
-// readTalk reads the first line, and checks it.
-func readTalk(in *bufio.Reader) (*chatFile, error) {
-	var head []byte
-	for {
-		part, err := in.ReadSlice('\n')
-		head = append(head, part...)
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, bufio.ErrBufferFull) || len(head) > longestChat {
-			return nil, errors.New("not a file that /save wrote")
+	was, changed := t.dir, t.changed
+	if err := t.close(); err != nil {
+		return err
+	}
+	if err = t.open(dir); err != nil {
+		if again := t.open(was); again != nil {
+			return errors.Join(err, again)
 		}
 	}
-	var s chatFile
-	if err := json.Unmarshal(head, &s); err != nil || s.Krait != chatFormat {
-		return nil, errors.New("not a file that /save wrote")
+	for i := range t.turns {
+		t.turns[i].fed = 0
 	}
-	before := -1
-	for _, n := range s.Turns {
-		if n <= before || n >= len(s.Messages) {
-			return nil, errors.New("the file is damaged: its turns do not match its messages")
+	t.forget()
+	t.changed = nil
+	for _, text := range changed {
+		if err := t.set(text); err != nil {
+			fmt.Fprintln(t.info, "warning: /set", printable(text)+":", printable(err.Error()))
 		}
-		before = n
 	}
-	return &s, nil
+	return err
 }

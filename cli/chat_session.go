@@ -21,6 +21,7 @@ type conversation struct {
 	tokens   tokenizer.Tokenizer
 	guard    []string
 	seq      *krait.Sequence
+	reading  func(done, all int) // gets the progress of a prefill; nil: not called
 
 	messages []chat.Message
 	turns    []turn
@@ -55,9 +56,9 @@ type reply struct {
 // errStopped ends an answer that the user stopped.
 var errStopped = errors.New("stopped")
 
-// ask adds what the user says and writes the answer to emit. Where an error comes before the
-// answer begins, the conversation is what it was.
-func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, emit func(string)) (*reply, error) {
+// ask adds what the user says and writes the answer to emit, with what is known of it so far. Where
+// an error comes before the answer begins, the conversation is what it was.
+func (c *conversation) ask(ctx context.Context, text string, o krait.Generate, emit func(text string, sofar *reply)) (*reply, error) {
 	begun := turn{messages: len(c.messages)}
 	messages := append(slices.Clip(c.messages), chat.Message{Role: "user", Content: text})
 	prompt, err := c.template.Render(messages, chat.Options{Generate: true, Guard: c.guard})
@@ -163,7 +164,12 @@ func (c *conversation) mark() error {
 // read feeds tokens, some at a time, so that it can be stopped between.
 func (c *conversation) read(ctx context.Context, ids []int) (logits []float32, err error) {
 	const chunk = 512
+	done := 0
 	for part := range slices.Chunk(ids, chunk) {
+		if c.reading != nil {
+			c.reading(done, len(ids))
+		}
+		done += len(part)
 		if ctx.Err() != nil {
 			return nil, errStopped
 		}
@@ -240,22 +246,28 @@ type answer struct {
 	sampler *sampling.Sampler
 	stop    *sampling.Stop
 	stream  tokenizer.Stream
-	emit    func(string)
+	emit    func(string, *reply)
 	out     *reply
+	begun   time.Time
 }
 
 // run chooses tokens until there is a reason to end, or the user stops it.
 func (w *answer) run(ctx context.Context, logits []float32) error {
-	begun := time.Now()
+	w.begun = time.Now()
 	err := w.tokens(ctx, logits)
 	if w.out.reason != krait.ReachedStop {
 		w.say(w.stream.Flush())
 		w.put(w.stop.Flush())
 	}
-	if t := time.Since(begun).Seconds(); t > 0 {
+	w.measure()
+	return err
+}
+
+// measure computes the rate until now.
+func (w *answer) measure() {
+	if t := time.Since(w.begun).Seconds(); t > 0 {
 		w.out.rate = float64(w.out.tokens) / t
 	}
-	return err
 }
 
 func (w *answer) tokens(ctx context.Context, logits []float32) error {
@@ -296,6 +308,7 @@ func (w *answer) say(text string) bool {
 func (w *answer) put(text string) {
 	if text != "" {
 		w.out.text += text
-		w.emit(text)
+		w.measure()
+		w.emit(text, w.out)
 	}
 }

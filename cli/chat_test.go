@@ -75,7 +75,7 @@ func TestTalk(t *testing.T) {
 
 func testTalk(t *testing.T, c *conversation) {
 	o := krait.Generate{MaxTokens: 6, IgnoreEOS: true}
-	quiet := func(string) {}
+	quiet := func(string, *reply) {}
 	var last []int
 	word, err := c.tokens.Encode(" the", false)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/check"
 	"github.com/spf13/cobra"
 )
@@ -34,6 +35,13 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 			if err != nil {
 				return err
 			}
+			on := modelFlags{device: device}
+			on.options.Reference, on.options.Sharding = o.Reference, o.Sharding
+			if comm.kind != "local" {
+				on.device.only = severalProcesses
+			}
+			on.choose(c, dir, false)
+			device = on.device
 			if o.Device, err = device.open(hardwareName(c)); err != nil {
 				return err
 			}
@@ -44,7 +52,10 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 			if comm.follows() {
 				return comm.follow(c.Context(), func() (*krait.Model, error) { return check.Open(dir, o) })
 			}
-			o.Warn = func(w string) { fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
+			var end func()
+			o.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", false)
+			defer end()
+			o.Warn = func(w string) { end(); fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w)) }
 			p := &checkReport{w: c.OutOrStdout()}
 			var text bytes.Buffer
 			if out.json {
@@ -52,7 +63,7 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 			} else if out.file != "" {
 				p.w = &text
 			}
-			ok, err := check.Run(c.Context(), dir, o, p.line)
+			ok, err := check.Run(c.Context(), dir, o, func(l check.Line) { end(); p.line(l) })
 			comm.opened = ok || err == nil
 			if err != nil {
 				return driverError{err}

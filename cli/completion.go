@@ -31,7 +31,7 @@ var completions = map[string]func() []string{
 	"scan":              func() []string { return []string{"fused", "unfused"} },
 	"comm":              func() []string { return []string{"local", "mpi", "tcp", "nccl"} },
 	"like":              synth.Sizes,
-	"device":            func() []string { return devices.Names },
+	"device":            func() []string { return append([]string{autoName}, devices.Names...) },
 	"math":              func() []string { return []string{"f32", "bf16", "int8"} },
 	"type":              func() []string { return append([]string{"q8"}, convert.Types()...) },
 	"dtype":             func() []string { return []string{"f32", "bf16", "f16"} },

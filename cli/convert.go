@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/convert"
 	"github.com/krait-ml/krait/checkpoint/imatrix"
 	"github.com/krait-ml/krait/checkpoint/quantize"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -62,7 +63,7 @@ embedding and the head keep their format, too.`,
 			if err != nil {
 				return err
 			}
-			report, end := weightProgress(c, quiet)
+			report, end := terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 			info, err := convertTo(c, src, dst, kind, weights, report)
 			end()
 			if err != nil || quiet {

@@ -46,20 +46,21 @@ type line struct {
 var payloadFormats = []string{"", "fp16"}
 
 // deployments simulates all deployments on the devices, from replicas of one rank each to
-// one model on all of them.
-func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device) (*deployments, error) {
+// one model on all of them. tell gets the number of those simulated; it may be nil.
+func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device, tell func(done, all int)) (*deployments, error) {
 	devices := max(1, f.sharding.Ranks, g.Ranks) * f.replicas.Number
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &deployments{Hardware: d.Profile.Name, Devices: devices, Batch: f.work.Batch, Prompt: f.work.Prompt, Output: f.work.Output, about: d.Profile.About}
+	var all []krait.Sharding
 	for n := 1; n <= min(devices, passes.MaxRanks); n++ {
 		if devices%n != 0 {
 			continue
 		}
 		for _, s := range passes.Strategies {
 			for _, p := range payloadFormats {
-				out.Lines = append(out.Lines, f.line(g, d, krait.Sharding{Ranks: n, Strategy: s.Name, Payload: p, States: f.sharding.States}, devices/n))
+				all = append(all, krait.Sharding{Ranks: n, Strategy: s.Name, Payload: p, States: f.sharding.States})
 				if n == 1 {
 					break
 				}
@@ -68,6 +69,12 @@ func (f *simulateFlags) deployments(g *graph.Graph, d *virtual.Device) (*deploym
 				break
 			}
 		}
+	}
+	for i, s := range all {
+		if tell != nil {
+			tell(i, len(all))
+		}
+		out.Lines = append(out.Lines, f.line(g, d, s, devices/s.Ranks))
 	}
 	return out, nil
 }

@@ -19,6 +19,9 @@ import (
 
 const deviceHelp = "device: cpu, cuda, cuda-sim (simulated; cuda-sim:4: four GPUs) or gorgonia-cu"
 
+// autoHelp is deviceHelp for commands that may choose.
+const autoHelp = "device: auto, cpu, cuda, cuda-sim (simulated; cuda-sim:4: four) or gorgonia-cu"
+
 // deviceFlags are the flags of every command that runs a model.
 type deviceFlags struct {
 	name    string
@@ -26,10 +29,20 @@ type deviceFlags struct {
 	peers   bytesOrNone              // options.PeerBytes, where it was given
 	given   *pflag.Flag              // what says them
 	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
+
+	flag    *pflag.Flag // --device
+	verbose bool        // say why it is the CPU
+	only    string      // why it must be the CPU if it is chosen; empty: it need not
+	settled bool        // auto and small are known:
+	auto    bool        // it is chosen for each model
+	small   bool        // also of few weights
 }
 
 func (f *deviceFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.name, "device", "cpu", deviceHelp)
+	c.Flags().StringVar(&f.name, "device", "cpu", autoHelp)
+	f.flag = c.Flags().Lookup("device")
+	f.flag.DefValue = autoName // with weights from autoBytes on
+	c.Flags().BoolVar(&f.verbose, "verbose", false, "say why the CPU is chosen")
 	c.Flags().StringVar(&f.options.Math, "math", "f32", "precision of products: f32, bf16 (GPUs, AMX), int8 (CPUs, block formats)")
 	c.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if name == "precision" {
@@ -42,10 +55,10 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.BatchInvariant, "batch-invariant", false, "on GPUs, make no text depend on the others of its batch (always so on CPUs)")
 	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
 	detail(c, "math", "int8 rounds activations to 8 bits where weights are in GGUF's 4 to 8 bits. --precision is an alias.")
-	detail(c, "device", "cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
+	detail(c, "device", "auto takes GPUs if there are any and the weights fit, otherwise the CPU; without --device only for weights from 100 MB on. cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
 	detail(c, "batch-invariant", "docs/numerics.md says what it costs.")
 	detail(c, "peer-bytes", "all-reduces up to this size, rounded up to a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
-	expert(c, "no-graphs", "no-dependent-launch", "peer-bytes")
+	expert(c, "verbose", "no-graphs", "no-dependent-launch", "peer-bytes")
 }
 
 // peerBytes returns the largest all-reduce over peer memory, in bytes: of the flag, or else of the
@@ -76,6 +89,9 @@ var openDevice = devices.Open
 func (f *deviceFlags) open(hardware string) (_ exec.Device, err error) {
 	if f.options.PeerBytes, err = f.peerBytes(hardware); err != nil {
 		return nil, err
+	}
+	if f.name == autoName { // of a command that does not choose
+		f.name = "cpu"
 	}
 	d, err := openDevice(f.name, f.options)
 	if err != nil {

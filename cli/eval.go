@@ -8,6 +8,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/hub"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/agreement"
 	"github.com/spf13/cobra"
 )
@@ -85,7 +86,7 @@ Without DIR it uses the embedded model.`,
 				return err
 			}
 			var done func()
-			o.Progress, done = progress(c.ErrOrStderr(), "eval", "tokens", f.quiet)
+			o.Progress, done = terminal.Progress(c.ErrOrStderr(), "eval", "tokens", f.quiet)
 			e, err := m.Evaluate(c.Context(), tokens, o)
 			done()
 			if err != nil {
@@ -225,7 +226,7 @@ func (r *evalReport) printAgreement(w io.Writer) {
 func (f *modelFlags) against(c *cobra.Command, m *krait.Model, r *evalReport, tokens []int, o krait.Evaluate) (*evalReport, error) {
 	other := evalReport{Model: figuresOf(m, f.device.name), Text: r.Text, Bytes: r.Bytes, Tokens: r.Tokens}
 	var done func()
-	o.Progress, done = progress(c.ErrOrStderr(), "against", "tokens", f.quiet)
+	o.Progress, done = terminal.Progress(c.ErrOrStderr(), "against", "tokens", f.quiet)
 	defer done()
 	e, err := m.Evaluate(c.Context(), tokens, o)
 	if err != nil {
@@ -265,7 +266,7 @@ func (f *modelFlags) agreement(c *cobra.Command, m *krait.Model, dir string, tok
 	}
 	defer base.Close()
 	var done func()
-	o.Progress, done = progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
+	o.Progress, done = terminal.Progress(c.ErrOrStderr(), "agreement", "tokens", f.quiet)
 	defer done()
 	return agreement.Measure(c.Context(), m, base, tokens, o)
 }

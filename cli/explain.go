@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -25,7 +25,6 @@ import (
 	"github.com/krait-ml/krait/visualize/explain"
 	"github.com/krait-ml/krait/visualize/timeline"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 )
 
 func newExplain() *cobra.Command {
@@ -87,14 +86,7 @@ of the same model and flags.`,
 }
 
 // onTerminal reports whether standard output is a terminal.
-func onTerminal(c *cobra.Command) bool {
-	w := c.OutOrStdout()
-	if checked, ok := w.(*checkedWriter); ok {
-		w = checked.w
-	}
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
+func onTerminal(c *cobra.Command) bool { return terminal.Is(standardOutput(c)) }
 
 // explainFlags are the flags of krait explain.
 type explainFlags struct {
@@ -153,13 +145,13 @@ func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s k
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in, s); err != nil {
 		return nil, err
 	}
-	if in.Runs, err = interruptible(c, func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
+	if in.Runs, err = interruptible(c, "simulate", func() ([]explain.Run, error) { return e.runs(in.Schedules, hw) }); err != nil {
 		return nil, err
 	}
 	in.Facts = e.facts(hw.Profile)
@@ -218,7 +210,7 @@ func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph, s krait.Sharding
 		}
 		return nil
 	}
-	_, err = interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	_, err = interruptible(c, "compile", func() (*graph.Graph, error) { return passes.Compile(g, o) })
 	return list, err
 }
 
@@ -241,7 +233,7 @@ func (e *explainFlags) proof(c *cobra.Command, g *graph.Graph, in *explain.Input
 	if p.partitioned, err = compileTo(c, graph.PartitionedStage, p.source, s); err != nil {
 		return err
 	}
-	in.Certificate, err = interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
+	in.Certificate, err = interruptible(c, "prove", func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, e.search) })
 	if err == nil && e.execute {
 		in.Certificate.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, validate.Options{})
 	}

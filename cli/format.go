@@ -97,7 +97,7 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 	var err error
 	switch f.name {
 	case "text":
-		out, err = interruptible(c, func() ([]byte, error) { return []byte(text()), nil })
+		out, err = interruptible(c, "draw", func() ([]byte, error) { return []byte(text()), nil })
 	case "dot":
 		out, err = drawing(c, dot)
 	case "svg":
@@ -116,7 +116,7 @@ func (f *format) write(c *cobra.Command, text func() string, dot func(io.Writer)
 
 // drawn is what f writes.
 func drawing(c *cobra.Command, f func(io.Writer) error) ([]byte, error) {
-	return interruptible(c, func() ([]byte, error) {
+	return interruptible(c, "draw", func() ([]byte, error) {
 		var out bytes.Buffer
 		err := f(&out)
 		return out.Bytes(), err

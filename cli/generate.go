@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -183,7 +184,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 		}
 	}
 	var read func()
-	r.o.OnPrompt, read = progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
+	r.o.OnPrompt, read = terminal.Progress(c.ErrOrStderr(), "prompt", "tokens", r.quiet)
 	g, err := r.generate(c.Context(), out, prompt, sync.OnceFunc(read))
 	read()
 	if g == nil {

@@ -129,7 +129,7 @@ graph opt runs selected passes; graph schedule prints what a rank runs.`,
 
 // readGraph builds a model's graph, or parses and checks graph text.
 func readGraph(c *cobra.Command, path string) (*graph.Graph, error) {
-	return interruptible(c, func() (*graph.Graph, error) { return makeGraph(c, path) })
+	return interruptible(c, "read", func() (*graph.Graph, error) { return makeGraph(c, path) })
 }
 
 func makeGraph(c *cobra.Command, path string) (*graph.Graph, error) {

@@ -55,14 +55,14 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if s, err = interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
+	if s, err = interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
 		return nil, err
 	}
 	o, err := s.Options()
 	if err != nil {
 		return nil, err
 	}
-	out, err := interruptible(c, func() (*graph.Graph, error) {
+	out, err := interruptible(c, "compile", func() (*graph.Graph, error) {
 		if list == "" {
 			return passes.Compile(g, o)
 		}

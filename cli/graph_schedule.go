@@ -102,7 +102,7 @@ func readSchedule(c *cobra.Command, from *graphArg, args []string) (*lowering.Sc
 		}
 		return nil, nil
 	}
-	return interruptible(c, func() (*lowering.Schedule, error) {
+	return interruptible(c, "lower", func() (*lowering.Schedule, error) {
 		s, err := lowering.ParseSchedule(string(text))
 		if err == nil {
 			err = s.Check()

@@ -15,7 +15,7 @@ func TestInterruptible(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &cobra.Command{}
 	c.SetContext(ctx)
-	if n, err := interruptible(c, func() (int, error) { return 3, nil }); n != 3 || err != nil {
+	if n, err := interruptible(c, "count", func() (int, error) { return 3, nil }); n != 3 || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
 	begun, forever := make(chan bool), make(chan bool)
@@ -23,7 +23,7 @@ func TestInterruptible(t *testing.T) {
 		<-begun
 		cancel()
 	}()
-	_, err := interruptible(c, func() (int, error) {
+	_, err := interruptible(c, "wait", func() (int, error) {
 		close(begun)
 		<-forever
 		return 3, nil

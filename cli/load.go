@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/load"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/spf13/cobra"
@@ -66,7 +67,7 @@ is 1 if no request succeeds.`,
 			if err := f.read(c); err != nil {
 				return err
 			}
-			tell, end := progress(c.ErrOrStderr(), "load", "requests", false)
+			tell, end := terminal.Progress(c.ErrOrStderr(), "load", "requests", false)
 			f.o.Progress = tell
 			r, err := load.Run(c.Context(), f.o)
 			end()
@@ -184,7 +185,7 @@ func (f *loadFlags) readTrace(c *cobra.Command) (err error) {
 		f.o.Trace, err = load.Uniform(f.requests, f.prompt, f.o.MaxTokens)
 		return err
 	}
-	f.o.Trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
+	f.o.Trace, err = interruptible(c, "read", func() ([]prefix.Request, error) { return readTrace(c, f.trace) })
 	if c.Flags().Changed("requests") && f.requests < len(f.o.Trace) {
 		f.o.Trace = f.o.Trace[:f.requests]
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/tokenizer"
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type modelFlags struct {
 	quiet   bool
 	random  string            // seed of random weights, if the flag is given
 	warn    func(text string) // nil: to standard error
+	inform  func(text string) // of the device that is chosen; nil: to standard error
 }
 
 func (f *modelFlags) add(c *cobra.Command) {
@@ -70,14 +72,36 @@ func (f *modelFlags) connect(c *cobra.Command) (err error) {
 
 // load is open without the other processes.
 func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err error) {
+	quiet := f.quiet || f.comm.follows()
+	f.choose(c, dir, quiet)
+	if m, err = f.loadOn(c, dir, quiet); err != nil && f.instead(c, err) {
+		m, err = f.loadOn(c, dir, quiet)
+	}
+	if err != nil {
+		return nil, err
+	}
+	f.comm.opened = true
+	if !quiet {
+		for _, w := range m.Warnings {
+			if f.warn != nil {
+				f.warn(w)
+				continue
+			}
+			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
+		}
+	}
+	return m, nil
+}
+
+// loadOn loads a model on the device that is named now.
+func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.Model, err error) {
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
-	quiet := f.quiet || f.comm.follows()
 	var end func()
-	f.options.Progress, end = weightProgress(c, quiet)
+	f.options.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 	defer end()
-	m, err = interruptible(c, func() (*krait.Model, error) {
+	m, err = interruptible(c, "", func() (*krait.Model, error) {
 		switch {
 		case c.Flags().Changed("random-weights"):
 			return f.randomly(c, dir)
@@ -90,16 +114,6 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 	})
 	if err != nil {
 		return nil, driverError{err}
-	}
-	f.comm.opened = true
-	if !quiet {
-		for _, w := range m.Warnings {
-			if f.warn != nil {
-				f.warn(w)
-				continue
-			}
-			fmt.Fprintln(c.ErrOrStderr(), "warning:", printable(w))
-		}
 	}
 	return m, nil
 }
@@ -164,13 +178,7 @@ func figuresOf(m *krait.Model, device string) modelFigures {
 }
 
 // thousands writes 732544 as 732,544.
-func thousands(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
+func thousands(n int64) string { return terminal.Thousands(n) }
 
 // readIDs reads token ids between blanks or commas.
 func readIDs(text string) ([]int, error) {

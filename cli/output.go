@@ -35,6 +35,15 @@ func (c *checkedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// standardOutput is the file below the command's writer.
+func standardOutput(c *cobra.Command) io.Writer {
+	w := c.OutOrStdout()
+	if checked, ok := w.(*checkedWriter); ok {
+		return checked.w
+	}
+	return w
+}
+
 // write writes to a file, or to standard output if path is empty or -.
 func write(c *cobra.Command, path string, text []byte) error {
 	if path == "" || path == "-" {

@@ -106,7 +106,7 @@ Without DIR it uses the embedded model.`,
 
 // planBy plans with a sharding, also of prefill where that has one of its own.
 func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*planReport, error) {
-	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
+	s, err := interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Sc
 	if err != nil {
 		return nil, err
 	}
-	return interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
+	return interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
@@ -337,7 +337,7 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := interruptible(c, func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
+	choices, err := interruptible(c, "simulate", func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
 	if err != nil {
 		return nil, err
 	}

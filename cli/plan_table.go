@@ -88,7 +88,7 @@ func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) 
 		if a.g, err = compileTo(c, graph.NoStage, g, s); err != nil {
 			return nil, err
 		}
-		if a.schedules, err = interruptible(c, func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
+		if a.schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(a.g) }); err != nil {
 			return nil, err
 		}
 		r, err := a.report(x.name, z)

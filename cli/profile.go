@@ -18,7 +18,7 @@ import (
 // profileFlags are the flags of commands that can write a timeline.
 type profileFlags struct {
 	file, hw  string
-	device    string
+	device    *string // its name; another one may be chosen until the model is open
 	measured  timeline.Log
 	predicted timeline.Log
 	clock     *virtual.Machine // nil: nothing is predicted
@@ -50,8 +50,8 @@ func (p *profileFlags) begin(c *cobra.Command, f *modelFlags) error {
 	if ext := filepath.Ext(p.file); ext != ".json" && ext != ".svg" {
 		return fmt.Errorf("--profile %s: name it FILE.json or FILE.svg", p.file)
 	}
-	p.device = f.device.name
-	p.measured = timeline.Log{Run: timeline.Run{Name: "measured on " + p.device}, Most: profileEvents}
+	p.device = &f.device.name
+	p.measured = timeline.Log{Most: profileEvents}
 	f.options.Batches = p.batch
 	f.options.Record = p.record
 	return nil
@@ -62,9 +62,10 @@ func (p *profileFlags) opened(m *krait.Model) error {
 	if p.file == "" {
 		return nil
 	}
+	p.measured.Run.Name = "measured on " + *p.device
 	name := p.hw
 	if name == "" {
-		if p.device != "cpu" {
+		if *p.device != "cpu" {
 			p.why = "nothing is predicted without --profile-hw"
 			return nil
 		}

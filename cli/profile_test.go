@@ -12,7 +12,7 @@ import (
 // TestProfileFull: each measured step that a profile has room for has its prediction, which
 // begins where it did, although the two count different events.
 func TestProfileFull(t *testing.T) {
-	p := profileFlags{file: "run.json", hw: "a100-nvlink", device: "cpu", measured: timeline.Log{Most: 1200}}
+	p := profileFlags{file: "run.json", hw: "a100-nvlink", device: new("cpu"), measured: timeline.Log{Most: 1200}}
 	m, err := krait.Embedded(krait.Options{Sharding: krait.Sharding{Ranks: 2}, Batches: p.batch, Record: p.record})
 	if err != nil {
 		t.Fatal(err)

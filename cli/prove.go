@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/checkpoint/hub"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes/prove"
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ func newProve() *cobra.Command {
 	var s krait.Sharding
 	var search prove.Options
 	var execute validate.Options
-	var noExecute, quiet bool
+	var noExecute, quiet, verbose bool
 	var against string
 	var out output
 	from := newGraphArg()
@@ -35,7 +37,7 @@ and compares all values that both graphs have. The checks are independent of eac
 
 It prints a certificate: for each block, each collective, the source of its partial sum, its
 consumers, its bytes, and how close the executed values are. Rounded payloads (--payload) run
-separately.
+separately. --verbose adds the definition of the class.
 
 A FILE.ir at stage model or unpacked is compiled like a model. A partitioned one is proved
 against its source, --against SOURCE: graph text at stage unpacked, the input of partition, or a
@@ -58,19 +60,26 @@ embedded model.`,
 			if err != nil {
 				return err
 			}
-			cert, err := interruptible(c, func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
+			cert, err := interruptible(c, "search", func() (*prove.Certificate, error) { return prove.Prove(p.source, p.partitioned, search) })
 			if err != nil {
 				return err
 			}
 			if !noExecute {
 				var done func()
-				execute.Progress, done = progress(c.ErrOrStderr(), "execute", "blocks", quiet)
+				execute.Progress, done = terminal.Progress(c.ErrOrStderr(), "execute", "blocks", quiet)
 				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
 				if done(); err != nil {
 					return fmt.Errorf("the graph passes the rules but does not compute what the model does: %w", err)
 				}
 			}
-			return out.print(c, cert, func(w io.Writer) { io.WriteString(w, cert.String()) })
+			return out.print(c, cert, func(w io.Writer) {
+				if verbose {
+					io.WriteString(w, cert.String())
+					return
+				}
+				name, _, _ := strings.Cut(cert.Class, ".")
+				fmt.Fprintf(w, "%s\nclass: %s (--verbose defines it)\n", cert.Summary(), strings.ToLower(name))
+			})
 		},
 	}
 	shardingFlags(c, &s)
@@ -83,6 +92,7 @@ embedded model.`,
 	c.Flags().DurationVar(&search.Time, "search-time", 30*time.Second, "time limit of the search for the fewest collectives")
 	bytesFlag(c, &search.Memory, "search-memory", 1<<30, "memory limit of the search")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress")
+	c.Flags().BoolVar(&verbose, "verbose", false, "also print what the class of placements is")
 	return c
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/hub"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -71,7 +72,7 @@ func pull(c *cobra.Command, h *hub.Hub, n hub.Name, o hub.Options, quiet bool) (
 			fmt.Fprintf(c.ErrOrStderr(), "downloading %s: %s, %.1f MB, from %s\n", n, count(files, "file"), float64(bytes)/1e6, h.Host())
 		}
 	}
-	tell, end := byteProgress(c, "download", quiet)
+	tell, end := terminal.ByteProgress(c.ErrOrStderr(), "download", quiet)
 	o.Tell = tell
 	got, err := h.Pull(c.Context(), n, o)
 	end()

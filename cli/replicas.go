@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 )
@@ -17,11 +18,9 @@ func setReplicas(dp int, f *modelFlags) error {
 		return fmt.Errorf("--dp %d: replicas in one process are for the CPU; on GPUs start a process for each, with CUDA_VISIBLE_DEVICES", dp)
 	case f.comm.kind != "local":
 		return fmt.Errorf("--dp %d: replicas have all their ranks in this process: leave out --comm", dp)
-	case f.options.Workers == 0:
-		f.options.Workers = max(1, runtime.GOMAXPROCS(0)/dp)
-	default:
-		f.options.Workers = max(1, f.options.Workers/dp)
 	}
+	f.device.only = "--dp has its replicas there"
+	f.options.Workers = max(1, cmp.Or(f.options.Workers, runtime.GOMAXPROCS(0))/dp)
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/reproduce"
 	"github.com/spf13/cobra"
 )
@@ -31,7 +32,9 @@ profiles (docs/simulate.md).
 			if asJSON && dir != "" {
 				return errors.New("--json prints the result and -o DIR writes Markdown: give one of them")
 			}
-			r, err := reproduce.Run(c.Context())
+			tell, end := terminal.Progress(c.ErrOrStderr(), "reproduce", "figures", false)
+			r, err := reproduce.Run(c.Context(), tell)
+			end()
 			switch {
 			case err != nil:
 				return err

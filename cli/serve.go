@@ -195,6 +195,7 @@ func (f *serveFlags) run(c *cobra.Command, args []string) error {
 	if f.role != roleBoth {
 		f.options.Sharding.Phase = f.role
 	}
+	f.modelFlags.inform = func(text string) { f.observe.say(slog.LevelInfo, "device", text) }
 	f.modelFlags.warn = func(text string) { f.observe.say(slog.LevelWarn, "model", text) }
 	f.remote.by.warn = func(text string) { f.observe.say(slog.LevelWarn, "prefill", text) }
 	m, err := f.open(c, dir)

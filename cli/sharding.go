@@ -94,7 +94,7 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 
 // compileTo compiles a graph up to a stage; NoStage is what runs.
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
-	s, err := interruptible(c, func() (krait.Sharding, error) { return s.Resolve(g) })
+	s, err := interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) })
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Shard
 		return nil, err
 	}
 	o.Stop = stop
-	return interruptible(c, func() (*graph.Graph, error) { return passes.Compile(g, o) })
+	return interruptible(c, "compile", func() (*graph.Graph, error) { return passes.Compile(g, o) })
 }
 
 // runningFlags adds the flags of commands that run a model on ranks.

@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/passes"
 	"github.com/spf13/cobra"
@@ -94,14 +95,18 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	}
 	title := cmp.Or(f.from.like, g.Name)
 	if f.compare {
-		r, err := interruptible(c, func() (*deployments, error) { return f.deployments(g, d) })
+		tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "deployments", false)
+		r, err := interruptible(c, "", func() (*deployments, error) { return f.deployments(g, d, tell) })
+		end()
 		if err != nil {
 			return err
 		}
 		r.Model = title
 		return f.out.print(c, r, r.print)
 	}
-	r, err := interruptible(c, func() (*simulation, error) { return f.simulate(g, d) })
+	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "strategies", false)
+	r, err := interruptible(c, "", func() (*simulation, error) { return f.simulate(g, d, tell) })
+	end()
 	if err != nil {
 		return err
 	}
@@ -191,7 +196,7 @@ type simulation struct {
 	about   string
 }
 
-func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation, error) {
+func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device, tell func(done, all int)) (*simulation, error) {
 	o, err := f.options(f.sharding.Ranks)
 	if err != nil {
 		return nil, err
@@ -215,7 +220,7 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device) (*simulation
 	r := &simulation{Hardware: d.Profile.Name, Ranks: len(m.Plan.Ranks), Replicas: f.replicas.Number, Strategy: f.strategy(),
 		Batch: w.Batch, Prompt: w.Prompt, Output: w.Output, Chunk: w.Chunk, Usable: d.Profile.Usable(len(m.Plan.Ranks)), about: d.Profile.About}
 	if g.Stage < graph.PartitionedStage && f.sharding.Place == "" && decode == nil {
-		if r.Best, err = simulate.Choose(g, o, d, part); err != nil && f.sharding.Strategy == passes.Auto {
+		if r.Best, err = simulate.Choose(g, o, d, part, tell); err != nil && f.sharding.Strategy == passes.Auto {
 			return nil, err
 		}
 	} else if f.sharding.Strategy == passes.Auto {

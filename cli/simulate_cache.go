@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/prefix"
 	"github.com/krait-ml/krait/visualize"
 	"github.com/spf13/cobra"
@@ -145,14 +146,14 @@ func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 		return nil, err
 	}
 	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
-	tell, end := progress(c.ErrOrStderr(), "simulate cache", "requests", false)
+	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
 		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
 		if tell != nil {
 			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
 		}
-		result, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
+		result, err := interruptible(c, "", func() (*prefix.Result, error) { return s.Run(trace) })
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +172,7 @@ func (f *cacheFlags) read(c *cobra.Command, path string, policies []string) (m p
 			return m, nil, err
 		}
 	}
-	trace, err = interruptible(c, func() ([]prefix.Request, error) { return readTrace(c, path) })
+	trace, err = interruptible(c, "read", func() ([]prefix.Request, error) { return readTrace(c, path) })
 	if f.requests > 0 && f.requests < len(trace) {
 		trace = trace[:f.requests]
 	}
@@ -237,7 +238,7 @@ func (f *cacheFlags) draw(c *cobra.Command, path string) error {
 			nodes, drawn = t.Nodes(), true
 		}
 	}}
-	r, err := interruptible(c, func() (*prefix.Result, error) { return s.Run(trace) })
+	r, err := interruptible(c, "simulate", func() (*prefix.Result, error) { return s.Run(trace) })
 	switch {
 	case err != nil:
 		return err

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/prefix"
 	draw "github.com/krait-ml/krait/visualize/svg"
 	"github.com/spf13/cobra"
@@ -58,8 +59,8 @@ func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 	for _, x := range trace {
 		r.InputTokens += int64(x.InputLen)
 	}
-	tell, end := progress(c.ErrOrStderr(), "sweep", "requests", false)
-	_, err = interruptible(c, func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
+	tell, end := terminal.Progress(c.ErrOrStderr(), "sweep", "requests", false)
+	_, err = interruptible(c, "", func() (struct{}, error) { return struct{}{}, r.measure(trace, tell) })
 	end()
 	if err != nil {
 		return err

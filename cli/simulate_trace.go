@@ -43,7 +43,7 @@ ids differ; with --vocab they are drawn below it.`,
 			case !(o.Pause >= 0):
 				return fmt.Errorf("--pause is %g; it must not be negative", o.Pause)
 			}
-			text, err := interruptible(c, func() ([]byte, error) {
+			text, err := interruptible(c, "draw", func() ([]byte, error) {
 				trace, err := workload.Make(o)
 				if err != nil {
 					return nil, err

@@ -109,7 +109,7 @@ func (f *transferFlags) report(c *cobra.Command, g *graph.Graph) (*transferRepor
 	if n := f.tokens/pages[0] + f.tokens/pages[1] + 2; n > mostPieces/(len(out.To.end.States.Buffers)*max(f.from, f.to)+1) {
 		return nil, fmt.Errorf("--tokens %d in pages of %d and %d: that may be more than %s pieces; give fewer tokens or larger pages", f.tokens, pages[0], pages[1], thousands(mostPieces))
 	}
-	return interruptible(c, func() (*transferReport, error) { return out, out.fill() })
+	return interruptible(c, "simulate", func() (*transferReport, error) { return out, out.fill() })
 }
 
 // both is what is said of both machines, once or with a colon between them.
@@ -136,7 +136,7 @@ func endOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, page int) (loweri
 	if err != nil {
 		return lowering.End{}, err
 	}
-	k, err := interruptible(c, func() (*lowering.StateLayout, error) {
+	k, err := interruptible(c, "lower", func() (*lowering.StateLayout, error) {
 		all, err := lowering.Lower(compiled)
 		if err != nil {
 			return nil, err

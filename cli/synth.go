@@ -7,6 +7,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -32,7 +33,7 @@ The same seed gives the same bytes.
 				return err
 			}
 			var end func()
-			f.Progress, end = weightProgress(c, quiet)
+			f.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 			made, err := synth.Write(c.Context(), args[0], f.Options)
 			end()
 			if err != nil || quiet {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -272,12 +273,11 @@ func (r *meterRun) result(p phase, before int) *MeterPhase {
 	for _, name := range t.order {
 		out.layer(t.layers[name])
 	}
-	for _, k := range t.kernels {
+	for _, k := range slices.SortedFunc(maps.Values(t.kernels), func(a, b *MeterKernel) int {
+		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
+	}) {
 		out.Kernels = append(out.Kernels, *k)
 	}
-	slices.SortFunc(out.Kernels, func(a, b MeterKernel) int {
-		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
-	})
 	out.Steps = t.steps.list(r, z)
 	r.bounds(out, &p, z)
 	return out

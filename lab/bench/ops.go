@@ -127,9 +127,10 @@ func (t opTimes) phase(p *phase) OpPhase {
 	out := OpPhase{Phase: p.name}
 	for _, s := range t {
 		s.Time = 1e3 * ms(quantile.Median(s.list))
+	}
+	for _, s := range slices.SortedFunc(maps.Values(t), func(a, b *opSamples) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Op, b.Op)) }) {
 		out.Ops = append(out.Ops, s.OpTime)
 	}
-	slices.SortFunc(out.Ops, func(a, b OpTime) int { return cmp.Or(cmp.Compare(b.Time, a.Time), cmp.Compare(a.Op, b.Op)) })
 	return out
 }
 

@@ -19,7 +19,7 @@ type PairedOptions struct {
 	Tokens   int // decode steps; half as many for a batch
 	Roofline Roofline
 	Open     func(dir string) (*krait.Model, error) // with Threads workers, and Batch slots
-	Tell     func(text string)                      // progress; may be nil
+	Progress func(done, all int)                    // gets the number of models measured; may be nil
 }
 
 // each returns the prompt tokens and decode steps of a sequence in a batch.
@@ -76,8 +76,8 @@ func Paired(ctx context.Context, p *Peer, models []string, o PairedOptions) ([]P
 			if round%2 == 1 {
 				slices.Reverse(sides)
 			}
-			if o.Tell != nil {
-				o.Tell(fmt.Sprintf("round %d of %d: %s", round+1, o.Rounds, m))
+			if o.Progress != nil {
+				o.Progress(round*len(models)+i, o.Rounds*len(models))
 			}
 			for _, measure := range sides {
 				if measure(); ctx.Err() != nil {

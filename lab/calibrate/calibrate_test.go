@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
@@ -99,21 +98,5 @@ func TestRecord(t *testing.T) {
 	p := s.profile(1e9)
 	if p.Overhead.Launch.Value != .25 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestRemaining: after the first round, what is left takes as long as it took then.
-func TestRemaining(t *testing.T) {
-	now := time.Unix(0, 0)
-	r := newRemaining(func() time.Time { return now }, 3, 2)
-	var said []string
-	for _, seconds := range []int{10, 20, 40, 11, 22, 33} {
-		said = append(said, r.String())
-		now = now.Add(time.Duration(seconds) * time.Second)
-		r.next()
-	}
-	want := []string{"1 of 6", "2 of 6", "3 of 6", "4 of 6, about 1m10s left", "5 of 6, about 1m0s left", "6 of 6, about 40s left"}
-	if !slices.Equal(said, want) {
-		t.Errorf("%q, want %q", said, want)
 	}
 }

@@ -3,7 +3,6 @@ package calibrate
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"path/filepath"
 
 	"github.com/krait-ml/krait"
@@ -50,18 +49,19 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error
 	if o.models != nil {
 		models = o.models
 	}
+	ended := o.counter(len(models) * len(o.Ranks))
 	for _, like := range models {
 		path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
 		if err != nil {
 			return nil, err
 		}
 		for _, ranks := range o.Ranks {
-			o.Tell(fmt.Sprintf("%s, --tp %d", filepath.Base(path), ranks))
 			list, err := checkOne(ctx, path, p, ranks, &o)
 			if err != nil {
 				return nil, err
 			}
 			out = append(out, list...)
+			ended()
 		}
 	}
 	return out, nil

@@ -24,12 +24,12 @@ import (
 
 // Options configure the measurement.
 type Options struct {
-	Ranks   []int // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
-	Workers int   // goroutines over all ranks; 0: GOMAXPROCS
-	Tell    func(what string)
-	Models  string          // folder to store models in and reuse them from; empty: a temporary one
-	Parts   bool            // Check reports the prefill time of each operation
-	models  []synth.Options // replaces models and checked in tests, which then are quick and inexact
+	Ranks    []int               // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
+	Workers  int                 // goroutines over all ranks; 0: GOMAXPROCS
+	Progress func(done, all int) // gets the number of measurements; nil: not called
+	Models   string              // folder to store models in and reuse them from; empty: a temporary one
+	Parts    bool                // Check reports the prefill time of each operation
+	models   []synth.Options     // replaces models and checked in tests, which then are quick and inexact
 }
 
 func (o *Options) settle() {
@@ -41,8 +41,8 @@ func (o *Options) settle() {
 			o.Ranks = []int{1, 2}
 		}
 	}
-	if o.Tell == nil {
-		o.Tell = func(string) {}
+	if o.Progress == nil {
+		o.Progress = func(done, all int) {}
 	}
 }
 
@@ -75,7 +75,6 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 		return nil, err
 	}
 	defer remove()
-	o.Tell("memory and arithmetic")
 	m := newSamples(o.roofline())
 	list := models
 	if o.models != nil {
@@ -83,24 +82,32 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	}
 	paths := make([]string, len(list))
 	for i, like := range list {
-		o.Tell(fmt.Sprintf("making %s in %s", like.Like, like.DType))
 		if paths[i], err = o.write(ctx, dir, fmt.Sprint(i), like); err != nil {
 			return nil, err
 		}
 	}
-	left := newRemaining(time.Now, len(list)*len(o.Ranks), rounds)
+	ended := o.counter(rounds * len(list) * len(o.Ranks))
 	for range rounds {
 		for i, like := range list {
 			for _, ranks := range o.Ranks {
-				o.Tell(fmt.Sprintf("%s: %s in %s, --tp %d", left, like.Like, like.DType, ranks))
 				if err := m.model(ctx, i, paths[i], ranks, &o); err != nil {
 					return nil, fmt.Errorf("%s on %d ranks: %w", like.Like, ranks, err)
 				}
-				left.next()
+				ended()
 			}
 		}
 	}
 	return m.profile(total), nil
+}
+
+// counter returns a function that reports the end of one more measurement, of all.
+func (o *Options) counter(all int) func() {
+	done := 0
+	o.Progress(done, all)
+	return func() {
+		done++
+		o.Progress(done, all)
+	}
 }
 
 // rounds are passes over all models, which spreads the noise of other programs.

@@ -34,6 +34,8 @@ type Options struct {
 	Processes *comm.Processes // that run a rank each; nil: all ranks run here
 	// Warn is called with what the loader ignored in the checkpoint; may be nil.
 	Warn func(string)
+	// Progress gets the bytes of weights loaded so far, and of all; may be nil.
+	Progress func(done, total int64)
 
 	only  func(prompt, way string) bool // selects what to run; nil: everything
 	steps int                           // bound of decode steps, without states after them; 0: none
@@ -161,7 +163,7 @@ func open(dir string, prompts []*prompt, o Options) (*krait.Model, error) {
 	for _, p := range prompts {
 		slots = max(slots, p.batch)
 	}
-	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device, Processes: o.Processes}
+	options := krait.Options{Slots: slots, Reference: o.Reference, Sharding: o.Sharding, Device: o.Device, Processes: o.Processes, Progress: o.Progress}
 	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		return nil, err

@@ -29,8 +29,8 @@ type Report struct {
 	Order   []Order  `json:"overlap"`
 }
 
-// Run simulates all claims.
-func Run(ctx context.Context) (*Report, error) {
+// Run simulates all claims. Progress gets how many are simulated; it may be nil.
+func Run(ctx context.Context, progress func(done, all int)) (*Report, error) {
 	claims, err := readClaims()
 	if err != nil {
 		return nil, err
@@ -45,6 +45,9 @@ func Run(ctx context.Context) (*Report, error) {
 			return nil, fmt.Errorf("%s: %w", claims[i].Leaf, err)
 		}
 		r.Lines = append(r.Lines, *line)
+		if progress != nil {
+			progress(i+1, len(claims))
+		}
 	}
 	if r.Answers, err = l.answers(); err != nil {
 		return nil, err

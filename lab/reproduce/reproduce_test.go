@@ -11,7 +11,7 @@ import (
 // TestReport runs the evaluation: docs/reproduction is up to date, and what does not depend on
 // rates equals the paper: Mamba's longest prompts, and counts.
 func TestReport(t *testing.T) {
-	r, err := Run(t.Context())
+	r, err := Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,15 +50,19 @@ type Pair struct {
 }
 
 // Choose simulates a workload with each of [passes.Strategies], and returns the best; of equals,
-// the first.
-func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload) (*Choice, error) {
+// the first. Progress gets the number of strategies simulated; it may be nil.
+func Choose(g *graph.Graph, o passes.Options, d *virtual.Device, w Workload, progress func(done, all int)) (*Choice, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
 	c := &Choice{work: w}
-	for i, s := range passes.Strategies {
-		if i > 0 && max(o.Ranks, g.Ranks) <= 1 {
-			break // strategies do not differ on one rank
+	list := passes.Strategies
+	if max(o.Ranks, g.Ranks) <= 1 {
+		list = list[:1] // strategies do not differ on one rank
+	}
+	for i, s := range list {
+		if progress != nil {
+			progress(i, len(list))
 		}
 		o.Strategy = s
 		x := Candidate{Strategy: s.Name}

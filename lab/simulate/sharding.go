@@ -25,7 +25,7 @@ func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options, string
 		if err != nil || o.Ranks <= 1 {
 			return "", err
 		}
-		c, err := Choose(g, o, &virtual.Device{Profile: p}, w)
+		c, err := Choose(g, o, &virtual.Device{Profile: p}, w, nil)
 		if err != nil {
 			return "", err
 		}

@@ -194,7 +194,7 @@ func TestChoice(t *testing.T) {
 	} {
 		g := sized(t, synth.Options{Like: c.like, Layers: c.layers})
 		d := &virtual.Device{Profile: profile(t, "a6000-pcie")}
-		got, err := simulate.Choose(g, passes.Options{Ranks: c.ranks}, d, c.w)
+		got, err := simulate.Choose(g, passes.Options{Ranks: c.ranks}, d, c.w, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +247,7 @@ func TestPair(t *testing.T) {
 		p.Memory.Bandwidth.Value /= 1 + 50*r.Float64() // so that strategies differ
 		g, d := sized(t, o), &virtual.Device{Profile: &p}
 		ranks := passes.Options{Ranks: 1 + s.Ranks}
-		free, err := simulate.Choose(g, ranks, d, w)
+		free, err := simulate.Choose(g, ranks, d, w, nil)
 		if err != nil {
 			t.Fatalf("%+v %+v: %v", o, w, err)
 		}
@@ -258,11 +258,11 @@ func TestPair(t *testing.T) {
 		}
 		pairs++
 		p.Memory.Capacity.Value = float64(most) + p.Memory.Reserve.Value
-		if c, err := simulate.Choose(g, ranks, d, w); err != nil || c.Plan != free.Plan || !slices.Equal(c.Result().Memory, memory) {
+		if c, err := simulate.Choose(g, ranks, d, w, nil); err != nil || c.Plan != free.Plan || !slices.Equal(c.Result().Memory, memory) {
 			t.Errorf("%+v %+v: %+v, and %+v in what it needs (%v)", o, w, free.Plan, c.Plan, err)
 		}
 		p.Memory.Capacity.Value--
-		if c, err := simulate.Choose(g, ranks, d, w); err == nil && c.Plan == free.Plan {
+		if c, err := simulate.Choose(g, ranks, d, w, nil); err == nil && c.Plan == free.Plan {
 			t.Errorf("%+v %+v: %+v in less than it needs", o, w, free.Plan)
 		}
 		a, b := free.Candidate(free.Plan.Prefill).Model, free.Candidate(free.Plan.Decode).Model

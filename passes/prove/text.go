@@ -10,6 +10,11 @@ import (
 
 // String is the certificate for people.
 func (c *Certificate) String() string {
+	return c.Summary() + "\nclass:\n" + wrap(c.Class, "  ", 100)
+}
+
+// Summary is String without the definition of the class.
+func (c *Certificate) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s on %s: proved\n\n", c.Model, count(c.Ranks, "rank"))
 	fmt.Fprintf(&b, "  The layouts of %d nodes follow from the rules of the operations.\n", c.Nodes)
@@ -35,7 +40,6 @@ func (c *Certificate) String() string {
 	} else {
 		b.WriteString("\nnot executed\n")
 	}
-	fmt.Fprintf(&b, "\nclass:\n%s", wrap(c.Class, "  ", 100))
 	return b.String()
 }
 

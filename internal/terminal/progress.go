@@ -1,0 +1,158 @@
+package terminal
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Progress shows on a terminal how much of some work is done: percent, amounts, rate and time left.
+// Until tell is called with an amount, it shows the time so far. end, which may be called more than
+// once, removes the line. If w is no terminal, or quiet is set, tell is nil and nothing is shown.
+func Progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int), end func()) {
+	bytes, end := progress(w, what, unit, quiet)
+	if bytes != nil {
+		tell = func(done, all int) { bytes(int64(done), int64(all)) }
+	}
+	return tell, end
+}
+
+// ByteProgress is [Progress] of bytes, which it shows in MB or GB.
+func ByteProgress(w io.Writer, what string, quiet bool) (tell func(done, all int64), end func()) {
+	return progress(w, what, "bytes", quiet)
+}
+
+func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int64), end func()) {
+	if quiet || !Moves(w) {
+		return nil, func() {}
+	}
+	m := newMeter(w, what, unit, time.Now)
+	stop := make(chan struct{})
+	go m.tick(stop)
+	return m.tell, sync.OnceFunc(func() { close(stop); m.end() })
+}
+
+// meter is a line of progress.
+type meter struct {
+	w          io.Writer
+	what, unit string
+	now        func() time.Time
+
+	mu    sync.Mutex
+	begun time.Time
+	marks []mark // recent, oldest first
+	all   int64
+	shown time.Time
+	drawn bool
+	ended bool
+}
+
+// mark is the progress at a time.
+type mark struct {
+	at   time.Time
+	done int64
+}
+
+const (
+	patience = 500 * time.Millisecond // shorter work shows nothing
+	redraw   = 100 * time.Millisecond
+	recent   = 5 * time.Second // least period of the rate
+)
+
+func newMeter(w io.Writer, what, unit string, now func() time.Time) *meter {
+	return &meter{w: w, what: what, unit: unit, now: now, begun: now()}
+}
+
+// tick redraws the line also while nothing is told.
+func (m *meter) tick(stop <-chan struct{}) {
+	t := time.NewTicker(patience)
+	defer t.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-t.C:
+			m.mu.Lock()
+			m.draw()
+			m.mu.Unlock()
+		}
+	}
+}
+
+func (m *meter) tell(done, all int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	if n := len(m.marks); n > 0 && done < m.marks[n-1].done { // the work has begun anew
+		m.marks, m.begun = nil, now
+	}
+	m.all, m.marks = all, append(m.marks, mark{now, done})
+	period := max(recent, now.Sub(m.begun)/2)
+	for len(m.marks) > 2 && now.Sub(m.marks[1].at) >= period {
+		m.marks = m.marks[1:]
+	}
+	if done >= all || now.Sub(m.shown) >= redraw {
+		m.draw()
+	}
+}
+
+// draw writes the line over the one before, cut to the width of the terminal.
+func (m *meter) draw() {
+	now := m.now()
+	if m.ended || !m.drawn && now.Sub(m.begun) < patience {
+		return
+	}
+	m.shown, m.drawn = now, true
+	line := []rune(m.what + "  " + m.line(now))
+	fmt.Fprintf(m.w, "\r\x1b[K%s", string(line[:min(len(line), widthOf(m.w)-1)]))
+}
+
+// line writes 25%, 1,024 of 4,096 tokens, 812 tokens/s, 4s left.
+func (m *meter) line(now time.Time) string {
+	if m.all <= 0 || len(m.marks) == 0 {
+		return now.Sub(m.begun).Round(time.Second).String()
+	}
+	unit, amount := m.unit, func(n float64) string { return Thousands(int64(n)) }
+	if unit == "bytes" {
+		scale := 1e6
+		if unit = "MB"; m.all >= 1e10 {
+			unit, scale = "GB", 1e9
+		}
+		amount = func(n float64) string { return strconv.FormatFloat(n/scale, 'f', 1, 64) }
+	}
+	first, last := m.marks[0], m.marks[len(m.marks)-1]
+	text := fmt.Sprintf("%d%%, %s of %s %s", 100*last.done/m.all, amount(float64(last.done)), amount(float64(m.all)), unit)
+	if seconds := now.Sub(first.at).Seconds(); seconds > 0 && last.done > first.done {
+		rate := float64(last.done-first.done) / seconds
+		if m.unit == "bytes" || rate >= 10 {
+			text += fmt.Sprintf(", %s %s/s", amount(rate), unit)
+		} else {
+			text += fmt.Sprintf(", %.2g %s/s", rate, unit)
+		}
+		left := time.Duration(float64(m.all-last.done) / rate * float64(time.Second)).Round(time.Second)
+		if left >= time.Second {
+			text += fmt.Sprintf(", %s left", left)
+		}
+	}
+	return text
+}
+
+func (m *meter) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.drawn && !m.ended {
+		fmt.Fprint(m.w, "\r\x1b[K")
+	}
+	m.ended = true
+}
+
+// Thousands writes 732544 as 732,544.
+func Thousands(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
