@@ -1,7 +1,6 @@
 package traffic
 
 import (
-	"cmp"
 	"container/heap"
 	"context"
 	"slices"
@@ -12,7 +11,7 @@ import (
 )
 
 // simulation runs events in the order of their times, those of one time in the order in which they
-// were planned. When all of a time have happened, servers that run no step begin one: a request
+// were planned, after arrivals. When all of a time have happened, servers that run no step begin one: a request
 // that arrives at the end of a step is in the next.
 type simulation struct {
 	*Options
@@ -57,7 +56,7 @@ type events []event
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].at, e[j].at), cmp.Compare(e[i].number, e[j].number)) < 0
+	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
@@ -91,8 +90,18 @@ func (s *simulation) arrive() {
 		}
 		return
 	}
-	for i, at := range s.Load.Arrivals(s.Trace, s.Seed) {
-		s.at(at, func() { s.send(i) })
+	s.planned = len(s.Trace)
+	s.arrival(s.Load.Arrivals(s.Trace, s.Seed), 0)
+}
+
+// arrival plans that of request i, which then plans the next. They come before other events of
+// their times.
+func (s *simulation) arrival(due []time.Duration, i int) {
+	if i < len(due) {
+		heap.Push(&s.events, event{due[i], i, func() {
+			s.arrival(due, i+1)
+			s.send(i)
+		}})
 	}
 }
 
