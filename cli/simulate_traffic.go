@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -45,10 +43,10 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.trace, "traffic", "", "trace of requests to serve, at their times; - is standard input")
 	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second (Poisson), or a list to sweep")
 	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients, or a list to sweep")
-	flags.IntVar(&f.requests, "requests", 256, "requests per load (default with --traffic: all of them)")
+	flags.IntVar(&f.requests, "requests", 256, "requests per load (default 256, or all of --traffic)")
 	flags.Float64Var(&f.bursts, "bursts", 0, "variation of gaps between arrivals, with --rate; 0: 1, as Poisson's")
-	flags.StringVar(&f.prefill, "prefill", "", "prefill servers and their ranks, such as 2xtp4, beside --decode")
-	flags.StringVar(&f.decode, "decode", "", "decode servers and their ranks (default: --dp servers of --tp)")
+	flags.StringVar(&f.prefill, "prefill", "", "prefill servers, each on some ranks, such as 2xtp4; needs --decode")
+	flags.StringVar(&f.decode, "decode", "", "decode servers, each on some ranks (default: --dp servers on --tp)")
 	flags.IntVar(&f.session.Slots, "slots", 8, "running requests per server")
 	flags.Float64Var(&f.session.PromptShare, "prompt-share", 0.33, "largest share of step time for prefill during decode; 0: no limit")
 	flags.IntVar(&f.o.Decode.Queue.Requests, "max-queue", 256, "queued requests per server; further ones get 429")
@@ -62,11 +60,14 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.BoolVar(&f.find, "find", false, "find the fewest GPUs, up to --tp times --dp, that meet --slo")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "seed of arrivals and drafts")
 	flags.StringVar(&f.svg, "svg", "", "FILE.svg: chart of throughput per rank over tokens per second and user")
+	for _, name := range []string{"requests", "prefix-cache", "rate", "concurrency"} {
+		flags.Lookup(name).DefValue = ""
+	}
 	detail(c, "find", fmt.Sprintf("%g %% of the requests must meet --slo.", 100*traffic.Attained))
 	expert(c, "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
 }
 
-// given reports whether traffic is simulated, or returns an error for flags that do not go together.
+// given reports whether traffic is simulated. An error is about flags that exclude each other.
 func (f *trafficFlags) given(c *cobra.Command) (bool, error) {
 	if given := c.Flags().Changed; f.trace == "" && f.rates == nil && f.concurrency == nil {
 		for _, name := range trafficNames {
@@ -78,7 +79,7 @@ func (f *trafficFlags) given(c *cobra.Command) (bool, error) {
 	}
 	for _, name := range []string{"batch", "max-batch", "max-prompt", "dp-efficiency", "prefill-strategy"} {
 		if c.Flags().Changed(name) {
-			return false, fmt.Errorf("--%s is for one batch; leave out it, or --traffic, --rate and --concurrency", name)
+			return false, fmt.Errorf("--%s is for one batch; leave it out, or --traffic, --rate and --concurrency", name)
 		}
 	}
 	return true, nil
@@ -98,7 +99,7 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 	case f.find && f.slo == "":
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
-		return nil, errors.New("--prefill needs --decode")
+		return nil, errors.New("--prefill needs the servers that decode: give --decode, such as 4xtp2")
 	case f.decode != "" && (c.Flags().Changed("tp") || c.Flags().Changed("dp") || f.find):
 		return nil, errors.New("--decode says servers and ranks; leave out --tp, --dp and --find")
 	}
@@ -269,19 +270,13 @@ func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size
 
 func (r *trafficReport) print(w io.Writer) {
 	fmt.Fprintf(w, "%s; %s\n%s per load; times in ms, of requests that were answered\n\n", r.Model, r.about, count(r.Requests, "request"))
-	fmt.Fprintf(w, "%-16s %-14s %6s %6s  %-26s  %-23s  %8s %8s %8s %6s", "", "", "", "", "TTFT", "TPOT", "tokens/s", "per rank", "E2E p95", "busy")
+	fmt.Fprintf(w, "%-16s %-14s %6s %6s  %-26s  %-23s  %8s  %8s\n", "", "", "", "", "TTFT", "TPOT", "tokens/s", "E2E in s")
+	fmt.Fprintf(w, "%-16s %-14s %6s %6s  %8s %8s %8s  %7s %7s %7s  %8s  %8s %6s", "servers", "load", "ok", "failed", "p50", "p95", "p99", "p50", "p95", "p99", "per rank", "p95", "busy")
 	if r.slo != "" {
 		fmt.Fprintf(w, " %6s", "good")
 	}
 	if r.price > 0 {
-		fmt.Fprintf(w, " %10s", "price per")
-	}
-	fmt.Fprintf(w, "\n%-16s %-14s %6s %6s  %8s %8s %8s  %7s %7s %7s  %8s %8s %8s %6s", "servers", "load", "ok", "failed", "p50", "p95", "p99", "p50", "p95", "p99", "", "", "s", "")
-	if r.slo != "" {
-		fmt.Fprintf(w, " %6s", "")
-	}
-	if r.price > 0 {
-		fmt.Fprintf(w, " %10s", "1M tokens")
+		fmt.Fprintf(w, " %9s", "price")
 	}
 	fmt.Fprintln(w)
 	for i := range r.Lines {
@@ -299,12 +294,12 @@ func (r *trafficReport) printLine(w io.Writer, x *traffic.Line) {
 		if l.Latency != nil {
 			latency = fmt.Sprintf("%.2f", l.Latency.P95)
 		}
-		fmt.Fprintf(w, "%-16s %-14s %6d %6d  %s  %s  %8.1f %8.1f %8s %5.1f%%", x.Name, l.Name(), l.OK, l.Failed(), milliseconds(l.TTFT, 8), milliseconds(l.TPOT, 7), l.TokensPerSecond, l.PerRank, latency, 100*busiest(l))
+		fmt.Fprintf(w, "%-16s %-14s %6d %6d  %s  %s  %8.1f  %8s %5.1f%%", x.Name, l.Name(), l.OK, l.Failed(), milliseconds(l.TTFT, 8), milliseconds(l.TPOT, 7), l.PerRank, latency, 100*busiest(l))
 		if r.slo != "" {
 			fmt.Fprintf(w, " %5.1f%%", 100*float64(l.Good)/float64(r.Requests))
 		}
 		if r.price > 0 && i < len(x.PerMillion) {
-			fmt.Fprintf(w, " %10s", strconv.FormatFloat(math.Round(x.PerMillion[i]*1e4)/1e4, 'f', -1, 64))
+			fmt.Fprintf(w, " %9.4g", x.PerMillion[i])
 		}
 		fmt.Fprintln(w)
 	}
@@ -335,6 +330,9 @@ func (r *trafficReport) printEnd(w io.Writer) {
 	}
 	if r.slo != "" {
 		fmt.Fprintf(w, "good: within %s\n", r.slo)
+	}
+	if r.price > 0 {
+		fmt.Fprintln(w, "price: of a million generated tokens")
 	}
 	switch {
 	case r.Found != "":

@@ -10,9 +10,9 @@ import (
 	"github.com/krait-ml/krait/lab/load"
 )
 
-// simulation runs events in the order of their times, those of one time in the order in which they
-// were planned, after arrivals. When all of a time have happened, servers that run no step begin one: a request
-// that arrives at the end of a step is in the next.
+// simulation runs events in the order of their times: of one time the arrivals first, and then the
+// others in the order in which they were planned. When all of a time have happened, servers that
+// run no step begin one: a request that arrives at the end of a step is in the next.
 type simulation struct {
 	*Options
 	now             time.Duration
