@@ -39,10 +39,10 @@ and krait load. The kinds are:
 Conversations have no times, which --rate and --pause set, and a token is taken for 4 bytes of
 text. Equal messages have equal ids. --sessions takes the first ones.
 
-Traces of kinds are synthetic: lengths have uniform or lognormal distributions, --rate sessions begin
-per second, and their requests follow after --pause seconds, both on average. The same flags
-give the same trace. Token ids stand for text: shared prefixes have the same ids, and all other
-ids differ; with --vocab they are drawn below it.`,
+Traces of kinds are synthetic: lengths have uniform or lognormal distributions, --rate sessions
+begin per second, and their requests follow after --pause seconds, both on average. The same
+flags give the same trace. Token ids stand for text: shared prefixes have the same ids, and all
+other ids differ; with --vocab they are drawn below it.`,
 		Example: `  krait simulate trace chat --sessions 200 --seed 1 -o chat.jsonl
   krait simulate trace --from mooncake conversation_trace.jsonl -o mooncake.jsonl
   krait simulate trace docs --sessions 5000 | krait simulate cache - --capacity 16GiB --model ~/models/bamba-9b`,

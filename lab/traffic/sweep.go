@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait/lab/load"
@@ -20,12 +21,12 @@ func (s Size) String() string { return fmt.Sprintf("%dxtp%d", s.Number, s.Ranks)
 // ParseSize reads 2xtp4, or tp4 for one server.
 func ParseSize(text string) (s Size, err error) {
 	number, ranks, many := strings.Cut(text, "x")
-	if s.Number = 1; many {
-		_, err = fmt.Sscanf(number+";", "%d;", &s.Number)
-	} else {
-		ranks = text
+	if !many {
+		number, ranks = "1", text
 	}
-	if _, e := fmt.Sscanf(ranks+";", "tp%d;", &s.Ranks); err != nil || e != nil || s.Number < 1 || s.Ranks < 1 {
+	s.Number, err = strconv.Atoi(number)
+	digits, tp := strings.CutPrefix(ranks, "tp")
+	if s.Ranks, _ = strconv.Atoi(digits); err != nil || !tp || s.Number < 1 || s.Ranks < 1 {
 		return s, fmt.Errorf("%q: it must be servers and the ranks of each, as in 2xtp4", text)
 	}
 	return s, nil
