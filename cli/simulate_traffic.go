@@ -64,7 +64,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 		flags.Lookup(name).DefValue = ""
 	}
 	detail(c, "find", fmt.Sprintf("%g %% of the requests must meet --slo.", 100*traffic.Attained))
-	expert(c, "acceptance", "drafts", "no-graphs", "states", "prefix-cache", "svg", "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
+	expert(c, "acceptance", "drafts", "no-graphs", "states", "prefix-cache", "svg", "payload", "max-batch", "max-prompt", "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
 }
 
 // given reports whether traffic is simulated. An error is about flags that exclude each other.

@@ -3,6 +3,7 @@ package traffic
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -26,22 +27,27 @@ func many(number, slots, tokens int) Server {
 }
 
 // traceOf makes a trace from requests such as "20 5/3": at 20 ms a prompt of 5 tokens, to which 3
-// are generated. Prompts with a letter, as in "0 8/1 a", begin as others with that letter.
+// are generated. Prompts with a letter, as in "0 8/1 a", begin as others with that letter,
+// and with a number after it ("0 8/1 a5") in that many tokens only.
 func traceOf(t *testing.T, text string) (trace []prefix.Request) {
 	t.Helper()
 	for i, part := range strings.Split(text, ", ") {
 		var at float64
-		var prompt, output int
+		var prompt, output, shared int
 		var letter rune
-		if n, err := fmt.Sscanf(part, "%g %d/%d %c", &at, &prompt, &output, &letter); n < 3 {
+		n, err := fmt.Sscanf(part, "%g %d/%d %c%d", &at, &prompt, &output, &letter, &shared)
+		switch n {
+		case 3:
+			shared = 0
+		case 4:
+			shared = prompt
+		case 5:
+		default:
 			t.Fatalf("%q: %v", part, err)
 		}
-		first := 1_000_000 * (i + 1)
-		if letter > 0 {
-			first = 100_000_000 + 1_000_000*int(letter-'a')
-		}
 		var b prefix.Builder
-		b.Append(int32(first), prompt)
+		b.Append(100_000_000+1_000_000*int32(letter), shared)
+		b.Append(1_000_000*int32(i+1), prompt-shared)
 		b.Append(int32(500_000_000+1_000_000*i), output)
 		trace = append(trace, prefix.Request{At: at / 1000, Tokens: b.Tokens(), InputLen: prompt})
 	}
@@ -140,11 +146,18 @@ var hand = []struct {
 	// The other 19 are two steps.
 	{"a quarter for prompts", "0 5/6, 1 20/1", "15 26 47 58 69 90, 90", Options{Decode: one(2, 11).with(func(s *Server) { s.Limits.PromptShare = 0.25 })}},
 
+	// Steps have 10 tokens, of which the oldest prompt has half: 5 + 5, then 7 + 3, then 8.
+	{"short beside long", "0 20/1, 0 8/1", "58, 40", Options{Decode: one(3, 10).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+
 	// Each server has one: 15 and 11 ms; 13 ms.
 	{"two servers", "0 5/2, 0 3/1", "15 26, 13", Options{Decode: many(2, 4, 100)}},
 	// Work is 4 per prompt token and 16 per token: the first server has 416, the second 56, and the
 	// third request joins it: 15 tokens.
 	{"least work", "0 100/1, 0 10/1, 0 5/1", "110, 25, 25", Options{Decode: many(2, 4, 200)}},
+	// A token to come counts as 4 of a prompt: the first server has 4 + 48, the second 80 + 16.
+	{"work of answers", "0 1/3, 0 20/1, 0 1/1", "12 23 34, 30, 12", Options{Decode: many(2, 4, 200)}},
+	// Both servers are idle, and it is the second one's turn, which has nothing cached.
+	{"turns", "0 8/1 a, 100 8/1 a", "18, 118", Options{Decode: many(2, 4, 200).with(attention)}},
 	// Each server takes one that runs and one that waits. The fifth is rejected by both.
 	{"both full", "0 5/1, 0 5/1, 0 5/1, 0 5/1, 0 5/1", "15, 15, 30, 30, status 429", Options{Decode: many(2, 1, 100).with(func(s *Server) { s.Queue.Requests = 1 })}},
 	// The second server has less work (40 against 416) but is full, so the fourth goes to the first.
@@ -158,6 +171,11 @@ var hand = []struct {
 	{"together, uncached", "0 8/1 a, 0 8/1 a", "26, 26", Options{Decode: one(4, 100).with(attention)}},
 	// A prompt of 10 leaves a state after 8, where its chunk ends: 18 + 12. The second begins there.
 	{"states", "0 10/1 a, 100 10/1 a", "30, 112 (8)", Options{Decode: one(4, 100).with(hybrid)}},
+	// Of the second prompt the first 9 tokens are known, and there is no state before them: it leaves
+	// one after 8, where others may diverge, and one after 16. The steps are 8, 8 and 2 tokens.
+	{"branch", "0 20/1 a, 100 18/1 a9", "40, 148", Options{Decode: one(4, 100).with(hybrid)}},
+	// The third begins at that state: 8, and 1 of 9 tokens.
+	{"after a branch", "0 20/1 a, 100 18/1 a9, 200 17/1 a9", "40, 148, 229 (8)", Options{Decode: one(4, 100).with(hybrid)}},
 	// 64 tokens are 4 blocks, which the router has sent to the first server: it has less work with
 	// the second request, though the other one's turn has come.
 	{"where it is cached", "0 64/1 a, 200 64/1 a", "74, 211 (63)", Options{Decode: many(2, 4, 100).with(attention)}},
@@ -200,6 +218,32 @@ func TestByHand(t *testing.T) {
 		}
 		if text := strings.Join(got, ", "); text != c.want {
 			t.Errorf("%s: %s: tokens at %s, want %s", c.name, c.requests, text, c.want)
+		}
+	}
+}
+
+// TestSizes: steps count the tokens before theirs, also those that were cached or rolled back.
+func TestSizes(t *testing.T) {
+	sizes := func(tokens, cached, pairs int64) graph.Sizes {
+		return graph.Sizes{Tokens: tokens, Seqs: 1, Rows: tokens, Cached: cached, Pairs: pairs}
+	}
+	first := sizes(8, 8, 36)
+	first.Rows = 1
+	for name, c := range map[string]struct {
+		requests string
+		Options
+		want []graph.Sizes
+	}{
+		// 7 of the second prompt's 8 tokens are cached.
+		"cached": {"0 8/2 a, 100 8/2 a", Options{Decode: one(1, 100).with(attention)}, []graph.Sizes{first, sizes(1, 9, 9), sizes(1, 8, 8), sizes(1, 9, 9)}},
+		// A draft is wrong, so that the next step follows the token before it.
+		"drafts": {"0 8/4", Options{Decode: one(1, 100), Drafts: 1}, []graph.Sizes{first, sizes(1, 9, 9), sizes(2, 11, 21), sizes(1, 11, 11)}},
+	} {
+		var got []graph.Sizes
+		o := c.Options
+		o.Trace, o.Schedule = traceOf(t, c.requests), func(s Step) { got = append(got, s.Sizes) }
+		if _, err := Run(t.Context(), o); err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, c.want)
 		}
 	}
 }
