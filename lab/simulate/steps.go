@@ -32,13 +32,16 @@ func (m *Model) vocab() int {
 // Steps has the times of steps of any mix of prompts and tokens, for simulations of traffic: a time
 // is computed once for sizes that agree in their first five binary digits.
 type Steps struct {
-	m      *Model
-	known  map[graph.Sizes]float64
-	trials map[[2]int][2]float64
+	m       *Model
+	attends bool
+	known   map[graph.Sizes]float64
+	trials  map[[2]int][2]float64
 }
 
 // Steps returns the times of the model's steps.
-func (m *Model) Steps() *Steps { return &Steps{m, map[graph.Sizes]float64{}, map[[2]int][2]float64{}} }
+func (m *Model) Steps() *Steps {
+	return &Steps{m, m.attends(), map[graph.Sizes]float64{}, map[[2]int][2]float64{}}
+}
 
 // Step returns the time of a step.
 func (s *Steps) Step(z graph.Sizes) (float64, error) {
@@ -49,22 +52,28 @@ func (s *Steps) Step(z graph.Sizes) (float64, error) {
 	if mixed {
 		z.Tokens = max(z.Tokens, z.Seqs+1)
 	}
-	if !s.m.attends() {
+	if !s.attends {
 		z.Cached, z.Pairs = 0, 0
 	}
-	ranks := int64(len(s.m.schedules))
-	z.Largest = graph.EvenShare(s.m.schedules[0].RowPlace(), z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, ranks)
-	if seconds, ok := s.known[z]; ok {
-		return seconds, nil
+	seconds, ok := s.known[z]
+	if !ok {
+		var err error
+		if seconds, err = s.run(z); err != nil {
+			return 0, err
+		}
+		s.known[z] = seconds
 	}
+	return seconds, nil
+}
+
+// run runs a step, in which ranks have equal shares of sequences or their tokens.
+func (s *Steps) run(z graph.Sizes) (float64, error) {
 	wanted := s.m.wanted
 	if z.Rows == 0 {
 		wanted = make(lowering.OutputMask, len(wanted))
 	}
+	z.Largest = graph.EvenShare(s.m.schedules[0].RowPlace(), z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, int64(len(s.m.schedules)))
 	span, err := s.m.machine.Run(z, wanted)
-	if err == nil {
-		s.known[z] = span.Seconds()
-	}
 	return span.Seconds(), err
 }
 
