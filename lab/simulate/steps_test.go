@@ -11,9 +11,9 @@ import (
 	"github.com/krait-ml/krait/session"
 )
 
-// TestSteps: small steps have the time of the model's, large ones within their rounding; a step of a
-// token for each sequence stays one. The scheduler's limits are those of a session in the memory
-// of the hardware.
+// TestSteps: small steps have the time of the model's, large ones within their rounding; a step of
+// one token per sequence stays one. The scheduler's limits are those of a session in the hardware's
+// memory.
 func TestSteps(t *testing.T) {
 	for _, like := range []string{"jamba-52b", "mamba-130m"} {
 		g := sized(t, synth.Options{Like: like, Layers: 8, Vocab: 500})
