@@ -24,6 +24,7 @@ type simulateFlags struct {
 	replicas            simulate.Replicas
 	maxBatch, maxPrompt bool
 	compare             bool
+	traffic             trafficFlags
 	out                 output
 }
 
@@ -46,11 +47,17 @@ fit, as each has weights, states and caches of its own (--prefill-strategy). --m
 --max-prompt take the largest that fits in place of --batch and --prompt. --compare tabulates
 strategies, ranks, replicas and payloads on the number of devices of --tp and --dp.
 
+With --traffic TRACE, --rate or --concurrency requests come and go, and servers run them as krait
+serve and krait route do: TTFT, TPOT, the share of requests within --slo, and throughput.
+--decode and --prefill set servers of each role, --compare tabulates the deployments on as many
+GPUs, and --find takes the fewest GPUs that meet --slo.
+
 Without DIR it uses the embedded model.`,
 		Example: `  krait simulate --like mamba-2.8b --hw a100-nvlink --tp 4 --batch 64 --prompt 1024 --tokens 256
   krait simulate ~/models/jamba --hw h100-nvlink --tp 8 --math bf16 --compare
   krait simulate --like mamba2-2.7b --tp 4 --strategy auto --max-batch
-  krait simulate --like mamba-2.8b --tp 4 --slow-rank 2:1.5`,
+  krait simulate --like mamba-2.8b --tp 4 --slow-rank 2:1.5
+  krait simulate --like bamba-9b --tp 2 --dp 4 --rate 1,2,4,8 --compare --slo ttft=1s,tpot=50ms`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error { return f.run(c, args) },
 	}
@@ -71,12 +78,17 @@ Without DIR it uses the embedded model.`,
 	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
 	expert(c, "dp-efficiency", "slow-rank", "slow-link")
+	f.traffic.add(c)
 	c.AddCommand(newSimulateCache(), newSimulateTrace(), newSimulateTransfer())
 	return c
 }
 
 // run answers.
 func (f *simulateFlags) run(c *cobra.Command, args []string) error {
+	comes, err := f.traffic.given(c)
+	if err != nil {
+		return err
+	}
 	if err := f.check(c); err != nil {
 		return err
 	}
@@ -94,6 +106,9 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	title := cmp.Or(f.from.like, g.Name)
+	if comes {
+		return f.runTraffic(c, g, d, title)
+	}
 	if f.compare {
 		tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "deployments", false)
 		r, err := interruptible(c, "", func() (*deployments, error) { return f.deployments(g, d, tell) })

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/krait-ml/krait/lab/workload"
@@ -12,29 +14,48 @@ import (
 
 func newSimulateTrace() *cobra.Command {
 	var o workload.Options
-	var file string
-	var kinds strings.Builder
+	var file, from string
+	var kinds, formats strings.Builder
+	list := func(to *strings.Builder, name, doc string) {
+		indented := strings.TrimSuffix(wrapText(doc, 72, 13), "\n")
+		fmt.Fprintf(to, "  %-11s%s\n", name, strings.TrimLeft(indented, " "))
+	}
 	for _, k := range workload.Kinds {
-		indented := strings.TrimSuffix(wrapText(k.Doc, 72, 11), "\n")
-		fmt.Fprintf(&kinds, "  %-9s%s\n", k.Name, strings.TrimLeft(indented, " "))
+		list(&kinds, k.Name, k.Doc)
+	}
+	for _, f := range workload.Formats {
+		list(&formats, f.Name, f.Doc)
 	}
 	c := &cobra.Command{
-		Use:   "trace [flags] KIND",
+		Use:   "trace [flags] KIND | FILE",
 		Short: "Make a trace of requests",
 		Long: `Trace makes a trace of requests, one per line, for krait simulate cache, krait bench trace
 and krait load. The kinds are:
 
 ` + kinds.String() + `
-Traces are synthetic: lengths have uniform or lognormal distributions, --rate sessions begin
-per second, and their requests follow after --pause seconds, both on average. The same flags
-give the same trace. Token ids stand for text: shared prefixes have the same ids, and all other
-ids differ; with --vocab they are drawn below it.`,
+--from FORMAT reads a published trace or conversations from FILE (- is standard input) instead:
+
+` + formats.String() + `
+Conversations have no times, which --rate and --pause set, and a token is taken for 4 bytes of
+text. Equal messages have equal ids. --sessions takes the first ones.
+
+Traces of kinds are synthetic: lengths have uniform or lognormal distributions, --rate sessions
+begin per second, and their requests follow after --pause seconds, both on average. The same
+flags give the same trace. Token ids stand for text: shared prefixes have the same ids, and all
+other ids differ; with --vocab they are drawn below it.`,
 		Example: `  krait simulate trace chat --sessions 200 --seed 1 -o chat.jsonl
+  krait simulate trace --from mooncake conversation_trace.jsonl -o mooncake.jsonl
   krait simulate trace docs --sessions 5000 | krait simulate cache - --capacity 16GiB --model ~/models/bamba-9b`,
-		Args:      takes(1, 1, "one KIND: "+strings.Join(workload.Names(), ", ")),
+		Args:      takes(1, 1, "one KIND: "+strings.Join(workload.Names(), ", ")+"; or with --from FORMAT one FILE"),
 		ValidArgs: workload.Names(),
 		RunE: func(c *cobra.Command, args []string) error {
-			o.Kind = args[0]
+			o.Kind = args[0] // or the file
+			switch given := c.Flags().Changed; {
+			case from != "" && given("vocab"):
+				return errors.New("--vocab is for synthetic traces; leave it out, or --from")
+			case from != "" && !given("sessions"):
+				o.Sessions = 0
+			}
 			switch {
 			case !(o.Rate > 0):
 				return fmt.Errorf("--rate is %g; it must be above 0", o.Rate)
@@ -44,7 +65,11 @@ ids differ; with --vocab they are drawn below it.`,
 				return fmt.Errorf("--pause is %g; it must not be negative", o.Pause)
 			}
 			text, err := interruptible(c, "draw", func() ([]byte, error) {
-				trace, err := workload.Make(o)
+				make := workload.Make
+				if from != "" {
+					make = func(o workload.Options) ([]prefix.Request, error) { return readForeign(c, from, o) }
+				}
+				trace, err := make(o)
 				if err != nil {
 					return nil, err
 				}
@@ -59,13 +84,32 @@ ids differ; with --vocab they are drawn below it.`,
 		},
 	}
 	flags := c.Flags()
-	flags.IntVar(&o.Sessions, "sessions", 100, "number of sessions; for kinds fewshot and docs, of requests")
+	flags.StringVar(&from, "from", "", "format of FILE: "+strings.Join(workload.FormatNames(), ", "))
+	flags.IntVar(&o.Sessions, "sessions", 100, "sessions, or requests that share no session (default with --from: all)")
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
 	flags.Float64Var(&o.Rate, "rate", 1, "mean new sessions per second (Poisson)")
 	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")
 	flags.IntVar(&o.Vocab, "vocab", 0, "vocabulary size: draw ids below it; 0: runs of consecutive ids")
 	fileFlag(c, &file)
 	return c
+}
+
+// readForeign reads a trace in a format from a file.
+func readForeign(c *cobra.Command, format string, o workload.Options) ([]prefix.Request, error) {
+	in, path := stdin(c), o.Kind
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	trace, err := workload.Read(format, in, o)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return trace, err
 }
 
 // wrapText lays a text out in lines of a width, indented.

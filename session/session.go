@@ -113,11 +113,8 @@ func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) 
 		}
 		prefixes = s.cache
 	}
-	o.Slots = e.Slots()
-	l := stepLimits(&o, e.Schedules(), m.Vocab)
-	l.Context, l.PromptShare = e.Context(), o.PromptShare
-	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*e.Slots()
-	l.Room, l.Page, l.Trials = plan.Room, plan.PageTokens, o.Trials
+	o.Slots, o.Context = e.Slots(), e.Context()
+	l := Limits(e.Schedules(), o, plan, m.Vocab)
 	if s.scheduler, err = schedule.New(stepper{s}, l, prefixes); err != nil {
 		return nil, fmt.Errorf("MaxTokensPerStep: %w", err)
 	}
@@ -248,6 +245,15 @@ func stepLimits(o *Options, schedules []*lowering.Schedule, vocab int) schedule.
 	}
 	n := scoredBytes / 4 / max(vocab, 1)
 	l.Rows = max(l.Grain, min(n-n%l.Grain, l.Longest()))
+	return l
+}
+
+// Limits returns the limits of the scheduler of a session with a memory plan.
+func Limits(schedules []*lowering.Schedule, o Options, plan MemoryPlan, vocab int) schedule.Limits {
+	l := stepLimits(&o, schedules, vocab)
+	l.Context, l.PromptShare = o.Context, o.PromptShare
+	l.Quantum, l.Snapshots = quantum, snapshotsPerSlot*l.Slots
+	l.Room, l.Page, l.Trials = plan.Room, plan.PageTokens, o.Trials
 	return l
 }
 

@@ -56,14 +56,14 @@ func TestPercentiles(t *testing.T) {
 		for i := range n {
 			x = append(x, float64((i*7919+3)%n)) // 7919 is a prime above all n: each of 0 to n-1 once
 		}
-		got := percentiles(x)
+		got := Percentiles(x)
 		for p, v := range map[int]float64{50: got.P50, 95: got.P95, 99: got.P99, 100: got.Most} {
 			if want := float64((n*p+99)/100 - 1); v != want {
 				t.Errorf("%d %% of %d: %g, want %g", p, n, v, want)
 			}
 		}
 	}
-	if percentiles(nil) != nil {
+	if Percentiles(nil) != nil {
 		t.Error("of nothing there are some")
 	}
 }

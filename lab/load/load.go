@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -27,6 +28,9 @@ import (
 type Load struct {
 	Concurrency int     `json:"concurrency,omitempty"` // clients of a closed loop
 	Rate        float64 `json:"rate,omitempty"`        // requests per second; if both are 0, requests arrive as in the trace
+	// Bursts is the coefficient of variation of the gaps between arrivals by Rate, which are gamma
+	// distributed; 0: 1, a Poisson process.
+	Bursts float64 `json:"bursts,omitempty"`
 }
 
 // Name returns the load's name in tables.
@@ -106,11 +110,22 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d tokens, a timeout of %v and %d ranks: none may be negative", o.MaxTokens, o.Timeout, o.Ranks)
 	}
 	for _, l := range o.Loads {
-		if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e6) || l.Concurrency > 0 && l.Rate > 0 {
-			return fmt.Errorf("a load of %d at once and %g per second: one is positive, and a rate is at most 1e6, or both are 0", l.Concurrency, l.Rate)
+		if err := l.Check(); err != nil {
+			return err
 		}
 	}
 	return o.Server.check()
+}
+
+// Check returns an error for numbers out of range.
+func (l Load) Check() error {
+	if !(l.Bursts >= 0 && l.Bursts <= 100) || l.Bursts > 0 && l.Rate == 0 {
+		return fmt.Errorf("gaps vary by %g times their mean; it must be from 0 to 100, and needs a rate", l.Bursts)
+	}
+	if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e6) || l.Concurrency > 0 && l.Rate > 0 {
+		return fmt.Errorf("a load of %d at once and %g per second: one is positive, and a rate is at most 1e6, or both are 0", l.Concurrency, l.Rate)
+	}
+	return nil
 }
 
 // Run puts the loads on the server, one after the other. The report counts failed requests; an
@@ -133,17 +148,17 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 				o.Progress(n, len(o.Loads)*len(o.Trace))
 			}
 		}
-		var outcomes []outcome
+		var outcomes []Outcome
 		var err error
 		if l.Concurrency > 0 {
 			outcomes, err = g.closed(ctx, l.Concurrency)
 		} else {
-			outcomes, err = g.open(ctx, g.due(l.Rate))
+			outcomes, err = g.open(ctx, l.Arrivals(g.Trace, g.Seed))
 		}
 		if err != nil {
 			return nil, err
 		}
-		r.Loads = append(r.Loads, sum(l, outcomes, o.Ranks))
+		r.Loads = append(r.Loads, Sum(l, outcomes, o.Ranks))
 	}
 	return r, nil
 }
@@ -157,8 +172,8 @@ type generator struct {
 }
 
 // closed runs a closed loop with n clients.
-func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
-	outcomes := make([]outcome, len(g.Trace))
+func (g *generator) closed(ctx context.Context, n int) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(g.Trace))
 	var next atomic.Int64
 	var clients sync.WaitGroup
 	for range min(n, len(g.Trace)) {
@@ -172,26 +187,51 @@ func (g *generator) closed(ctx context.Context, n int) ([]outcome, error) {
 	return outcomes, ctx.Err()
 }
 
-// due returns the arrival times of requests after the first: those of the trace, or with
-// exponentially distributed gaps.
-func (g *generator) due(rate float64) []time.Duration {
-	rng := rand.New(rand.NewPCG(g.Seed, 0))
-	due := make([]time.Duration, len(g.Trace))
+// Arrivals returns the arrival times of the requests of an open loop, from its beginning: with
+// exponentially distributed gaps, or as in the trace from its first request on.
+func (l Load) Arrivals(trace []prefix.Request, seed uint64) []time.Duration {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	due := make([]time.Duration, len(trace))
 	at := 0.0
 	for i := range due {
-		if rate > 0 {
-			at += rng.ExpFloat64() / rate
+		if l.Rate > 0 {
+			at += l.gap(rng) / l.Rate
 		} else {
-			at = g.Trace[i].At - g.Trace[0].At
+			at = trace[i].At - trace[0].At
 		}
-		due[i] = time.Duration(at * 1e9)
+		due[i] = time.Duration(math.Round(at * 1e9))
 	}
 	return due
 }
 
+// gap returns a random gap of mean 1.
+func (l Load) gap(rng *rand.Rand) float64 {
+	if l.Bursts == 0 || l.Bursts == 1 {
+		return rng.ExpFloat64()
+	}
+	k := 1 / (l.Bursts * l.Bursts)
+	return gamma(rng, k) / k
+}
+
+// gamma returns a gamma distributed number of shape k and scale 1 (Marsaglia and Tsang, "A simple
+// method for generating gamma variables", 2000).
+func gamma(rng *rand.Rand, k float64) float64 {
+	if k < 1 {
+		return gamma(rng, k+1) * math.Pow(rng.Float64(), 1/k)
+	}
+	d := k - 1.0/3
+	for {
+		x := rng.NormFloat64()
+		v := 1 + x/math.Sqrt(9*d)
+		if v = v * v * v; v > 0 && math.Log(1-rng.Float64()) < x*x/2+d-d*v+d*math.Log(v) {
+			return d * v
+		}
+	}
+}
+
 // open runs an open loop.
-func (g *generator) open(ctx context.Context, due []time.Duration) ([]outcome, error) {
-	outcomes := make([]outcome, len(due))
+func (g *generator) open(ctx context.Context, due []time.Duration) ([]Outcome, error) {
+	outcomes := make([]Outcome, len(due))
 	begin := g.Clock.Now()
 	var clients sync.WaitGroup
 	defer clients.Wait()
@@ -209,15 +249,15 @@ func (g *generator) open(ctx context.Context, due []time.Duration) ([]outcome, e
 }
 
 // ask sends request i, whose latency counts from sent.
-func (g *generator) ask(ctx context.Context, i int, sent time.Time) outcome {
+func (g *generator) ask(ctx context.Context, i int, sent time.Time) Outcome {
 	defer g.ended()
 	if g.Timeout > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(ctx, g.Timeout)
 		defer stop()
 	}
-	out := outcome{sent: sent}
-	out.err = g.exchange(ctx, i, &out)
-	out.ended = g.Clock.Now()
+	out := Outcome{Sent: sent}
+	out.Err = g.exchange(ctx, i, &out)
+	out.Ended = g.Clock.Now()
 	return out
 }

@@ -377,7 +377,7 @@ func TestBad(t *testing.T) {
 		"-1 tokens":                 {Server: s, Trace: trace, Loads: once, MaxTokens: -1},
 		"-2 at once":                {Server: s, Trace: trace, Loads: []load.Load{{Concurrency: -2}}},
 		"and NaN per second":        {Server: s, Trace: trace, Loads: []load.Load{{Rate: math.NaN()}}},
-		"1 at once and 1":           {Server: s, Trace: trace, Loads: []load.Load{{1, 1}}},
+		"1 at once and 1":           {Server: s, Trace: trace, Loads: []load.Load{{Concurrency: 1, Rate: 1}}},
 		`the server is "ftp://x/"`:  {Server: load.Server{URL: "ftp://x/"}, Trace: trace, Loads: once},
 		`the server is "localhost"`: {Server: load.Server{URL: "localhost"}, Trace: trace, Loads: once},
 		"must be one line":          {Server: load.Server{URL: s.URL, Key: "a\nb"}, Trace: trace, Loads: once},

@@ -57,11 +57,12 @@ type Times struct {
 	Mean float64 `json:"mean"`
 }
 
-// percentiles returns nil for no times.
-func percentiles(x []float64) *Times {
+// Percentiles returns those of a list, which it sorts; nil: there are no times.
+func Percentiles(x []float64) *Times {
 	if len(x) == 0 {
 		return nil
 	}
+	slices.Sort(x)
 	t := &Times{P50: quantile.Rank(x, 50), P95: quantile.Rank(x, 95), P99: quantile.Rank(x, 99), Most: slices.Max(x)}
 	for _, v := range x {
 		t.Mean += v / float64(len(x))
@@ -69,37 +70,38 @@ func percentiles(x []float64) *Times {
 	return t
 }
 
-func sum(l Load, outcomes []outcome, ranks int) Result {
+// Sum returns the result of a load from the outcomes of its requests; ranks 0: unknown.
+func Sum(l Load, outcomes []Outcome, ranks int) Result {
 	r := Result{Load: l, Errors: map[string]int{}, Messages: map[string]string{}}
 	var ttft, tpot, gaps, latency []float64
 	var from, to time.Time
 	for i := range outcomes {
 		x := &outcomes[i]
-		if from.IsZero() || x.sent.Before(from) {
-			from = x.sent
+		if from.IsZero() || x.Sent.Before(from) {
+			from = x.Sent
 		}
-		if x.ended.After(to) {
-			to = x.ended
+		if x.Ended.After(to) {
+			to = x.Ended
 		}
-		if x.err != nil {
-			if r.Errors[x.err.Kind]++; r.Errors[x.err.Kind] == 1 {
-				r.Messages[x.err.Kind] = x.err.Message
+		if x.Err != nil {
+			if r.Errors[x.Err.Kind]++; r.Errors[x.Err.Kind] == 1 {
+				r.Messages[x.Err.Kind] = x.Err.Message
 			}
 			continue
 		}
 		r.OK++
-		r.Prompt, r.Cached, r.Tokens = r.Prompt+x.prompt, r.Cached+x.cached, r.Tokens+x.tokens
-		if !x.counted {
+		r.Prompt, r.Cached, r.Tokens = r.Prompt+x.Prompt, r.Cached+x.Cached, r.Tokens+x.Tokens
+		if !x.Counted {
 			r.Parts++
 		}
-		ttft = append(ttft, x.first.Sub(x.sent).Seconds())
-		latency = append(latency, x.last.Sub(x.sent).Seconds())
-		gaps = append(gaps, x.gaps...)
-		if x.parts > 1 && x.tokens > 1 { // one part has no gaps
-			tpot = append(tpot, x.last.Sub(x.first).Seconds()/float64(x.tokens-1))
+		ttft = append(ttft, x.First.Sub(x.Sent).Seconds())
+		latency = append(latency, x.Last.Sub(x.Sent).Seconds())
+		gaps = append(gaps, x.Gaps...)
+		if x.Parts > 1 && x.Tokens > 1 { // one part has no gaps
+			tpot = append(tpot, x.Last.Sub(x.First).Seconds()/float64(x.Tokens-1))
 		}
 	}
-	r.TTFT, r.TPOT, r.Gaps, r.Latency = percentiles(ttft), percentiles(tpot), percentiles(gaps), percentiles(latency)
+	r.TTFT, r.TPOT, r.Gaps, r.Latency = Percentiles(ttft), Percentiles(tpot), Percentiles(gaps), Percentiles(latency)
 	if r.Seconds = to.Sub(from).Seconds(); r.Seconds > 0 {
 		r.RequestsPerSecond, r.TokensPerSecond = float64(r.OK)/r.Seconds, float64(r.Tokens)/r.Seconds
 		if ranks > 0 {

@@ -127,18 +127,18 @@ func message(text []byte) string {
 	return strings.TrimSpace(string(text))
 }
 
-// outcome is the outcome of a request.
-type outcome struct {
-	sent, first, last, ended time.Time // first and last are those of parts with text
-	gaps                     []float64 // seconds between such parts
-	parts                    int
-	prompt, cached, tokens   int
-	counted                  bool // the server reported usage
-	err                      *Failure
+// Outcome is the outcome of a request.
+type Outcome struct {
+	Sent, First, Last, Ended time.Time // First and Last are those of parts with text
+	Gaps                     []float64 // seconds between such parts
+	Parts                    int
+	Prompt, Cached, Tokens   int
+	Counted                  bool // the server reported usage
+	Err                      *Failure
 }
 
 // exchange sends request i and reads its stream.
-func (g *generator) exchange(ctx context.Context, i int, out *outcome) *Failure {
+func (g *generator) exchange(ctx context.Context, i int, out *Outcome) *Failure {
 	body, most := g.body(i)
 	path := "/completions"
 	if g.Server.Chat {
@@ -206,7 +206,7 @@ type event struct {
 }
 
 // read reads the events of a stream, and the clock once for each.
-func (g *generator) read(ctx context.Context, body io.Reader, most int, out *outcome) *Failure {
+func (g *generator) read(ctx context.Context, body io.Reader, most int, out *Outcome) *Failure {
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, longestEvent)
 	for lines.Scan() {
@@ -227,8 +227,8 @@ func (g *generator) read(ctx context.Context, body io.Reader, most int, out *out
 			return &Failure{ErrorEvent, message(data)}
 		}
 		out.take(&e, now)
-		if out.parts > 2*most+16 {
-			return &Failure{Malformed, fmt.Sprintf("%d parts for %d tokens", out.parts, most)}
+		if out.Parts > 2*most+16 {
+			return &Failure{Malformed, fmt.Sprintf("%d parts for %d tokens", out.Parts, most)}
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -240,31 +240,31 @@ func (g *generator) read(ctx context.Context, body io.Reader, most int, out *out
 	return &Failure{Cut, "the stream ended without its last event, [DONE]"}
 }
 
-func (out *outcome) take(e *event, now time.Time) {
+func (out *Outcome) take(e *event, now time.Time) {
 	if u := e.Usage; u != nil {
-		out.prompt, out.cached, out.tokens, out.counted = u.Prompt, u.Details.Cached, u.Completion, true
+		out.Prompt, out.Cached, out.Tokens, out.Counted = u.Prompt, u.Details.Cached, u.Completion, true
 	}
 	for _, c := range e.Choices {
 		if c.Text == "" && c.Delta.Content == "" && c.Delta.Reasoning == "" {
 			continue
 		}
-		if out.parts == 0 {
-			out.first = now
+		if out.Parts == 0 {
+			out.First = now
 		} else {
-			out.gaps = append(out.gaps, now.Sub(out.last).Seconds())
+			out.Gaps = append(out.Gaps, now.Sub(out.Last).Seconds())
 		}
-		out.last = now
-		out.parts++
+		out.Last = now
+		out.Parts++
 		return // one choice was asked for
 	}
 }
 
 // settle checks a complete stream.
-func (out *outcome) settle() *Failure {
-	if !out.counted {
-		out.tokens = out.parts
+func (out *Outcome) settle() *Failure {
+	if !out.Counted {
+		out.Tokens = out.Parts
 	}
-	if out.parts == 0 {
+	if out.Parts == 0 {
 		return &Failure{Empty, "the answer has no text"}
 	}
 	return nil

@@ -30,6 +30,18 @@ func beginAgent(m *maker) func() []turn {
 	}
 }
 
+func beginTools(m *maker) func() []turn {
+	system := m.text(1500)
+	return func() (turns []turn) {
+		asked := after(system, m.about(1500, 1.3, 200_000))
+		for first := true; first || m.rng.IntN(8) > 0; first = false {
+			turns = append(turns, turn{asked, m.about(120, 0.7, 2000)})
+			asked = m.about(400, 1.5, 200_000)
+		}
+		return turns
+	}
+}
+
 // The probability of task k is roughly proportional to 1/k.
 func beginFewshot(m *maker) func() []turn {
 	tasks := m.several(12, 1000, 6000)

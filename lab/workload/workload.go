@@ -46,6 +46,7 @@ var Kinds = []Kind{
 	{"agent", "trajectories of 5 to 40 steps on 3 system prompts of 2,000 to 6,000 tokens; a task of about 800 tokens, actions of about 120, observations of about 500", 5, beginAgent},
 	{"fewshot", "short questions on 12 tasks of 1,000 to 6,000 tokens of examples, some asked far more often than others; one request each", 0, beginFewshot},
 	{"docs", "12 documents of 8,000 to 30,000 tokens, about which one request in four asks; the others, of about 1,500 tokens, never come again", 0, beginDocs},
+	{"tools", "trajectories of 8 steps on average, of a geometric distribution; a shared beginning of 1,500 tokens, tasks of about 1,500 and results of tools of about 400 with heavy tails (lognormal, sigma 1.3 and 1.5)", 5, beginTools},
 }
 
 // Names lists the names of the kinds.

@@ -30,7 +30,7 @@ func write(t *testing.T, o Options) string {
 // TestSeeds: the same options give the same trace, with other seeds another; what they
 // give does not change from one version to the next without being seen here.
 func TestSeeds(t *testing.T) {
-	want := map[string]string{"chat": "4f5d372b", "agent": "8a599c3b", "fewshot": "c0d64cc9", "docs": "dcc04695"}
+	want := map[string]string{"chat": "4f5d372b", "agent": "8a599c3b", "fewshot": "c0d64cc9", "docs": "dcc04695", "tools": "f34ea285"}
 	for _, kind := range Names() {
 		o := Options{Kind: kind, Sessions: 3, Seed: 5, Pause: -1}
 		text := write(t, o)
@@ -58,6 +58,10 @@ func TestShapes(t *testing.T) {
 		{"agent", 22.5, 17000, 0.93, 150},
 		{"fewshot", 1, 3500, 0.95, 32},
 		{"docs", 1, 7000, 0.75, 130},
+		// A lognormal length has a mean of e^(sigma²/2) times its median. Before a step there are 7
+		// others on average, as steps of long trajectories are many: 1500 + 3492 + 7·(153 + 1232).
+		// New are 3492 tokens in one step of 8, and else 1232.
+		{"tools", 8, 14687, 0.897, 153},
 	} {
 		const sessions = 600
 		trace, err := Make(Options{Kind: c.kind, Sessions: sessions, Seed: 1, Rate: 2, Pause: -1})
@@ -117,7 +121,7 @@ func TestVocabulary(t *testing.T) {
 // TestBad: what is wrong is said.
 func TestBad(t *testing.T) {
 	for want, o := range map[string]Options{
-		`unknown trace "x"; use one of [chat agent fewshot docs]`: {Kind: "x", Sessions: 1},
+		`unknown trace "x"; use one of [chat agent fewshot docs tools]`: {Kind: "x", Sessions: 1},
 		"0 sessions":              {Kind: "chat"},
 		"1000001 sessions":        {Kind: "chat", Sessions: MostSessions + 1},
 		"the vocabulary is 1":     {Kind: "chat", Sessions: 1, Vocab: 1},

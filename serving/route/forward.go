@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/krait-ml/krait/internal/balance"
 	"github.com/krait-ml/krait/internal/trace"
 	"github.com/krait-ml/krait/serving/internal/api"
 )
@@ -203,12 +204,12 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 
 // takePrefill assigns the prompt of a request to a prefill server, which takes that work off n;
 // nil: none is needed, or ready.
-func (r *Router) takePrefill(q *request, n *need, now time.Time) *assignment {
+func (r *Router) takePrefill(q *request, n *balance.Need, now time.Time) *assignment {
 	if len(r.prefill.machines) == 0 || !q.writes {
 		return nil
 	}
-	prompt := need{blocks: n.blocks, bytes: n.bytes}
-	n.blocks, n.bytes = nil, 0
+	prompt := balance.Need{Blocks: n.Blocks, Bytes: n.Bytes}
+	n.Blocks, n.Bytes = nil, 0
 	return r.prefill.take(prompt, nil, now)
 }
 

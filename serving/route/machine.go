@@ -5,6 +5,8 @@ import (
 	"errors"
 	"syscall"
 	"time"
+
+	"github.com/krait-ml/krait/internal/balance"
 )
 
 // misses is the number of consecutive failed checks after which the router forgets the machine's
@@ -38,9 +40,7 @@ type machine struct {
 	ejected int       // consecutive ejections
 	until   time.Time // end of the ejection
 
-	running int
-	work    int64 // bytes of prompts to prefill, and answerBytes for each token to decode
-	seen    prefixes
+	load balance.Load
 }
 
 func newMachine(name string, check func(context.Context) error) *machine {
@@ -63,7 +63,7 @@ func (m *machine) checked(err error) (news bool) {
 		m.silent++
 	}
 	if m.missed++; m.missed == misses {
-		m.seen = prefixes{} // it will restart with an empty prefix cache
+		m.load.Seen = balance.Prefixes{} // it will restart with an empty prefix cache
 	}
 	return was || gone != m.gone()
 }

@@ -70,7 +70,7 @@ func (r *Router) Machines() (list []Machine) {
 		role := []string{"server", "prefill"}[i]
 		p.mu.Lock()
 		for _, m := range p.machines {
-			one := Machine{m.name, role, m.ready, now.Before(m.until), m.running, m.work, ""}
+			one := Machine{m.name, role, m.ready, now.Before(m.until), m.load.Running, m.load.Work, ""}
 			if m.why != nil {
 				one.Why = m.why.Error()
 			}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/krait-ml/krait/internal/balance"
 	"github.com/krait-ml/krait/internal/prop"
 	"pgregory.net/rapid"
 )
@@ -31,7 +32,7 @@ func TestPool(t *testing.T) {
 		var all []*assignment
 		for range rapid.IntRange(1, 30).Draw(t, "requests") {
 			text := strings.Repeat(rapid.StringMatching("[ab]").Draw(t, "prompt"), rapid.IntRange(0, 300).Draw(t, "bytes"))
-			n := need{blocks(seed, nil, []byte(text)), len(text), rapid.IntRange(0, 50).Draw(t, "tokens")}
+			n := balance.Need{Blocks: balance.Blocks(seed, nil, []byte(text)), Bytes: len(text), Tokens: rapid.IntRange(0, 50).Draw(t, "tokens")}
 			var tried []*machine
 			if rapid.Bool().Draw(t, "again") {
 				tried = p.machines[:1]
@@ -39,7 +40,7 @@ func TestPool(t *testing.T) {
 			var costs []int64
 			var best *machine
 			for _, m := range p.machines {
-				costs = append(costs, m.work+n.work(m))
+				costs = append(costs, m.load.Work+m.load.Of(n))
 			}
 			better := func(i, j int) bool {
 				a, b := p.machines[i].until.After(now), p.machines[j].until.After(now)
@@ -74,45 +75,11 @@ func TestPool(t *testing.T) {
 			h.free()
 		}
 		for _, m := range p.machines {
-			if m.running != 0 || m.work != 0 {
-				t.Fatalf("%s: %d requests, %d to do", m.name, m.running, m.work)
+			if m.load.Running != 0 || m.load.Work != 0 {
+				t.Fatalf("%s: %d requests, %d to do", m.name, m.load.Running, m.load.Work)
 			}
 		}
 	})
-}
-
-// TestSeen: what is remembered is what was sent, of the last prompts all, and there is a bound.
-func TestSeen(t *testing.T) {
-	seed := maphash.MakeSeed()
-	of := func(tenant, text string) []uint64 { return blocks(seed, []byte(tenant), []byte(text)) }
-	var s prefixes
-	a := strings.Repeat("a", 3*blockBytes+5)
-	s.add(of("x", a))
-	for _, c := range []struct {
-		tenant, text string
-		want         int
-	}{
-		{"x", a, 3 * blockBytes}, {"x", a + "b", 3 * blockBytes}, {"x", a[:2*blockBytes+1] + strings.Repeat("b", 200), 2 * blockBytes},
-		{"y", a, 0}, {"x", "b" + a, 0}, {"x", a[:blockBytes-1], 0}, {"x", "", 0}, {"xa", a[1:], 0},
-	} {
-		if got := s.match(of(c.tenant, c.text)); got != c.want {
-			t.Errorf("%s %.10q: %d bytes, want %d", c.tenant, c.text, got, c.want)
-		}
-	}
-	for i := range 5 * mostBlocks {
-		s.add([]uint64{uint64(i)})
-		if len(s.now)+len(s.before) > 2*mostBlocks {
-			t.Fatalf("%d blocks are kept", len(s.now)+len(s.before))
-		}
-	}
-	for i := range mostBlocks {
-		if s.match([]uint64{uint64(5*mostBlocks - 1 - i)}) == 0 {
-			t.Fatalf("of the last %d one is forgotten: %d", mostBlocks, i)
-		}
-	}
-	if s.match(of("x", a)) != 0 {
-		t.Error("what was long ago is remembered")
-	}
 }
 
 // TestChecked: a machine takes nothing after a check that failed, and what it holds is forgotten
@@ -120,8 +87,8 @@ func TestSeen(t *testing.T) {
 // it says that it is not ready.
 func TestChecked(t *testing.T) {
 	m := newMachine("a", nil)
-	m.seen.add([]uint64{1})
-	holds := func() bool { return m.seen.match([]uint64{1}) > 0 }
+	m.load.Seen.Add([]uint64{1})
+	holds := func() bool { return m.load.Seen.Match([]uint64{1}) > 0 }
 	step := func(err error, ready, gone bool) {
 		t.Helper()
 		if m.checked(err); m.ready != ready || m.gone() != gone {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/krait-ml/krait/internal/balance"
 	"github.com/krait-ml/krait/internal/lobby"
 	"github.com/krait-ml/krait/serving/internal/api"
 )
@@ -23,7 +24,7 @@ type request struct {
 	*body                         // nil: none
 	ctx           context.Context // the client's, with the deadline
 	who           string          // tenant or address
-	need          need
+	need          balance.Need
 	writes        bool // it generates text
 }
 
@@ -56,7 +57,7 @@ func (r *Router) who(q *http.Request) (string, *api.Error) {
 
 // guess estimates a request's work. It ignores what is invalid: the server reports that. Tenants do
 // not share prefix caches.
-func (r *Router) guess(tenant string, data []byte) need {
+func (r *Router) guess(tenant string, data []byte) balance.Need {
 	var fields struct {
 		Prompt   json.RawMessage `json:"prompt"`
 		Messages json.RawMessage `json:"messages"`
@@ -82,5 +83,5 @@ func (r *Router) guess(tenant string, data []byte) need {
 	if n := 0; json.Unmarshal(fields.N, &n) == nil && n > 1 {
 		tokens *= min(n, mostTokens)
 	}
-	return need{blocks: blocks(r.seed, []byte(tenant), prompt), bytes: len(prompt), tokens: tokens}
+	return balance.Need{Blocks: balance.Blocks(r.seed, []byte(tenant), prompt), Bytes: len(prompt), Tokens: tokens}
 }

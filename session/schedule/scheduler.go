@@ -60,6 +60,8 @@ type Scheduler struct {
 	limits Limits
 	cache  Cache          // may be nil
 	live   sync.WaitGroup // the goroutine of the steps, and calls of Fetch
+	now    func() time.Time
+	manual bool // a Stepper runs the steps
 
 	mu      sync.Mutex // guards all below
 	queue   queue
@@ -87,7 +89,7 @@ func New(e Engine, l Limits, c Cache) (*Scheduler, error) {
 	if err := l.check(); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{engine: e, limits: l, cache: c, queue: queue{Limits: l, share: share{most: l.PromptShare}}}
+	s := &Scheduler{engine: e, limits: l, cache: c, now: time.Now, queue: queue{Limits: l, share: share{most: l.PromptShare}}}
 	s.keep = func(r *exec.Results) error {
 		s.chosen = append(s.chosen[:0], r.Tokens...)
 		return s.readHidden(r)
@@ -142,7 +144,7 @@ func (s *Scheduler) add(r *request, forks ...*request) error {
 
 // wake starts the goroutine of the steps unless it runs.
 func (s *Scheduler) wake() {
-	if !s.running {
+	if !s.running && !s.manual {
 		s.running = true
 		s.live.Go(s.run)
 	}
@@ -151,14 +153,20 @@ func (s *Scheduler) wake() {
 // run runs steps until no request can continue.
 func (s *Scheduler) run() {
 	for s.prepare() {
-		begun := time.Now() // drafts take time, too
-		s.fill()
-		err := s.engine.Step(s.ctx, &s.batch, s.keep)
-		if !lost(err) {
-			s.verify()
-		}
-		s.settle(err, time.Since(begun))
+		begun := s.now() // drafts take time, too
+		err := s.step()
+		s.settle(err, s.now().Sub(begun))
 	}
+}
+
+// step runs the parts of a step, with drafts.
+func (s *Scheduler) step() error {
+	s.fill()
+	err := s.engine.Step(s.ctx, &s.batch, s.keep)
+	if !lost(err) {
+		s.verify()
+	}
+	return err
 }
 
 // lost reports whether an error of a step ends all of its requests.
@@ -255,7 +263,7 @@ func (s *Scheduler) start(r *request, slot int) {
 	}
 	if !r.told {
 		r.told = true
-		now := time.Now()
+		now := s.now()
 		for _, x := range append([]*request{r}, r.forks...) {
 			if x.OnBegin != nil {
 				x.put(event{call: func(int) { x.OnBegin(now) }})
@@ -264,7 +272,7 @@ func (s *Scheduler) start(r *request, slot int) {
 	}
 	if r.Fetch != nil && r.chosen == 0 {
 		r.pending = true
-		r.put(event{call: func(int) { s.fetch(r) }})
+		r.put(event{fetch: true, call: func(int) { s.fetch(r) }})
 		return
 	}
 	s.recall(r)
@@ -272,24 +280,32 @@ func (s *Scheduler) start(r *request, slot int) {
 
 // fetch calls a request's Fetch. It runs in the goroutine that reads the tokens.
 func (s *Scheduler) fetch(r *request) {
-	s.mu.Lock()
-	r.fetching = r.ctx.Err() == nil && r.pending && !s.closed
-	if !r.fetching {
-		s.mu.Unlock()
+	if !s.beginFetch(r) {
 		return
 	}
-	s.live.Add(1) // Close waits for it
-	defer s.live.Done()
-	s.mu.Unlock()
 	var from Beginning
 	err := errors.New("the request's Fetch did not return")
-	defer func() { // also if it panics: the reader waits for the request's end
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		r.from, r.failed, r.fetching, r.fetched = from, err, false, true
-		s.wake()
-	}()
+	defer func() { s.endFetch(r, from, err) }() // also if it panics: the reader waits for the request's end
 	from, err = r.Fetch()
+}
+
+// beginFetch reports whether a request still needs its Fetch.
+func (s *Scheduler) beginFetch(r *request) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.fetching = r.ctx.Err() == nil && r.pending && !s.closed; r.fetching {
+		s.live.Add(1) // Close waits for it
+	}
+	return r.fetching
+}
+
+// endFetch takes the results of a request's Fetch.
+func (s *Scheduler) endFetch(r *request, from Beginning, err error) {
+	defer s.live.Done()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.from, r.failed, r.fetching, r.fetched = from, err, false, true
+	s.wake()
 }
 
 // finishFetches continues requests whose Fetch has returned.
@@ -403,7 +419,7 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	defer s.mu.Unlock()
 	s.queue.took(s.parts, took)
 	lost := lost(failed)
-	now, row := time.Now(), 0
+	now, row := s.now(), 0
 	for _, p := range s.parts {
 		if lost {
 			if p.row {

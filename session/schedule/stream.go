@@ -17,6 +17,7 @@ type event struct {
 	Token
 	tokens int
 	call   func(tokens int) // nil: a token
+	fetch  bool             // call is that of Fetch
 }
 
 func newStream() *stream {
@@ -53,6 +54,14 @@ func (s *stream) take(used []event) ([]event, error) {
 		return nil, s.err
 	}
 	return list, nil
+}
+
+// poll is take for a reader that does not wait; ended reports that nothing follows.
+func (s *stream) poll(used []event) (list []event, ended bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list, s.list = s.list, used[:0]
+	return list, s.ended, s.err
 }
 
 // wait waits for the end of the stream.
