@@ -1,9 +1,10 @@
-// Matrix products y = x wᵀ on tensor cores, of more rows than matmul_few.cu has. With split, x is the sum of three
-// bf16 and w of one, from f16 of two and from f32 of three, and products of pieces are summed in
-// f32: the result of f32 arithmetic but for the last bits. With round, both are rounded to bf16. Up to 128 rows, a
-// row of y does not depend on which come with it. The operands' rows
-// are aligned, and k is a multiple of 8. FORMAT is the weights'. Where a weight is infinite, or x
-// by f16 or f32, a split product may be NaN that would be infinite: a piece of the other may be 0.
+// Matrix products y = x wᵀ on tensor cores, of more rows than matmul_few.cu has. With split, x is
+// the sum of three bf16 and w of one, from f16 of two and from f32 of three, and products of pieces
+// are summed in f32: the result of f32 arithmetic but for the last bits. With round, both are
+// rounded to bf16. Up to 128 rows, a row of y does not depend on which come with it. The
+// operands' rows are aligned, and k is a multiple of 8. FORMAT is the weights'. Where a weight is
+// infinite, or x by f16 or f32, a split product may be NaN that would be infinite: a piece of the
+// other may be 0.
 // Formats: f16 bf16 f32
 #include "product.h"
 
