@@ -27,7 +27,36 @@ import plan  # noqa: E402
 import suite  # noqa: E402
 
 
+class Planned(suite.Suite):
+    """Keeps the jobs of a machine with a GPU, torch and all tools, and runs none."""
+
+    tool = python_with = lambda self, *_: "/bin/tool"
+    output = lambda self, _: plan.DELTA[0]
+
+    def job(self, job, argv, most=None, cwd=None, **env):
+        self.jobs.append((self.step, job, argv))
+        with open(self.log(job), "w") as f:
+            f.write("\n  GPU 0\n")
+        return True
+
+
 class Suite(unittest.TestCase):
+    def test_jobs(self):
+        """Each step has its jobs on a GPU, where it does more than in a rehearsal, and each job a log."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            s = Planned(types.SimpleNamespace(device="cuda", out=folder, minutes=9, carry=folder))
+            s.jobs = []
+            for step in plan.STEPS:
+                s.step = step.name
+                self.assertIsNot(step.run(s), False, step.name)
+            logs = os.listdir(os.path.join(s.results, "logs"))
+            s.close()
+        self.assertEqual(s.failed, [])
+        self.assertEqual({step for step, *_ in s.jobs}, {step.name for step in plan.STEPS})
+        self.assertEqual(len(logs), len(s.jobs))
+        checked = {argv[-1].split("/")[-1] for step, _, argv in s.jobs if step == "goldens" and "check" in argv}
+        self.assertEqual(checked, {name for name in os.listdir(s.golden) if os.path.exists(os.path.join(s.golden, name, "expected.safetensors"))})
+
     def test_two_runs(self):
         """Runs of six and five minutes come to the tools, also if each step takes all of its seconds."""
         steps = iter(plan.STEPS)
