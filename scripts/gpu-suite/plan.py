@@ -15,10 +15,10 @@ DELTA = ("qwen3.5-27b", "qwen3-next-80b-a3b")  # of which 8 layers are measured
 
 # jamba-like is Jamba with dimensions of which weights, scans and experts fit one GPU.
 JAMBA = {"hidden_size": 2048, "intermediate_size": 4096, "num_experts": 4, "num_hidden_layers": 8, "mamba_dt_rank": 128}
-# In bf16 math values of DENSE differ by at most 0.21. A router whose scores are close sends a token to
-# other experts, and errors then say nothing of kernels (docs/benchmarks/cuda-errors.md).
+# In bf16 math values of DENSE differ by at most 0.21. Where a router's scores are close, a token goes
+# to other experts, and errors then say nothing of kernels (docs/benchmarks/cuda-errors.md).
 BF16_TOLERANCE = "0.4"
-# First letters of operations: jobs of TestOps, which neighbours share compiled modules in.
+# First letters of operations, in a job of TestOps each.
 OPERATIONS = ("[ab]", "[c-g]", "[h-n]", "[o-r]", "se", "s[^e]|[t-z]")
 TESTS = ("[A-C]", "[D-L]", "[M-O]", "[P-R]", "[S-Z]")  # and of the other tests
 # Batches and prompts of which ncu reads the kernels of a layer: one row, 2 to 8, to 16, to 128, more.
