@@ -232,11 +232,12 @@ def end(p):
 
 
 def shorten(path, most=200_000):
-    """Returns the text of a log, of which the middle goes if it is long."""
+    """Returns the text of a log, of whose middle, if it is long, only results of tests stay."""
     with open(path, "rb") as f:
         text = f.read()
     if len(text) > most:
-        text = text[: most // 2] + b"\n...\n" + text[-most // 2 :]
+        results = [line for line in text[most // 2 : -most // 2].splitlines(True) if line.lstrip().startswith(b"--- ")]
+        text = text[: most // 2] + b"\n...\n" + b"".join(results) + text[-most // 2 :]
         with open(path, "wb") as f:
             f.write(text)
     return text.decode(errors="replace")

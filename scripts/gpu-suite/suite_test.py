@@ -137,13 +137,13 @@ class Suite(unittest.TestCase):
                 self.assertTrue(os.access(os.path.join(into, "krait"), os.X_OK))
 
     def test_shorten(self):
-        """A long log keeps its beginning and its end."""
+        """A long log keeps its beginning, its end, and results of tests."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "log")
             with open(path, "w") as f:
-                f.write("begin" + "x" * 1000 + "end")
-            self.assertEqual(suite.shorten(path, 20), "beginxxxxx\n...\nxxxxxxxend")
-            self.assertEqual(os.path.getsize(path), 25)
+                f.write("begin" + "x" * 1000 + "\n    --- PASS: T (1.00s)\n" + "x" * 1000 + "end")
+            self.assertEqual(suite.shorten(path, 20), "beginxxxxx\n...\n    --- PASS: T (1.00s)\nxxxxxxxend")
+            self.assertEqual(os.path.getsize(path), 49)
 
     def test_repeatable(self):
         """Logits that differ between runs, or within one, are named."""
