@@ -138,7 +138,7 @@ def operations(s):
 
 def like_cpu(s, m):
     """Two layers of a model in f32 choose the CPU's tokens on the GPU: shapes that no golden has."""
-    same_tokens(s, f"two layers of {m.name}", s.weights(m.name + "-2", *m.flags, "--layers", "2", "--dtype", "f32"))
+    same_tokens(s, f"two layers of {m.name}", s.weights(m.name + "-2-f32", *m.flags, "--layers", "2", "--dtype", "f32"))
 
 
 def same_tokens(s, what, model):
