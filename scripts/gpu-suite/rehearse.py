@@ -20,6 +20,9 @@ import tarfile
 import tempfile
 import time
 
+sys.dont_write_bytecode = True
+import plan  # noqa: E402
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 TREE, OUT = "/krait", "/out"  # in the new root
@@ -67,7 +70,8 @@ def outside(minutes):
 
 
 def pack(archive, work):
-    """Packs what the machine gets: tracked files, .gpu-suite with the wrapper, and a few programs."""
+    """Packs what the machine gets: tracked files but for plan.SPARE, .gpu-suite with the wrapper, and a
+    few programs."""
     carry = os.path.join(work, "carry")
     shutil.copytree(os.path.join(ROOT, ".gpu-suite"), carry)
     programs = os.path.join(carry, "programs.tar.xz")
@@ -83,7 +87,7 @@ def pack(archive, work):
     files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
     with tarfile.open(archive, "w") as t:
         for name in filter(None, files):
-            if os.path.exists(os.path.join(ROOT, name)):
+            if os.path.exists(os.path.join(ROOT, name)) and name.split("/")[0] not in plan.SPARE:
                 t.add(os.path.join(ROOT, name), TREE + "/" + name)
         t.add(carry, TREE + "/.gpu-suite")
         for name in NEEDED:
@@ -102,7 +106,7 @@ def inside(minutes):
     rows, report = read()
     jobs = collections.Counter(row["status"].split(":")[0] for row in rows if "job" in row)
     bad = [(row["step"], row["job"], row["status"]) for row in rows if "job" in row and row["status"] != "ok" and not row["status"].startswith("left out")]
-    planted = [("mamba-2.8b", "prompt bf16 --no-dependent-launch", "killed by SIGKILL"), ("goldens", "check bamba", f"hangs or is slow: stopped after {7.5 * minutes:.0f} s")]
+    planted = [("goldens", "check bamba", f"hangs or is slow: stopped after {5 * minutes:.0f} s"), ("mamba-2.8b", "prompt bf16 --no-dependent-launch", "killed by SIGKILL")]
     expect(took < 60 * minutes, f"{took:.0f} s are more than {minutes} minutes")
     expect(status == 1, f"exit status {status}, want 1 for the planted failures")
     expect(bad == planted, f"rows that are not ok: {bad}; want {planted}")
@@ -148,4 +152,4 @@ def expect(ok, otherwise):
 
 
 if __name__ == "__main__":
-    sys.exit(inside(float(sys.argv[2])) if sys.argv[1:2] == ["inside"] else outside((sys.argv[1:] or ["2"])[0]))
+    sys.exit(inside(float(sys.argv[2])) if sys.argv[1:2] == ["inside"] else outside((sys.argv[1:] or ["3"])[0]))

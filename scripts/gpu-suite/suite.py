@@ -2,8 +2,8 @@
 """Tests and measures Krait on a GPU that is lent for minutes.
 
 Steps run in order, each within its seconds. A job of a step that crashes or hangs is a row of the
-results, and the next job runs. $OUT (or --out) gets results.tar.xz, rewritten after each step and
-on SIGTERM:
+results, and the next job runs. $OUT (or --out) gets results.tar.xz, rewritten after each step, after
+each job of some seconds and on SIGTERM:
 
     results.jsonl    a line per job, and per measurement of krait bench as soon as it is made
     report.md        both as tables, with what build.sh --carry modelled beside the measurements
@@ -11,7 +11,8 @@ on SIGTERM:
     logs/            what each job printed
 
 A step starts only if its seconds are left; otherwise the last line names the step for --from.
-Three runs of nine minutes cover all steps. --device cuda-sim rehearses with tiny models.
+Runs of six and five minutes cover all steps but tools and faults, also if all take their seconds.
+--device cuda-sim rehearses with tiny models.
 """
 
 import argparse
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 
 import plan
@@ -33,7 +35,9 @@ import plan
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESERVE = 12  # seconds kept for the last archive
 TOGETHER = 6  # jobs beside each other, where none is timed
+LONG = 5  # seconds of a job after which the results are archived
 ROOM = 24 << 30  # bytes for the weights of the largest model
+RUNNING = set()  # commands
 XZ = importlib.util.find_spec("_lzma") is not None  # else xz unpacks, and the results are .tar.gz
 
 
@@ -53,6 +57,7 @@ class Suite:
         self.tiny = 15 * args.minutes if args.device.startswith("cuda-sim") else 0  # seconds of a step in a rehearsal
         self.end = time.monotonic() + 60 * args.minutes - RESERVE
         self.step, self.step_end, self.failed, self.clocks = "", self.end, [], None
+        self.lock = threading.RLock()  # of the logs: one that is archived does not get shorter
         self.work = tempfile.mkdtemp(prefix="krait-suite-", dir=roomy())
         self.results = os.path.join(self.work, "results")
         self.lines = os.path.join(self.results, "results.jsonl")
@@ -88,12 +93,16 @@ class Suite:
             f.write(("$ " + " ".join(argv) + "\n").encode())
             f.flush()
             status = run(argv, f, limit, cwd or self.work, {**os.environ, **env})
-        said = shorten(log)
+        with self.lock:
+            said = shorten(log)
         more = {"said": said[-2000:]} if status != "ok" else {}
         counts = {word: said.count(f"--- {word.upper()}:") for word in ("pass", "fail", "skip")}
         if any(counts.values()):
             more["tests"] = counts
-        self.row(job, status, time.monotonic() - start, **more)
+        took = time.monotonic() - start
+        self.row(job, status, took, **more)
+        if took > LONG:
+            self.archive(report=False)
         if status != "ok":
             print("    | " + "\n    | ".join(said.splitlines()[-6:]), flush=True)
         return status == "ok"
@@ -101,7 +110,16 @@ class Suite:
     def together(self, *jobs):
         """Runs jobs of which none is timed beside each other, and returns what each returned."""
         with concurrent.futures.ThreadPoolExecutor(1 if self.tiny else TOGETHER) as pool:
-            return [future.result() for future in [pool.submit(job) for job in jobs]]
+            futures = [pool.submit(job) for job in jobs]
+            try:
+                return [future.result() for future in futures]
+            except Stopped:
+                for future in futures:
+                    future.cancel()
+                while concurrent.futures.wait(futures, 0.1).not_done:  # also those about to start a command
+                    for p in list(RUNNING):
+                        end(p)
+                raise
 
     def tests(self, job, package, name, *flags, most=None):
         """Runs the tests of a package in their folder of the tree."""
@@ -161,12 +179,13 @@ class Suite:
 
     def archive(self, report=True):
         """Rewrites results.tar.xz, whole or not at all."""
-        if report:
-            self.report()
-        path = os.path.join(self.out, "results.tar." + ("xz" if XZ else "gz"))
-        with tarfile.open(path + ".tmp", "w:xz" if XZ else "w:gz", **({"preset": 1} if XZ else {})) as t:
-            t.add(self.results, "results")
-        os.replace(path + ".tmp", path)
+        with self.lock:
+            if report:
+                self.report()
+            path = os.path.join(self.out, "results.tar." + ("xz" if XZ else "gz"))
+            with tarfile.open(path + ".tmp", "w:xz" if XZ else "w:gz", **({"preset": 1} if XZ else {})) as t:
+                t.add(self.results, "results")
+            os.replace(path + ".tmp", path)
 
     def report(self):
         """Writes report.md: the tables of krait bench report, and the rows that are not ok."""
@@ -189,12 +208,14 @@ def run(argv, log, limit, cwd, env):
         p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, env=env, start_new_session=True)
     except OSError as err:
         return f"does not start: {err.strerror}"
+    RUNNING.add(p)
     try:
         code = p.wait(limit)
     except subprocess.TimeoutExpired:
         return f"hangs or is slow: stopped after {limit:.0f} s"
     finally:
         end(p)
+        RUNNING.discard(p)
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return "ok" if code == 0 else f"exit status {code}"
@@ -211,11 +232,12 @@ def end(p):
 
 
 def shorten(path, most=200_000):
-    """Returns the text of a log, of which the middle goes if it is long."""
+    """Returns the text of a log, of whose middle, if it is long, only results of tests stay."""
     with open(path, "rb") as f:
         text = f.read()
     if len(text) > most:
-        text = text[: most // 2] + b"\n...\n" + text[-most // 2 :]
+        results = [line for line in text[most // 2 : -most // 2].splitlines(True) if line.lstrip().startswith(b"--- ")]
+        text = text[: most // 2] + b"\n...\n" + b"".join(results) + text[-most // 2 :]
         with open(path, "wb") as f:
             f.write(text)
     return text.decode(errors="replace")
@@ -243,7 +265,7 @@ def raise_stopped(number, _):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=9, help="stop after this many minutes (default 9)")
+    parser.add_argument("--minutes", type=float, default=6, help="stop after this many minutes (default 6)")
     parser.add_argument("--from", dest="first", metavar="STEP", help="start with this step")
     parser.add_argument("--only", metavar="STEP,STEP", help="these steps and no others, the last of them as far as the time goes")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda-sim to rehearse (default cuda)")

@@ -6,9 +6,12 @@
 """
 
 import contextlib
+import glob
 import io
 import json
 import os
+import re
+import signal
 import sys
 import tarfile
 import tempfile
@@ -24,16 +27,87 @@ import plan  # noqa: E402
 import suite  # noqa: E402
 
 
+class Planned(suite.Suite):
+    """Keeps the jobs of a machine with a GPU, torch and all tools, and runs none."""
+
+    tool = python_with = lambda self, *_: "/bin/tool"
+    output = lambda self, _: plan.DELTA[0]
+
+    def job(self, job, argv, most=None, cwd=None, **env):
+        self.jobs.append((self.step, job, argv))
+        with open(self.log(job), "w") as f:
+            f.write("\n  GPU 0\n")
+        return True
+
+
 class Suite(unittest.TestCase):
-    def test_three_runs(self):
-        """Three runs of nine minutes cover all steps, also if each takes all of its seconds."""
-        runs, left = 1, 9 * 60 - suite.RESERVE
-        for step in plan.STEPS:
-            if step.seconds > left:
-                runs, left = runs + 1, 9 * 60 - suite.RESERVE
-            left -= step.seconds
-        self.assertEqual(runs, 3)
-        self.assertGreaterEqual(left, 0)
+    def test_jobs(self):
+        """Each step has its jobs on a GPU, where it does more than in a rehearsal, and each job a log."""
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            s = Planned(types.SimpleNamespace(device="cuda", out=folder, minutes=9, carry=folder))
+            s.jobs = []
+            for step in plan.STEPS:
+                s.step = step.name
+                self.assertIsNot(step.run(s), False, step.name)
+            logs = os.listdir(os.path.join(s.results, "logs"))
+            s.close()
+        self.assertEqual(s.failed, [])
+        self.assertEqual({step for step, *_ in s.jobs}, {step.name for step in plan.STEPS})
+        self.assertEqual(len(logs), len(s.jobs))
+        checked = {argv[-1].split("/")[-1] for step, _, argv in s.jobs if step == "goldens" and "check" in argv}
+        self.assertEqual(checked, {name for name in os.listdir(s.golden) if os.path.exists(os.path.join(s.golden, name, "expected.safetensors"))})
+
+    def test_two_runs(self):
+        """Runs of six and five minutes come to the tools, also if each step takes all of its seconds."""
+        steps = iter(plan.STEPS)
+        step = next(steps)
+        for minutes in (6, 5):
+            left = 60 * minutes - suite.RESERVE
+            while step.seconds <= left:
+                left -= step.seconds
+                step = next(steps)
+        self.assertEqual(step.name, "tools")
+
+    def test_letters(self):
+        """Each operation is in one job of the kernel tests, and each other test as well."""
+        for folder, found, groups in (("graph", r'^\t\{Name: "(\w+)", .*Class: Compute', plan.OPERATIONS), ("kernels/cuda", r"^func Test(\w+)\(t ", plan.TESTS)):
+            names = set()
+            for path in glob.glob(os.path.join(suite.ROOT, folder, "*.go")):
+                with open(path) as f:
+                    names.update(re.findall(found, f.read(), re.MULTILINE))
+            self.assertGreater(len(names), 50)
+            for name in names:
+                self.assertEqual(sum(bool(re.match(letters, name)) for letters in groups), 1, name)
+
+    def test_stopped(self):
+        """A signal ends the jobs that run beside each other, starts no others, and archives the logs."""
+        with tempfile.TemporaryDirectory() as folder:
+            s = suite.Suite(types.SimpleNamespace(device="cuda", out=folder, minutes=9, carry=folder))
+            s.step, s.step_end = "step", s.end
+            signal.signal(signal.SIGALRM, suite.raise_stopped)
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            start = time.monotonic()
+            try:
+                with contextlib.redirect_stdout(io.StringIO()), self.assertRaises(suite.Stopped):
+                    s.together(*(lambda i=i: s.job(f"job {i}", ["sleep", "60"]) for i in range(2 * suite.TOGETHER)))
+                s.archive(report=False)
+            finally:
+                s.close()
+                for n in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+                    signal.signal(n, signal.SIG_DFL)
+            self.assertLess(time.monotonic() - start, 10)
+            with tarfile.open(glob.glob(os.path.join(folder, "results.tar.*"))[0]) as t:
+                self.assertEqual(sum(name.endswith(".log") for name in t.getnames()), suite.TOGETHER)
+
+    def test_archived(self):
+        """A job of some seconds is in the archive before its step ends."""
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(suite, "LONG", 0), contextlib.redirect_stdout(io.StringIO()):
+            s = suite.Suite(types.SimpleNamespace(device="cuda", out=folder, minutes=9, carry=folder))
+            s.step, s.step_end = "step", s.end
+            self.assertEqual(s.together(lambda: s.job("one", ["true"]), lambda: s.job("two", ["false"])), [True, False])
+            s.close()
+            with tarfile.open(glob.glob(os.path.join(folder, "results.tar.*"))[0]) as t:
+                self.assertEqual(len(t.extractfile("results/results.jsonl").readlines()), 2)
 
     def test_run(self):
         """How a command ends is told; one that hangs is stopped with all that it started."""
@@ -63,13 +137,13 @@ class Suite(unittest.TestCase):
                 self.assertTrue(os.access(os.path.join(into, "krait"), os.X_OK))
 
     def test_shorten(self):
-        """A long log keeps its beginning and its end."""
+        """A long log keeps its beginning, its end, and results of tests."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "log")
             with open(path, "w") as f:
-                f.write("begin" + "x" * 1000 + "end")
-            self.assertEqual(suite.shorten(path, 20), "beginxxxxx\n...\nxxxxxxxend")
-            self.assertEqual(os.path.getsize(path), 25)
+                f.write("begin" + "x" * 1000 + "\n    --- PASS: T (1.00s)\n" + "x" * 1000 + "end")
+            self.assertEqual(suite.shorten(path, 20), "beginxxxxx\n...\n    --- PASS: T (1.00s)\nxxxxxxxend")
+            self.assertEqual(os.path.getsize(path), 49)
 
     def test_repeatable(self):
         """Logits that differ between runs, or within one, are named."""
