@@ -9,8 +9,8 @@ import (
 )
 
 // TestDependent: where launches may be dependent those are that come right after a launch; none is
-// on an older GPU, whose tensor cores add otherwise, where it is not wanted, and where events are to
-// say when steps ran. Logits of one kind of GPU are the same bits.
+// on an older GPU, whose tensor cores add otherwise, where it is not wanted, and where events are
+// to say when steps ran. Logits of one kind of GPU are the same bits.
 func TestDependent(t *testing.T) {
 	m := open(t, "mamba2-g4", 2, "channel")
 	wanted := map[[2]int][]float32{}

@@ -112,6 +112,8 @@ func (g *gpu) find(l *kernels.Launch) (*function, error) {
 	name, text := l.Source()
 	if g.waits(l) {
 		text = kernels.Dependent(text)
+	} else {
+		text = kernels.Independent(text)
 	}
 	m, ok := g.modules[name]
 	if !ok {

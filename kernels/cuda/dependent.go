@@ -1,6 +1,9 @@
 package cuda
 
-import "strings"
+import (
+	"bytes"
+	"strings"
+)
 
 // Dependent rewrites PTX for programmatic dependent launch (PDL; driver.LaunchConfig.Dependent) on
 // GPUs of compute capability 9.0 or later: a launch may begin as soon as all blocks of the one
@@ -21,6 +24,11 @@ func Dependent(source []byte) []byte {
 		to.WriteString(waiting.Replace(body))
 	}
 	return []byte(to.String())
+}
+
+// Independent rewrites PTX for launches that begin when the one before has ended: nothing waits.
+func Independent(source []byte) []byte {
+	return bytes.ReplaceAll(source, []byte(await), nil)
 }
 
 const (

@@ -100,6 +100,8 @@ func (g *gpu) function(l *Launch, depends bool) (driver.Function, error) {
 	name, text := l.Source()
 	if depends {
 		name, text = name+" dependent", Dependent(text)
+	} else {
+		text = Independent(text)
 	}
 	key := name + "." + l.Function
 	if f := g.funcs[key]; f != nil {

@@ -116,10 +116,11 @@ func tableOf(t *testing.T, ptxas, module string) string {
 	for _, gpu := range gpus {
 		sm := "sm_" + strings.ReplaceAll(gpu, ".", "")
 		file := filepath.Join(dir, module+sm+".ptx")
-		text := PTX()[module]
-		if gpu == "9.0" { // as it is loaded there
-			text = Dependent(text)
+		load := Independent
+		if gpu == "9.0" {
+			load = Dependent
 		}
+		text := load(PTX()[module])
 		if err := os.WriteFile(file, text, 0o666); err != nil {
 			t.Fatal(err)
 		}
