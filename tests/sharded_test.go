@@ -92,8 +92,8 @@ func fewTokens(steps [][]int, most int) [][]int {
 	return out
 }
 
-// simulatedGPUs opens devices of a number of simulated GPUs, on which bits do not depend on how many
-// rows a rank has.
+// simulatedGPUs opens devices of a number of simulated GPUs, on which bits do not depend on how
+// many rows a rank has.
 func simulatedGPUs(gpus int) func() exec.Device {
 	return func() exec.Device {
 		return &cuda.Device{Driver: sim.New(sim.Options{Devices: gpus, NoBLAS: true}), BatchInvariant: true}
