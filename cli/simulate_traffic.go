@@ -338,6 +338,6 @@ func (r *trafficReport) printEnd(w io.Writer) {
 	case r.Found != "":
 		fmt.Fprintf(w, "fewest GPUs that meet it for %g %% of requests: %s\n", 100*traffic.Attained, r.Found)
 	case r.find:
-		fmt.Fprintf(w, "no deployment meets it for %g %% of requests\n", 100*traffic.Attained)
+		fmt.Fprintf(w, "no deployment on these GPUs meets it for %g %% of requests; --tp and --dp allow more\n", 100*traffic.Attained)
 	}
 }

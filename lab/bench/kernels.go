@@ -276,7 +276,7 @@ func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
 	k.Time = 1e3 * ms(took)
 	k.Roofline, k.Bound = 1e6*float64(k.Bytes)/b.rate, "memory"
 	rate, tensor := peak(b.Device())
-	if w == rounded || w == library || w == pieces || strings.Contains(k.Launch, "mma") {
+	if w == rounded || w == library || w == pieces || strings.Contains(k.Launch, "mma") || strings.HasPrefix(k.Launch, "few_") {
 		rate = tensor
 	}
 	if rate > 0 && 1e6*float64(k.FLOPs)/rate > k.Roofline {
@@ -342,7 +342,7 @@ func (b *kernelBench) function(l *cuda.Launch) (driver.Function, error) {
 	m, ok := b.modules[name]
 	if !ok {
 		var err error
-		if m, err = b.Module(text, l.Module); err != nil {
+		if m, err = b.Module(cuda.Independent(text), l.Module); err != nil {
 			return nil, err
 		}
 		b.modules[name] = m
