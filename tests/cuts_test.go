@@ -74,9 +74,10 @@ type cutCUDA struct {
 	company, same bool
 }
 
-// TestCutsCUDA is the table for CUDA, where products of up to 8 rows, of 9 to 128 and of more, and
-// batches of a token per sequence, have kernels of their own: the bits are the same where all
-// batches have the same, and scans in chunks are cut at multiples of 32.
+// TestCutsCUDA is the table for CUDA, where products of one row, of 2 to 8, of 9 to 128 and of
+// more, and batches of a token per sequence, have kernels of their own: the bits are the same where
+// all batches have the same, and scans in chunks are cut at multiples of 32. Logits of one sequence
+// have other bits than those of three.
 func TestCutsCUDA(t *testing.T) {
 	for _, c := range []struct {
 		model string
@@ -103,7 +104,7 @@ func TestCutsCUDA(t *testing.T) {
 			if !goldens.All() {
 				tokens = 76 // which are in no cut that is left 32 or fewer at once
 			}
-			f := feeding{m: m, ids: randomIDs(tokens, m.Vocab())}
+			f := feeding{m: m, ids: randomIDs(tokens, m.Vocab()), byRows: true}
 			f.begin(t)
 			for i, cut := range c.cuts {
 				if !goldens.All() && i == 1 { // the same bits, the same kernels as another
@@ -163,6 +164,7 @@ type feeding struct {
 	logits []float32
 	states *krait.Snapshot
 	within float64 // how far logits of other bits may be; 0: 2e-4
+	byRows bool    // logits have bits by how many sequences have some: states alone are compared in company
 }
 
 func (f *feeding) begin(t *testing.T) { f.logits, f.states = f.feed(t, nil, false) }
@@ -171,7 +173,7 @@ func (f *feeding) begin(t *testing.T) { f.logits, f.states = f.feed(t, nil, fals
 func (f *feeding) check(t *testing.T, name string, sizes []int, company, want bool) {
 	t.Helper()
 	logits, states := f.feed(t, sizes, company)
-	same := sameBits(logits, f.logits)
+	same := f.byRows && company || sameBits(logits, f.logits)
 	for name, v := range f.states.States {
 		same = same && sameBits(states.States[name], v)
 	}
