@@ -88,7 +88,7 @@ func order(launches []Launch) string {
 			if strings.Contains(l.Function, own) {
 				names = append(names, own)
 				if own == "few" || strings.HasPrefix(own, "mma") {
-					names = append(names, fmt.Sprint(l.Grid[2])) // slices
+					names = append(names, fmt.Sprint(l.Grid[2], strings.Contains(l.Function, "_64_"))) // slices, and tiles of many rows
 				}
 			}
 		}
