@@ -103,7 +103,7 @@ func onLibrary(t *testing.T, f func(dev *device, multiply func(*driver.GemmCall)
 		}
 		return err
 	})
-	if errors.Is(err, driver.ErrMissingLibrary) {
+	if onDevice != "" && errors.Is(err, driver.ErrMissingLibrary) { // a simulated device, which CI has, always has one
 		t.Skipf("cuBLAS is not installed: its products are not tested: %v", err)
 	}
 	if err != nil {
