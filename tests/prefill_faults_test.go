@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/faults"
 	"github.com/krait-ml/krait/transfer"
 	"github.com/krait-ml/krait/transfer/ping"
@@ -403,6 +404,30 @@ func TestPrefillClosed(t *testing.T) {
 	}
 }
 
+// holdSteps keeps a model's steps from running until release is called, or the test ends.
+func holdSteps(t *testing.T, m *krait.Model) (release func()) {
+	seq := sequence(t, m)
+	held, free, done := make(chan bool), make(chan bool), make(chan error)
+	read := func(*exec.Results) error {
+		close(held)
+		<-free
+		return nil
+	}
+	go func() {
+		done <- m.Session().Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: seq.slot, Tokens: []int{1}}}}, read)
+	}()
+	<-held
+	release = sync.OnceFunc(func() {
+		close(free)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		seq.Reset()
+	})
+	t.Cleanup(release)
+	return release
+}
+
 // TestPrefillDrains: a server that drains ends the prompt that it has and refuses new ones, so that
 // clients and pings see it down at once, and texts go on elsewhere; another at its address is used
 // again.
@@ -424,21 +449,10 @@ func TestPrefillDrains(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
-	begun := make(chan bool, 1)
+	release := holdSteps(t, m)
 	done := make(chan *krait.Generation)
-	go func() {
-		g, err := to.GenerateIDs(context.Background(), prompt, krait.Generate{MaxTokens: 4, IgnoreEOS: true, Prefill: p, OnPrompt: func(int, int) {
-			select {
-			case begun <- true:
-			default:
-			}
-		}})
-		if err != nil {
-			t.Error(err)
-		}
-		done <- g
-	}()
-	for <-begun; s.Stats().Requests == 0; {
+	go func() { done <- greedy(t, to, prompt, p) }()
+	for s.Stats().Requests == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	drained := make(chan error)
@@ -463,6 +477,7 @@ func TestPrefillDrains(t *testing.T) {
 	if err := late.Connect(t.Context()); err == nil || !strings.Contains(err.Error(), "draining") {
 		t.Errorf("a new client: %v", err)
 	}
+	release()
 	if g := <-done; !slices.Equal(g.IDs, want) || g.Fallback != nil {
 		t.Errorf("the prompt under way: %v, by %v", g.IDs, g.Fallback)
 	}
