@@ -155,7 +155,14 @@ func (s *Server) constrain(g *constrain.Grammar, o *krait.Generate) *Error {
 		eos = nil
 	}
 	m := g.Match(v, eos)
-	o.Mask, o.Accept = m.Mask, m.Accept
+	m.Prepare()
+	o.Mask = m.Mask
+	o.Accept = func(id int) (last bool) {
+		if last = m.Accept(id); !last {
+			m.Prepare() // beside the step that computes the logits
+		}
+		return last
+	}
 	return nil
 }
 

@@ -251,7 +251,7 @@ func TestTokens(t *testing.T) {
 	for _, schema := range []string{
 		`{}`, `{"properties": {"name": {"type": "string", "maxLength": 3}, "b": {"type": "array"}}}`, `{"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 5}}`,
 		`{"type": "string", "minLength": 3}`, `{"anyOf": [{"type": "string", "pattern": "b"}, {"type": "string", "maxLength": 4}]}`, `{"type": "object", "properties": {"ab": {"pattern": "^a.{2,4}$"}}}`,
-		`{"type": "string", "maxLength": 3}`,
+		`{"type": "string", "maxLength": 3}`, `{"type": "object", "properties": {"ab": {"pattern": "^[a-z]+_?[a-z]*-[0-9 ]*$"}}}`,
 	} {
 		g, err := constrain.Compile([]byte(schema))
 		if err != nil {

@@ -9,13 +9,13 @@ const maxNear = 8
 func (m *machine) near(from int32) *set {
 	s := m.sets[from]
 	for _, other := range m.recent {
-		r, alike := m.sets[other], int32(0)
-		for n := m.v.nodes[0].child; n != 0; n = m.v.nodes[n].sibling {
-			if b := m.v.nodes[n].b; m.stepOf(s, b) == m.stepOf(r, b) {
-				alike += m.v.below(n)
+		r, alike := m.sets[other], 0
+		for n, b := range m.v.children(0) {
+			if m.stepOf(s, b) == m.stepOf(r, b) {
+				alike += len(m.v.below(n))
 			}
 		}
-		if 2*alike > m.v.below(0) {
+		if 2*alike > len(m.v.tokens) {
 			return r
 		}
 	}
@@ -33,8 +33,7 @@ func (m *machine) remember(at int32) {
 // differ makes the mask of a set from that of another, by the branches where they lead elsewhere.
 // Beyond the bounds of work tokens are left out.
 func (m *machine) differ(branch int32, s, r *set, mask []int32) {
-	for n := m.v.nodes[branch].child; n != 0; n = m.v.nodes[n].sibling {
-		b := m.v.nodes[n].b
+	for n, b := range m.v.children(branch) {
 		to, was := m.stepOf(s, b), m.stepOf(r, b)
 		if to == was {
 			continue
@@ -44,13 +43,13 @@ func (m *machine) differ(branch int32, s, r *set, mask []int32) {
 			continue
 		}
 		if was != dead {
-			for _, id := range m.v.tokens[m.v.spans[n].begin:m.v.spans[n].end] {
+			for _, id := range m.v.below(n) {
 				mask[id/32] &^= 1 << (id % 32)
 			}
 		}
 		if to != dead && m.within() {
-			m.v.allow(n, mask)
-			m.walk(visit{n, to}, mask)
+			allow(m.v.own(n), mask)
+			m.walk(m.v, visit{n, to}, mask)
 		}
 	}
 }

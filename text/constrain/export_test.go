@@ -23,7 +23,7 @@ func (g *Grammar) States() int { return len(g.states) }
 // Walked is Mask without the tokens that end a text, made from no other mask.
 func (t *Matcher) Walked() []int32 {
 	mask := make([]int32, t.m.v.words)
-	t.m.walk(visit{0, t.at}, mask)
+	t.m.walk(t.m.v, visit{0, t.at}, mask)
 	return mask
 }
 
@@ -34,8 +34,8 @@ func Prefixes(v *Vocabulary, text []byte) iter.Seq2[int, int] {
 		at := int32(0)
 	next:
 		for _, b := range text {
-			for n := v.nodes[at].child; n != 0; n = v.nodes[n].sibling {
-				if v.nodes[n].b == b {
+			for n, c := range v.children(at) {
+				if c == b {
 					at, path = n, append(path, n)
 					continue next
 				}
@@ -43,7 +43,7 @@ func Prefixes(v *Vocabulary, text []byte) iter.Seq2[int, int] {
 			break
 		}
 		for i, n := range slices.Backward(path) {
-			for _, id := range v.nodes[n].ids {
+			for _, id := range v.own(n) {
 				if !yield(int(id), i+1) {
 					return
 				}

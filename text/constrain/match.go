@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"sync"
 )
@@ -28,7 +29,9 @@ type set struct {
 	next    [256]int32 // sets by byte; 0: not known yet, dead: none
 	mask    []int32    // without the tokens that end a text
 	quoted  []int32    // the mask of tokens with a quote, if this set is behind it; nil: not known yet
-	places  int8       // 2: some config is in a string of any characters; 1: none; 0: not known yet
+	loops   classes    // of bytes, all of which lead back here; of those that are known
+	known   classes
+	places  int8 // 2: some config is in a string of any characters; 1: none; 0: not known yet
 }
 
 const dead = -1
@@ -84,23 +87,34 @@ func (m *machine) full() bool {
 // Mask has the bits of the tokens that may come next. The caller must not change it.
 func (t *Matcher) Mask() []int32 {
 	t.move()
-	m := t.m
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	s := m.sets[t.at]
-	if s.mask == nil {
-		m.work = 0
-		s.mask = m.make(t.at)
-		m.remember(t.at)
-	}
+	s := t.m.masked(t.at)
 	if !s.final || len(t.eos) == 0 {
 		return s.mask
 	}
 	mask := slices.Clone(s.mask)
 	for _, id := range t.eos {
-		setBit(mask, id)
+		setBit(mask, int32(id))
 	}
 	return mask
+}
+
+// Prepare begins to make the next mask, beside what the caller does before it asks for it.
+func (t *Matcher) Prepare() {
+	t.move()
+	go t.m.masked(t.at)
+}
+
+// masked is a set with its mask.
+func (m *machine) masked(at int32) *set {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.sets[at]
+	if s.mask == nil {
+		m.work = 0
+		s.mask = m.make(at)
+		m.remember(at)
+	}
+	return s
 }
 
 // make makes the mask of a set.
@@ -116,7 +130,7 @@ func (m *machine) make(at int32) []int32 {
 		return mask
 	}
 	mask := make([]int32, m.v.words)
-	m.walk(visit{0, at}, mask)
+	m.walk(m.v, visit{0, at}, mask)
 	return mask
 }
 
@@ -172,6 +186,25 @@ func (m *machine) push(below, back int32) int32 {
 		m.frames, m.stacks[f] = append(m.frames, f), id
 	}
 	return id
+}
+
+// stays reports whether all bytes of some classes lead from a set back to it.
+func (m *machine) stays(at int32, by classes) bool {
+	s := m.sets[at]
+	if by&s.known&^s.loops != 0 {
+		return false
+	}
+	for unknown := by &^ s.known; unknown != 0; unknown &= unknown - 1 {
+		class := unknown & -unknown
+		s.known |= class
+		for _, b := range bytesOf[bits.TrailingZeros8(uint8(class))] {
+			if m.stepOf(s, b) != at {
+				return false
+			}
+		}
+		s.loops |= class
+	}
+	return true
 }
 
 // step is the set behind a byte.

@@ -6,23 +6,30 @@ import "sync/atomic"
 type visit struct{ branch, set int32 }
 
 // walk sets the bits of the tokens that lead somewhere from a set: first those of a byte, and
-// longer ones as long as they take no more than maxWork. Where any character of a string may come,
+// longer ones as long as they take no more than maxWork. It does not follow bytes that change
+// nothing. Where any character of a string may come,
 // it does not follow each token: the vocabulary knows which stay in the string, and where the
 // others have the quote behind which it goes on.
-func (m *machine) walk(from visit, mask []int32) {
+func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
 	todo := []visit{from}
 	for first := true; len(todo) > 0 && (first || m.within()); first = false {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if m.inString(at) {
+		if v == m.v && m.inString(at) {
 			at.set, todo = m.leave(at, mask, todo)
 		}
 		if at.set == dead {
 			continue
 		}
-		for n := m.v.nodes[at.branch].child; n != 0; n = m.v.nodes[n].sibling {
-			if to := m.step(at.set, m.v.nodes[n].b); to != dead {
-				m.v.allow(n, mask)
+		s := m.sets[at.set]
+		for n, b := range v.children(at.branch) {
+			to := m.stepOf(s, b)
+			switch {
+			case to == dead:
+			case m.stays(to, v.trie[n].classes):
+				allow(v.below(n), mask)
+			default:
+				allow(v.own(n), mask)
 				todo = append(todo, visit{n, to})
 			}
 		}
@@ -70,7 +77,7 @@ func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
 		} else {
 			for _, t := range in.tokens[span.tokens:span.tokensEnd] {
 				if int(t.chars-span.chars)-1 <= p.most {
-					setBit(mask, int(t.id))
+					setBit(mask, t.id)
 				}
 			}
 		}
@@ -90,7 +97,7 @@ func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
 		}
 		for _, q := range in.quotes[span.quotes:span.quotesEnd] {
 			if n := int(q.chars-span.chars) - 1; n >= 0 && p.least <= n && n <= p.most {
-				m.v.allow(q.id, mask)
+				allow(m.v.own(q.id), mask)
 				todo = append(todo, visit{q.id, behind})
 			}
 		}
@@ -104,10 +111,9 @@ func (m *machine) quoted(behind int32) []int32 {
 	if s.quoted == nil {
 		s.quoted = make([]int32, m.v.words)
 		m.masks += 4 * m.v.words
-		for _, q := range m.v.interior().quotes {
-			m.v.allow(q.id, s.quoted)
-			m.walk(visit{q.id, behind}, s.quoted)
-		}
+		tails := m.v.interior().tails
+		allow(tails.own(0), s.quoted)
+		m.walk(tails, visit{0, behind}, s.quoted)
 	}
 	return s.quoted
 }
@@ -117,6 +123,7 @@ func (m *machine) quoted(behind int32) []int32 {
 type interior struct {
 	tokens  []reading                 // tokens of characters only, the last perhaps in part
 	quotes  []reading                 // branches of quotes behind characters
+	tails   *Vocabulary               // of tokens with such a quote, what follows it
 	spans   []span                    // of branches
 	longest int32                     // characters of a token
 	masks   []atomic.Pointer[[]int32] // by the most characters of a token
@@ -143,32 +150,38 @@ func (v *Vocabulary) newInterior() *interior {
 	n.empty(whole.start, whole.end)
 	n.finish()
 	m := n.Grammar.machine(v)
-	in := &interior{spans: make([]span, len(v.nodes))}
-	var walk func(at visit, chars int32)
-	walk = func(at visit, chars int32) {
+	in := &interior{spans: make([]span, len(v.trie)), tails: &Vocabulary{words: v.words}}
+	tails := make([][]byte, len(v.bytes))
+	var walk func(at visit, chars, depth int32)
+	walk = func(at visit, chars, depth int32) {
 		between := m.sets[at.set].final
 		s := span{tokens: int32(len(in.tokens)), quotes: int32(len(in.quotes)), chars: chars, between: between}
 		if between {
 			chars++
 		}
-		for n := v.nodes[at.branch].child; n != 0; n = v.nodes[n].sibling {
-			if between && v.nodes[n].b == '"' {
+		for n, b := range v.children(at.branch) {
+			if between && b == '"' {
 				in.quotes = append(in.quotes, reading{n, s.chars})
+				for _, id := range v.below(n) {
+					tails[id] = v.bytes[id][depth+1:]
+					in.tails.tokens = append(in.tails.tokens, id)
+				}
 			}
-			to := m.step(at.set, v.nodes[n].b)
+			to := m.step(at.set, b)
 			if to == dead {
 				continue
 			}
-			for _, id := range v.nodes[n].ids {
+			for _, id := range v.own(n) {
 				in.tokens = append(in.tokens, reading{id, chars})
 				in.longest = max(in.longest, chars)
 			}
-			walk(visit{n, to}, chars)
+			walk(visit{n, to}, chars, depth+1)
 		}
 		s.tokensEnd, s.quotesEnd = int32(len(in.tokens)), int32(len(in.quotes))
 		in.spans[at.branch] = s
 	}
-	walk(visit{0, m.intern([]config{{whole.start, 0}})}, 0)
+	walk(visit{0, m.intern([]config{{whole.start, 0}})}, 0, 0)
+	in.tails.grow(tails)
 	for _, q := range in.quotes {
 		in.longest = max(in.longest, q.chars)
 	}
@@ -187,7 +200,7 @@ func (v *Vocabulary) inside(most int) []int32 {
 	mask := make([]int32, v.words)
 	for _, t := range in.tokens {
 		if t.chars <= chars {
-			setBit(mask, int(t.id))
+			setBit(mask, t.id)
 		}
 	}
 	in.masks[chars].Store(&mask)
@@ -204,9 +217,7 @@ func (v *Vocabulary) closing(most int) []int32 {
 	mask := make([]int32, v.words)
 	for _, q := range in.quotes {
 		if q.chars <= chars {
-			for _, id := range v.tokens[v.spans[q.id].begin:v.spans[q.id].end] {
-				setBit(mask, int(id))
-			}
+			allow(v.below(q.id), mask)
 		}
 	}
 	in.closing[chars].Store(&mask)
