@@ -187,7 +187,7 @@ func (s *Server) render(messages []chat.Message, o chat.Options) (ids []int, thi
 
 // chats answers /v1/chat/completions.
 func (s *Server) chats(w *response, r *http.Request) error {
-	q := &chatRequest{params: s.newParams(), parallel: true, prompts: true}
+	q := &chatRequest{params: s.newParams(w.tenant), parallel: true, prompts: true}
 	if err := readBody(w, r, q, chatFields()); err != nil {
 		return err
 	}

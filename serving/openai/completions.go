@@ -38,7 +38,7 @@ func completionFields(mostPrompts int) []field[*completionRequest] {
 
 // completions answers /v1/completions.
 func (s *Server) completions(w *response, r *http.Request) error {
-	q := &completionRequest{params: s.newParams()}
+	q := &completionRequest{params: s.newParams(w.tenant)}
 	if err := readBody(w, r, q, completionFields(s.queue.Max())); err != nil {
 		return err
 	}

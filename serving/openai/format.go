@@ -100,7 +100,7 @@ func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
 	}
 	var err error
 	p.notation = notation + "\x00" + string(raw)
-	if p.grammar, err = p.grammars.Get(notation, raw, notations[notation]); err != nil {
+	if p.grammar, err = p.grammars.Get(p.tenant, notation, raw, notations[notation]); err != nil {
 		return bad(at, "%v", err)
 	}
 	return nil

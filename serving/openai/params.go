@@ -28,6 +28,7 @@ type params struct {
 	newMost  int                // max_completion_tokens
 	grammar  *constrain.Grammar // of response_format and the like; nil: any text
 	grammars *constrain.Cache
+	tenant   string
 	notation string        // and source of the grammar
 	answer   *reply.Config // of a chat; nil: text only
 	clip     bool          // most is the server's default, which may be lowered to fit
@@ -46,8 +47,8 @@ const (
 
 // newParams returns the defaults: the sampling parameters of the checkpoint, and else temperature
 // 1, as in the API.
-func (s *Server) newParams() params {
-	p := params{choices: 1, seed: rand.Int64(), generate: s.m.Defaults(), grammars: &s.grammars}
+func (s *Server) newParams(tenant string) params {
+	p := params{choices: 1, seed: rand.Int64(), generate: s.m.Defaults(), grammars: &s.grammars, tenant: tenant}
 	if p.generate.Temperature == 0 {
 		p.generate.Temperature = 1
 	}

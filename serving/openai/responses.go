@@ -252,7 +252,7 @@ func (in *inputs) join(m chat.Message, call bool) {
 
 // responses answers /v1/responses.
 func (s *Server) responses(w *response, r *http.Request) error {
-	q := &responsesRequest{chatRequest: chatRequest{params: s.newParams(), parallel: true, prompts: true}, echo: map[string]json.RawMessage{}}
+	q := &responsesRequest{chatRequest: chatRequest{params: s.newParams(w.tenant), parallel: true, prompts: true}, echo: map[string]json.RawMessage{}}
 	fields := responsesFields()
 	for i, f := range fields {
 		if _, is := echoed[f.name]; is {

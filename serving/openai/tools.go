@@ -277,7 +277,7 @@ func (s *Server) hold(p *params, a *reply.Config) *Error {
 		panic("BUG: " + err.Error())
 	}
 	content := p.grammar
-	p.grammar, err = p.grammars.Get("answer", key, func([]byte) (*constrain.Grammar, error) { return a.Grammar(content) })
+	p.grammar, err = p.grammars.Get(p.tenant, "answer", key, func([]byte) (*constrain.Grammar, error) { return a.Grammar(content) })
 	if err != nil {
 		return bad("tools", "%v", err)
 	}

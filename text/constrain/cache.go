@@ -12,23 +12,24 @@ const (
 	maxGrammars = 32
 )
 
-// Cache keeps the grammars that were used last. The zero value is ready, and safe for concurrent
-// use.
+// Cache keeps the grammars that were used last, for all who ask for them. An owner that has many
+// made displaces its own first. The zero value is ready, and safe for concurrent use.
 type Cache struct {
 	mu     sync.Mutex
 	byKey  map[[sha256.Size]byte]*list.Element
-	used   list.List // the last one first
-	states int
+	used   list.List      // the last one first
+	states map[string]int // by owner
 }
 
 type cached struct {
 	key     [sha256.Size]byte
+	owner   string
 	grammar *Grammar
 }
 
 // Get returns the grammar that compile made of a text the last time, or lets it make one. The kind
 // names compile. Errors are not kept.
-func (c *Cache) Get(kind string, text []byte, compile func([]byte) (*Grammar, error)) (*Grammar, error) {
+func (c *Cache) Get(owner, kind string, text []byte, compile func([]byte) (*Grammar, error)) (*Grammar, error) {
 	key := sha256.Sum256(append([]byte(kind+"\x00"), text...))
 	c.mu.Lock()
 	if e, ok := c.byKey[key]; ok {
@@ -47,14 +48,34 @@ func (c *Cache) Get(kind string, text []byte, compile func([]byte) (*Grammar, er
 		return e.Value.(*cached).grammar, nil
 	}
 	if c.byKey == nil {
-		c.byKey = map[[sha256.Size]byte]*list.Element{}
+		c.byKey, c.states = map[[sha256.Size]byte]*list.Element{}, map[string]int{}
 	}
-	c.byKey[key] = c.used.PushFront(&cached{key, g})
-	for c.states += len(g.states); c.states > maxCached || c.used.Len() > maxGrammars; {
+	c.byKey[key] = c.used.PushFront(&cached{key, owner, g})
+	c.states[owner] += len(g.states)
+	c.evict()
+	return g, nil
+}
+
+// evict drops the grammars unused for longest of the owner whose are largest, down to the bounds.
+func (c *Cache) evict() {
+	for {
+		sum, largest := 0, ""
+		for owner, n := range c.states {
+			if sum += n; n > c.states[largest] || n == c.states[largest] && owner < largest {
+				largest = owner
+			}
+		}
+		if sum <= maxCached && c.used.Len() <= maxGrammars {
+			return
+		}
 		e := c.used.Back()
+		for e.Value.(*cached).owner != largest {
+			e = e.Prev()
+		}
 		old := c.used.Remove(e).(*cached)
 		delete(c.byKey, old.key)
-		c.states -= len(old.grammar.states)
+		if c.states[largest] -= len(old.grammar.states); c.states[largest] == 0 {
+			delete(c.states, largest)
+		}
 	}
-	return g, nil
 }

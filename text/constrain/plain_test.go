@@ -60,13 +60,14 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// TestCache: a grammar is compiled once while it is kept, and few are kept.
+// TestCache: a grammar is compiled once while it is kept, few are kept, and those of one owner do
+// not displace those of others.
 func TestCache(t *testing.T) {
 	var c constrain.Cache
 	compiled := 0
 	get := func(kind, text string) *constrain.Grammar {
 		t.Helper()
-		g, err := c.Get(kind, []byte(text), func(text []byte) (*constrain.Grammar, error) {
+		g, err := c.Get("one", kind, []byte(text), func(text []byte) (*constrain.Grammar, error) {
 			compiled++
 			return constrain.Regex(string(text))
 		})
@@ -82,13 +83,20 @@ func TestCache(t *testing.T) {
 	if get("other", "a") == first {
 		t.Error("kinds share a grammar")
 	}
+	other, err := c.Get("other", "regex", []byte("other"), func(text []byte) (*constrain.Grammar, error) { return constrain.Regex(string(text)) })
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 40 {
 		get("regex", strings.Repeat("b", i+1))
+	}
+	if get("regex", "other") != other {
+		t.Error("many grammars of one owner displace the one of another")
 	}
 	if before := compiled; get("regex", "a") == first || compiled == before {
 		t.Error("40 grammars later the first is still kept")
 	}
-	if _, err := c.Get("regex", []byte("("), func(text []byte) (*constrain.Grammar, error) { return constrain.Regex(string(text)) }); err == nil {
+	if _, err := c.Get("one", "regex", []byte("("), func(text []byte) (*constrain.Grammar, error) { return constrain.Regex(string(text)) }); err == nil {
 		t.Error("an error is lost")
 	}
 }
