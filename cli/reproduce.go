@@ -24,7 +24,8 @@ Runs are as in the paper: f32, whole prompts at once, unfused selective scans, N
 algorithms, and kernels launched one by one. Nothing is fitted: hardware is that of the
 profiles (docs/simulate.md).
 
--o DIR writes the report as Markdown with pictures, as in docs/reproduction.`,
+-o DIR writes the report as Markdown with pictures, as in docs/reproduction. It also has, as
+--json, a table of which assumption would explain which figure, and with which values.`,
 		Example: `  krait reproduce
   krait reproduce -o docs/reproduction`,
 		Args: takes(0, 0, "no argument"),
@@ -35,6 +36,11 @@ profiles (docs/simulate.md).
 			tell, end := terminal.Progress(c.ErrOrStderr(), "reproduce", "figures", false)
 			r, err := reproduce.Run(c.Context(), tell)
 			end()
+			if err == nil && (asJSON || dir != "") {
+				tell, end := terminal.Progress(c.ErrOrStderr(), "assumptions", "figures", false)
+				r.Sensitive, err = reproduce.Sensitivities(c.Context(), tell)
+				end()
+			}
 			switch {
 			case err != nil:
 				return err

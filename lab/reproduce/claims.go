@@ -23,6 +23,8 @@ type claim struct {
 	In, Out   int    // tokens; 0: the whole grid
 	Step      string // of the ablation
 	Why       string // the reason for the difference, or for simulating nothing
+
+	corners bool // of the grid alone
 }
 
 //go:embed claims.json
@@ -71,5 +73,9 @@ func (c *claim) on() (list []string) {
 
 // points returns the claim's points of a model's grid.
 func (c *claim) points(m *model) []point {
-	return slices.DeleteFunc(m.grid(), func(p point) bool { return c.In != 0 && p.in != c.In || c.Out != 0 && p.out != c.Out })
+	grid := m.grid()
+	if c.corners && c.In == 0 {
+		grid = m.corners()
+	}
+	return slices.DeleteFunc(grid, func(p point) bool { return c.In != 0 && p.in != c.In || c.Out != 0 && p.out != c.Out })
 }

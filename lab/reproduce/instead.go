@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -13,11 +12,20 @@ import (
 
 // instead replaces figures of the profiles; zeros keep them.
 type instead struct {
-	kernels float64 // factor of the time of kernels
-	launch  float64 // seconds of a launch
-	link    string  // profile of the link
-	free    bool    // collectives take no time
+	kernels   float64 // factor of the time of kernels
+	prompts   float64 // of those in the steps of prompts
+	steps     float64 // of those in the steps of single tokens
+	launch    float64 // seconds of a launch
+	memory    float64 // factor of the memory
+	bandwidth float64 // factor of the link's
+	latency   float64 // likewise
+	link      string  // profile of the link
+	free      bool    // collectives take no time
+	batch     int     // of all runs, where it fits; 0: the largest of each
 }
+
+// fits is what the largest batch depends on.
+func (x instead) fits() instead { return instead{memory: x.memory} }
 
 // device returns a machine with these figures.
 func (x instead) device(machine string, gpus int) (*virtual.Device, error) {
@@ -42,8 +50,18 @@ func (x instead) device(machine string, gpus int) (*virtual.Device, error) {
 		}
 		p.Link = other.Link
 	}
+	if x.memory > 0 {
+		p.Memory.Capacity.Value *= x.memory
+	}
 	for i := range p.Link.Algorithms {
-		if a := &p.Link.Algorithms[i]; x.free {
+		a := &p.Link.Algorithms[i]
+		if x.latency > 0 {
+			a.Base.Value, a.Step.Value = x.latency*a.Base.Value, x.latency*a.Step.Value
+		}
+		if x.bandwidth > 0 {
+			a.Bandwidth.Value *= x.bandwidth
+		}
+		if x.free {
 			a.Base.Value, a.Step.Value, a.Bandwidth.Value = 0, 0, math.MaxFloat64
 		}
 	}
@@ -54,9 +72,8 @@ func (x instead) device(machine string, gpus int) (*virtual.Device, error) {
 type question struct {
 	If string
 	instead
-	batch int    // of all runs; 0: the largest of each
-	same  bool   // 4 GPUs have the largest batch of one
-	only  string // a machine; empty: both
+	same bool   // 4 GPUs have the largest batch of one
+	only string // a machine; empty: both
 }
 
 // questions apply to both machines.
@@ -70,8 +87,8 @@ var questions = []question{
 	{If: "a launch took 10 µs", instead: instead{launch: 10e-6}},
 	{If: "4 GPUs had the batch of one", same: true},
 	{If: "4 GPUs had the batch of one, and kernels took three times as long", instead: instead{kernels: 3}, same: true},
-	{If: "the batch were 64", batch: 64},
-	{If: "the batch were 64, and a launch took 10 µs", instead: instead{launch: 10e-6}, batch: 64},
+	{If: "the batch were 64", instead: instead{batch: 64}},
+	{If: "the batch were 64, and a launch took 10 µs", instead: instead{launch: 10e-6, batch: 64}},
 }
 
 // Answer is the gain of 4 GPUs over one, in percent, at the corners of the grid: the
@@ -157,7 +174,7 @@ func (l *lab) ask(q *question, s setup, p point) (times, error) {
 	if err != nil || q.batch > batch {
 		return times{}, err
 	}
-	return l.run(s, p, cmp.Or(q.batch, batch))
+	return l.run(s, p, batch)
 }
 
 // corners returns the points with the shortest and longest prompts and outputs.
@@ -179,7 +196,7 @@ func (r *Report) explain(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", a.Machine, a.If, strings.Join(a.Gains, " | "), a.FP16, a.TPOT)
 	}
-	b.WriteString(explained)
+	b.WriteString(explanation)
 }
 
 // published returns the published figure of a claim.

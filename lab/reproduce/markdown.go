@@ -35,7 +35,7 @@ var intro string
 var contradictions string
 
 //go:embed explained.md
-var explained string
+var explanation string
 
 // Write writes README.md and its pictures into a folder, which it creates.
 func (r *Report) Write(dir string) error {
@@ -62,6 +62,11 @@ func (r *Report) Write(dir string) error {
 	}
 	r.krait(&b)
 	b.WriteString(contradictions)
+	if r.Sensitive != nil {
+		if err := files.Write(filepath.Join(dir, "sensitivity.md"), []byte(sensitivities(r.Sensitive))); err != nil {
+			return err
+		}
+	}
 	return files.Write(filepath.Join(dir, "README.md"), []byte(b.String()))
 }
 

@@ -13,8 +13,6 @@ import (
 type measurement struct {
 	span
 	also []string
-	// open says that the range is one of settings that are not published.
-	open bool
 }
 
 // measures has the simulations of claims, by name.
@@ -73,7 +71,7 @@ func both(tp, dp float64) (less, more float64) { return 100 * (1 - tp/dp), 100 *
 // ttft compares the time to first token with that of a replica with the same batch: one sequence,
 // and the largest batch that fits on one GPU.
 func (l *lab) ttft(c *claim) (measurement, error) {
-	out, more := measurement{span: empty(), open: true}, empty()
+	out, more := measurement{span: empty()}, empty()
 	err := c.each(func(machine string, m *model, p point) error {
 		if p.out != 16 {
 			return nil // it does not depend on the output
@@ -83,7 +81,7 @@ func (l *lab) ttft(c *claim) (measurement, error) {
 		if err != nil {
 			return err
 		}
-		for _, batch := range []int{1, most} {
+		for _, batch := range l.batchesUpTo(most) {
 			a, err := l.run(many, p, batch)
 			if err != nil {
 				return err
@@ -202,7 +200,7 @@ var ablations = map[string]struct {
 // the first step. Without a cache the model processes the whole text for every token; the mean is
 // taken at its ends and middle.
 func (l *lab) ablation(c *claim) (measurement, error) {
-	out := measurement{span: empty(), open: true}
+	out := measurement{span: empty()}
 	m, machine := c.models()[0], c.on()[0]
 	a, p := ablations[c.Step], point{c.In, c.Out}
 	batch, err := l.maxBatch(setup{size: m.size, machine: machine, gpus: c.GPUs, strategy: "paper-naive"}, point{p.in + p.out - 1, 1})
@@ -210,7 +208,7 @@ func (l *lab) ablation(c *claim) (measurement, error) {
 		return out, err
 	}
 	s := setup{size: m.size, machine: machine, gpus: c.GPUs, strategy: a.strategy, quantize: a.quantize}
-	for _, b := range []int{1, batch} {
+	for _, b := range l.batchesUpTo(batch) {
 		var seconds float64
 		if a.cache {
 			t, err := l.run(s, p, b)

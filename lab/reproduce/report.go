@@ -27,6 +27,8 @@ type Report struct {
 	DP      []Pair   `json:"replicas"`
 	Ours    []Own    `json:"krait"`
 	Order   []Order  `json:"overlap"`
+
+	Sensitive []Sensitivity `json:"sensitivity,omitempty"` // of [Sensitivities]
 }
 
 // Run simulates all claims. Progress gets how many are simulated; it may be nil.
@@ -75,9 +77,7 @@ func (l *lab) line(c *claim) (*Line, error) {
 	}
 	x.simulated, x.Simulated, x.Beside = m.span, rangeText(m.span, c.Unit), m.also
 	if c.Published != nil && m.lo <= m.hi {
-		if x.Difference = difference(m.outside(x.published), c.Unit); m.open && m.lo <= x.published.lo && x.published.hi <= m.hi {
-			x.Difference = "none"
-		}
+		x.Difference = difference(m.outside(x.published), c.Unit)
 	}
 	return x, nil
 }

@@ -2,9 +2,9 @@ package reproduce
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cost"
@@ -45,23 +45,43 @@ type setup struct {
 	instead
 }
 
-// lab caches what it compiled.
+// lab caches what it compiled and what it ran.
 type lab struct {
-	sync.Mutex
 	lowered map[setup][]*lowering.Schedule
 	models  map[setup]*simulate.Model
 	graphs  map[string]*graph.Graph
+	batches map[run]int
+	runs    map[run]times
+
+	assume instead // in setups that assume nothing themselves
+}
+
+// errNoRoom is the error of what does not fit into memory.
+var errNoRoom = errors.New("there is no room for one sequence")
+
+// run is what a result depends on.
+type run struct {
+	setup
+	point
+	batch int
 }
 
 func newLab() *lab {
-	return &lab{lowered: map[setup][]*lowering.Schedule{}, models: map[setup]*simulate.Model{}, graphs: map[string]*graph.Graph{}}
+	return &lab{map[setup][]*lowering.Schedule{}, map[setup]*simulate.Model{}, map[string]*graph.Graph{}, map[run]int{}, map[run]times{}, instead{}}
+}
+
+// assuming is a setup with what the lab assumes.
+func (l *lab) assuming(s setup) setup {
+	if s.instead == (instead{}) {
+		s.instead = l.assume
+	}
+	return s
 }
 
 // model compiles a setup in f32, as in the paper: collectives by NCCL's rings and trees, and
 // kernels launched one by one, as from Python. Native setups run as Krait does.
 func (l *lab) model(s setup) (*simulate.Model, error) {
-	l.Lock()
-	defer l.Unlock()
+	s.batch = 0
 	if m := l.models[s]; m != nil {
 		return m, nil
 	}
@@ -147,18 +167,26 @@ type times struct {
 // middle and the last step by Simpson's rule, which is exact for constant steps and for attention
 // that grows linearly with the past.
 func (l *lab) run(s setup, p point, batch int) (times, error) {
-	m, err := l.model(s)
-	if err != nil {
-		return times{}, err
-	}
-	if err := m.Fits(simulate.Workload{Batch: batch, Prompt: p.in, Output: p.out}); err != nil {
-		return times{}, err
+	s = l.assuming(s)
+	key := run{s, p, batch}
+	if t, ok := l.runs[key]; ok {
+		return t, nil
 	}
 	t := times{batch: batch}
+	m, err := l.model(s.with(s.prompts))
+	if err != nil {
+		return t, err
+	}
+	if err := m.Fits(simulate.Workload{Batch: batch, Prompt: p.in, Output: p.out}); err != nil {
+		return t, err
+	}
 	if t.prefill, err = m.Step(batch, 0, p.in); err != nil {
 		return t, err
 	}
 	t.ttft = t.prefill.Seconds()
+	if m, err = l.model(s.with(s.steps)); err != nil {
+		return t, err
+	}
 	if p.out > 1 {
 		t.tpot, err = simpson(p.in, p.in+p.out-2, func(past int) (float64, error) {
 			step, err := m.Step(batch, past, 1)
@@ -166,7 +194,17 @@ func (l *lab) run(s setup, p point, batch int) (times, error) {
 		})
 	}
 	t.throughput = float64(batch) * float64(p.out) / (t.ttft + float64(p.out-1)*t.tpot)
+	if err == nil {
+		l.runs[key] = t
+	}
 	return t, err
+}
+
+// with is the setup of steps whose kernels take a factor of their time; 0: no other one.
+func (s setup) with(kernels float64) setup {
+	s.kernels = cmp.Or(kernels, s.kernels)
+	s.prompts, s.steps = 0, 0
+	return s
 }
 
 // simpson returns the mean of a function between two numbers, by Simpson's rule.
@@ -190,16 +228,39 @@ func (l *lab) largest(s setup, p point) (times, error) {
 	return l.run(s, p, batch)
 }
 
+// maxBatch is the largest batch that fits, or the one that is assumed, if it is less.
 func (l *lab) maxBatch(s setup, p point) (int, error) {
-	m, err := l.model(s)
-	if err != nil {
-		return 0, err
+	s = l.assuming(s)
+	want := s.batch
+	s.instead = s.fits()
+	key := run{s, p, 0}
+	n, known := l.batches[key]
+	if !known {
+		m, err := l.model(s)
+		if err != nil {
+			return 0, err
+		}
+		if n, err = m.MaxBatch(simulate.Workload{Batch: 1, Prompt: p.in, Output: p.out}); err != nil {
+			return 0, err
+		}
+		l.batches[key] = n
 	}
-	n, err := m.MaxBatch(simulate.Workload{Batch: 1, Prompt: p.in, Output: p.out})
-	if err == nil && n == 0 {
-		err = fmt.Errorf("%s on %d of %s has no room for one sequence of %d tokens", s.size, s.gpus, s.machine, p.in)
+	if n == 0 {
+		return 0, fmt.Errorf("%s on %d of %s: %w of %d tokens", s.size, s.gpus, s.machine, errNoRoom, p.in)
 	}
-	return n, err
+	if want > 0 {
+		n = min(n, want)
+	}
+	return n, nil
+}
+
+// batches are those of figures whose batch is not published: one sequence and as many as fit, or
+// what is assumed.
+func (l *lab) batchesUpTo(most int) []int {
+	if l.assume.batch > 0 {
+		return []int{most}
+	}
+	return []int{1, most}
 }
 
 // longest returns the longest prompt with which a batch fits, among powers of two and exactly; 0:
