@@ -60,16 +60,11 @@ func (c *Checkpoint) Matrices() map[string][]int { return c.matrices(false) }
 
 // matrices is Matrices, with those that are only looked up in where lookups is set.
 func (c *Checkpoint) matrices(lookups bool) map[string][]int {
-	users := make([][]*graph.Node, c.Graph.Len())
-	for _, n := range c.Graph.Nodes {
-		for _, v := range n.Args {
-			users[v.ID] = append(users[v.ID], n)
-		}
-	}
+	matrices := graph.Matrices(c.Graph, lookups)
 	out, not := map[string][]int{}, map[string]bool{}
 	for _, p := range c.Graph.Leaves("param") {
 		v := p.Results[0]
-		ok := p.Storage.Perm == nil && v.Type.DType.Float() && multiplies(v, users, lookups)
+		ok := p.Storage.Perm == nil && v.Type.DType.Float() && slices.Contains(matrices, v)
 		for _, piece := range p.Storage.Pieces {
 			a, there := c.weights.Look(piece.Tensor)
 			dims := v.Type.Dims
@@ -103,32 +98,4 @@ func (c *Checkpoint) Vocabulary() map[string]bool {
 		}
 	}
 	return out
-}
-
-// multiplies reports whether a parameter, or all fields of it, are only multiplied with,
-// or looked up in as well, and decide nothing.
-func multiplies(v *graph.Value, users [][]*graph.Node, lookups bool) bool {
-	ok := false
-	for _, n := range users[v.ID] {
-		switch n.Op.Name {
-		case "embedding":
-			ok = ok || lookups
-		case "matmul", "experts", "ungated_experts", "head_down", "head_up":
-			ok = true
-		case "field":
-			if n.Attrs.Int("axis") == len(v.Type.Dims)-1 || !multiplies(n.Results[0], users, lookups) {
-				return false
-			}
-			ok = true
-			continue
-		default:
-			return false
-		}
-		for _, after := range users[n.Results[0].ID] {
-			if strings.HasSuffix(after.Op.Name, "router") {
-				return false
-			}
-		}
-	}
-	return ok
 }

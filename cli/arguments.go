@@ -74,7 +74,7 @@ func (a *graphArg) add(c *cobra.Command) {
 
 // addDType adds the flag of commands that may change the format of the weights.
 func (a *graphArg) addDType(c *cobra.Command) {
-	c.Flags().StringVar(&a.dtype, "dtype", "", "weight format: f32, bf16 or f16 (default: the model's)")
+	c.Flags().StringVar(&a.dtype, "dtype", "", "weight format: f32, bf16, f16 or fp8 (default: the model's)")
 }
 
 // read returns the graph, and what the model is called: its path, or the published size.
@@ -99,10 +99,6 @@ func (a *graphArg) read(c *cobra.Command, args []string) (g *graph.Graph, name s
 
 // cast returns a folder's graph with weights in the format of --dtype.
 func (a *graphArg) cast(c *cobra.Command, path string) (*graph.Graph, error) {
-	d, ok := graph.ParseDType(a.dtype)
-	if !ok || d != graph.F32 && d != graph.BF16 && d != graph.F16 {
-		return nil, fmt.Errorf("--dtype is %q; it must be f32, bf16 or f16", a.dtype)
-	}
 	if path == "" || strings.HasSuffix(path, ".ir") || path == "-" {
 		return nil, errors.New("--dtype is for folders and --like; the embedded model and graph text have fixed formats")
 	}
@@ -111,7 +107,7 @@ func (a *graphArg) cast(c *cobra.Command, path string) (*graph.Graph, error) {
 		if err != nil {
 			return nil, err
 		}
-		return m.Graph(func(string) (graph.DType, bool) { return d, true })
+		return m.GraphIn(a.dtype)
 	})
 }
 

@@ -25,6 +25,7 @@ type trafficFlags struct {
 	requests        int
 	bursts          float64
 	prefill, decode string
+	servers         []string
 	session         session.Options
 	o               traffic.Options
 	latency         time.Duration
@@ -35,7 +36,7 @@ type trafficFlags struct {
 }
 
 // trafficNames are the flags that have no effect on one batch.
-var trafficNames = []string{"bursts", "find", "link-bandwidth", "link-latency", "max-queue", "max-queue-tokens", "prefill", "decode", "prefix-cache",
+var trafficNames = []string{"bursts", "find", "link-bandwidth", "link-latency", "max-queue", "max-queue-tokens", "prefill", "decode", "servers", "prefix-cache",
 	"prefix-policy", "price", "prompt-share", "requests", "seed", "slo", "slots", "svg"}
 
 func (f *trafficFlags) add(c *cobra.Command) {
@@ -47,6 +48,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.Float64Var(&f.bursts, "bursts", 0, "variation of gaps between arrivals, with --rate; 0: 1, as Poisson's")
 	flags.StringVar(&f.prefill, "prefill", "", "prefill servers, each on some ranks, such as 2xtp4; needs --decode")
 	flags.StringVar(&f.decode, "decode", "", "decode servers, each on some ranks (default: --dp servers on --tp)")
+	flags.StringSliceVar(&f.servers, "servers", nil, "deployments to compare, such as tp8,tp4+tp4 (prefill + decode)")
 	flags.IntVar(&f.session.Slots, "slots", 8, "running requests per server")
 	flags.Float64Var(&f.session.PromptShare, "prompt-share", 0.33, "largest share of step time for prefill during decode; 0: no limit")
 	flags.IntVar(&f.o.Decode.Queue.Requests, "max-queue", 256, "queued requests per server; further ones get 429")
@@ -64,7 +66,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 		flags.Lookup(name).DefValue = ""
 	}
 	detail(c, "find", fmt.Sprintf("%g %% of the requests must meet --slo.", 100*traffic.Attained))
-	expert(c, "acceptance", "drafts", "no-graphs", "states", "prefix-cache", "svg", "payload", "max-batch", "max-prompt", "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
+	expert(c, "acceptance", "drafts", "no-graphs", "states", "prefill", "decode", "prefix-cache", "svg", "payload", "max-batch", "max-prompt", "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
 }
 
 // given reports whether traffic is simulated. An error is about flags that exclude each other.
@@ -100,6 +102,8 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
 		return nil, errors.New("--prefill needs the servers that decode: give --decode, such as 4xtp2")
+	case f.servers != nil && (f.decode != "" || c.Flags().Changed("tp") || c.Flags().Changed("dp") || f.find || c.Flags().Changed("compare")):
+		return nil, errors.New("--servers says all servers and ranks; leave out --prefill, --decode, --tp, --dp, --find and --compare")
 	case f.decode != "" && (c.Flags().Changed("tp") || c.Flags().Changed("dp") || f.find):
 		return nil, errors.New("--decode says servers and ranks; leave out --tp, --dp and --find")
 	}
@@ -233,6 +237,16 @@ func (t *trafficFlags) read(c *cobra.Command, f *simulateFlags) (err error) {
 
 // deployments returns those to simulate.
 func (t *trafficFlags) deployments(f *simulateFlags) (list []traffic.Deployment, err error) {
+	for _, text := range t.servers {
+		d, err := traffic.ParseDeployment(text)
+		if err != nil {
+			return nil, fmt.Errorf("--servers %w", err)
+		}
+		list = append(list, d)
+	}
+	if list != nil {
+		return list, nil
+	}
 	one := traffic.Deployment{Decode: traffic.Size{Number: f.replicas.Number, Ranks: max(f.sharding.Ranks, 1)}}
 	if t.decode != "" {
 		if one.Decode, err = traffic.ParseSize(t.decode); err != nil {
@@ -334,10 +348,31 @@ func (r *trafficReport) printEnd(w io.Writer) {
 	if r.price > 0 {
 		fmt.Fprintln(w, "price: of a million generated tokens")
 	}
+	r.printCrossing(w)
 	switch {
 	case r.Found != "":
 		fmt.Fprintf(w, "fewest GPUs that meet it for %g %% of requests: %s\n", 100*traffic.Attained, r.Found)
 	case r.find:
 		fmt.Fprintf(w, "no deployment on these GPUs meets it for %g %% of requests; --tp and --dp allow more\n", 100*traffic.Attained)
+	}
+}
+
+// printCrossing says of two deployments at which loads one gives more tokens per second both per
+// rank and per user.
+func (r *trafficReport) printCrossing(w io.Writer) {
+	if len(r.Lines) != 2 || len(r.Lines[0].Loads) < 2 || len(r.Lines[0].Loads) != len(r.Lines[1].Loads) {
+		return
+	}
+	for i := range r.Lines {
+		one, other := &r.Lines[i], &r.Lines[1-i]
+		var loads []string
+		for k, a := range one.Loads {
+			if b := other.Loads[k]; a.TPOT != nil && b.TPOT != nil && a.PerRank > b.PerRank && a.TPOT.P50 < b.TPOT.P50 {
+				loads = append(loads, a.Name())
+			}
+		}
+		if loads != nil {
+			fmt.Fprintf(w, "more tokens/s per rank and per user with %s: %s\n", one.Name, strings.Join(loads, ", "))
+		}
 	}
 }

@@ -227,3 +227,29 @@ func checkDerived(t *testing.T, leaves, node, want string) {
 		t.Errorf("%s\n%s\ngot  %s\nwant %s", leaves, node, got, want)
 	}
 }
+
+// TestExpertsRead: a token reads the matrices of its experts, several those of as many more, and no
+// number of them more than all.
+func TestExpertsRead(t *testing.T) {
+	leaves := "x f32[t 5]; p f32[t 8]; gate bf16[8 4 5]; up bf16[8 4 5]; down bf16[8 6 4]"
+	g, n := deriveGraph(t, leaves, "experts x p gate up down {top=2}")
+	op, _ := Lookup("experts")
+	var args []Type
+	for _, v := range n.Args {
+		args = append(args, v.Type)
+	}
+	results, err := infer(n, g.Ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := CostOf(op, n.Attrs, args, results)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expert := int64(2 * (4*5 + 4*5 + 6*4))
+	for tokens, experts := range map[int64]int64{1: 2, 3: 6, 4: 8, 5: 8, 100: 8} {
+		if want := experts*expert + tokens*4*(5+8); c.Read.At(Sizes{Tokens: tokens}) != want {
+			t.Errorf("%d tokens read %d bytes, want %d", tokens, c.Read.At(Sizes{Tokens: tokens}), want)
+		}
+	}
+}

@@ -118,12 +118,18 @@ func costAttention(n *Node, b *binding) Cost {
 	}
 }
 
-// costExperts: a token uses the top experts only; all may be read. All matrices but the
-// last read x.
+// costExperts: a token uses the top experts only, which are read; n tokens read n times as many, if
+// they choose different ones, and all at most. All matrices but the last read x.
 func costExperts(n *Node, b *binding) Cost {
 	c := Cost{FLOPs: b.cost("2 t i k").Times(Const(int64(strings.Count(n.Op.Operands, "w") - 1))).Plus(b.cost("2 t n i")).Times(Const(int64(n.Attrs.Int("top")))), Write: n.Results[0].Type.Bytes()}
-	for _, v := range n.Args {
-		c.Read = c.Read.Plus(v.Type.Bytes())
+	rows, top := n.Args[0].Type.Dims[0].Sym, n.Attrs.Int("top")
+	for i, v := range n.Args {
+		bytes := v.Type.Bytes()
+		if n.Op.Operands[i] == 'w' { // a matrix per expert
+			all := (v.Type.Dims[0].Len() + top - 1) / top // tokens may choose all
+			bytes = AtMost(rows, all).Times(Const(bytes.At(Sizes{}) / int64(all)))
+		}
+		c.Read = c.Read.Plus(bytes)
 	}
 	return c
 }

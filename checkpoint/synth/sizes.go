@@ -60,6 +60,8 @@ var like = map[string]struct {
 	"nemotron-nano-9b-v2": {"nemotron-h", nemotron(4480, 40, 15680, "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-", 128, 80, 128)},
 	"nemotron-3-nano-30b-a3b": {"nemotron-h", with(nemotron(2688, 32, 1856, strings.Repeat("MEMEM*E", 5)+"MEMEMEM*EMEMEMEME", 64, 64, 128), map[string]any{"num_key_value_heads": 2,
 		"n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "routed_scaling_factor": 2.5, "norm_topk_prob": true})},
+	"nemotron-3-super-120b-a12b": {"nemotron-h", with(nemotron(4096, 32, 2688, "MEMEMEM*"+strings.Repeat("EMEMEMEM*", 2)+strings.Repeat("EMEMEMEMEM*", 4)+"EMEMEMEM*EMEMEMEME", 128, 64, 128), map[string]any{"num_key_value_heads": 2,
+		"n_routed_experts": 512, "num_experts_per_tok": 22, "moe_intermediate_size": 2688, "moe_shared_expert_intermediate_size": 5376, "moe_latent_size": 1024, "routed_scaling_factor": 5, "norm_topk_prob": true})},
 }
 
 func width(hidden, layers, rank int) map[string]any {

@@ -3,6 +3,7 @@
 package synth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,7 +21,7 @@ type Options struct {
 
 	Layers int    // keep the first of the layers only; 0: all
 	Vocab  int    // token ids; 0: as the config says
-	DType  string // of the weights: f32, bf16 or f16; empty: bf16
+	DType  string // of the weights: f32, bf16 or f16, and of Graph fp8; empty: bf16
 	Seed   uint64 // the same seed gives the same bytes
 
 	Force    bool                    // write into a folder that has something in it
@@ -88,11 +89,15 @@ func tensorsOfModel(m *models.Model) ([]tensor, error) {
 
 // Graph is the graph of what Write would make.
 func Graph(o Options) (*graph.Graph, error) {
+	dtype := o.DType
+	if dtype == models.FP8 {
+		o.DType = ""
+	}
 	_, m, err := o.read()
 	if err != nil {
 		return nil, err
 	}
-	return m.Graph(nil)
+	return m.GraphIn(cmp.Or(dtype, "bf16"))
 }
 
 func (o *Options) format() graph.DType {

@@ -97,7 +97,7 @@ func TestSizes(t *testing.T) {
 	want := map[string]float64{"mamba-130m": 0.129e9, "mamba-2.8b": 2.77e9, "mamba2-130m": 0.129e9, "mamba2-2.7b": 2.70e9, "falcon-mamba-7b": 7.27e9,
 		"zamba-7b": 7.2e9, "zamba2-1.2b": 1.22e9, "zamba2-2.7b": 2.69e9, "zamba2-7b": 7.36e9, "jamba-52b": 51.6e9, "bamba-9b": 9.78e9, "falcon-h1-0.5b": 0.52e9,
 		"granite-4.0-h-small": 32.2e9, "granite-4.0-h-tiny": 6.94e9, "granite-4.0-h-micro": 3.19e9, "nemotron-h-8b": 8.1e9, "nemotron-h-47b": 46.8e9, "nemotron-h-56b": 56e9,
-		"nemotron-nano-9b-v2": 8.89e9, "nemotron-3-nano-30b-a3b": 31.6e9,
+		"nemotron-nano-9b-v2": 8.89e9, "nemotron-3-nano-30b-a3b": 31.6e9, "nemotron-3-super-120b-a12b": 120.6e9,
 		"lfm2-1.2b": 1.17e9, "lfm2-8b-a1b": 8.34e9, "qwen3.5-0.8b": 0.752e9, "qwen3.5-4b": 4.21e9, "qwen3.5-9b": 8.95e9, "qwen3.5-27b": 26.9e9, "qwen3.5-35b-a3b": 34.7e9, "qwen3-next-80b-a3b": 79.7e9}
 	for _, name := range synth.Sizes() {
 		g, err := synth.Graph(synth.Options{Like: name})

@@ -38,6 +38,19 @@ type Deployment struct {
 	Decode  Size `json:"decode"`
 }
 
+// ParseDeployment reads 4xtp2, or 2xtp4+4xtp2 with the servers that prefill first.
+func ParseDeployment(text string) (d Deployment, err error) {
+	prefill, decode, apart := strings.Cut(text, "+")
+	if !apart {
+		d.Decode, err = ParseSize(strings.TrimSpace(text))
+		return d, err
+	}
+	if d.Prefill, err = ParseSize(strings.TrimSpace(prefill)); err == nil {
+		d.Decode, err = ParseSize(strings.TrimSpace(decode))
+	}
+	return d, err
+}
+
 // Ranks returns the ranks of all servers.
 func (d Deployment) Ranks() int {
 	return d.Prefill.Number*d.Prefill.Ranks + d.Decode.Number*d.Decode.Ranks
