@@ -37,9 +37,10 @@ one step, and of a decode step.
 in collectives: with few tokens the number of launches matters, with many the bytes. krait
 simulate predicts more.
 
---table compares replicated with sharded activations. For each sublayer it prints the collective
-and the bytes that a rank sends for the prompts (by formula, counted in the schedule, and by the
-textbook), and the sizes of the residual stream and the KV cache of a rank.
+--table compares replicated with sharded activations and context parallelism, also with --payload.
+For each sublayer it prints the collective and the bytes that a rank sends for the prompts (by
+formula, counted in the schedule, and by the textbook), and the sizes of the residual stream and the
+KV cache of a rank. With --prompt 1 that is a decode step.
 
 Without DIR it uses the embedded model.`,
 		Example: `  krait plan --tp 4

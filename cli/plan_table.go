@@ -13,9 +13,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// executions are the columns of the textbook's account of sharded activations, and the
-// strategies that are these.
-var executions = []struct{ name, strategy string }{{"classic", "channel"}, {"batch-sharded", "batch"}, {"sequence-sharded", "sequence"}}
+// executions are the columns of the textbook's account of sharded activations, the strategies that
+// are these, and how tokens lie.
+var executions = []struct {
+	name, strategy string
+	place          graph.PlaceKind
+}{{"classic", "channel", graph.Whole}, {"batch-sharded", "batch", graph.BySequence}, {"sequence-sharded", "sequence", graph.Even}, {"context-parallel", "context", graph.InParts}}
 
 // table is the account of a model: what is sent and kept where ranks have all of the
 // residual stream, and where they have shares of its tokens.
@@ -24,7 +27,8 @@ type table struct {
 	Ranks int    `json:"ranks"`
 	stepSizes
 	Hidden     int               `json:"hidden"`
-	Size       int               `json:"bytes_per_element"`
+	Size       int               `json:"bytes_per_element"` // but of payloads
+	Payload    string            `json:"payload,omitempty"`
 	Executions []executionReport `json:"executions"`
 }
 
@@ -72,18 +76,18 @@ func bytesOf(n int64) *int64 { return &n }
 // accountOf computes the account.
 func accountOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*table, error) {
 	switch {
-	case s.Strategy != "" || s.Place != "" || s.Payload != "" || s.States != "":
-		return nil, errors.New("--table compares three strategies in f32; leave out --strategy, --place, --payload and --states")
+	case s.Strategy != "" || s.Place != "" || s.States != "":
+		return nil, errors.New("--table compares strategies, with states in f32; leave out --strategy, --place and --states")
 	case s.Ranks < 2:
 		return nil, fmt.Errorf("--table on %s: nothing is sent; give --tp 2 or more", ranks(max(s.Ranks, 1)))
 	}
 	if g.Stage >= graph.PartitionedStage {
 		return nil, errors.New("the graph is partitioned; --table needs it at an earlier stage")
 	}
-	out := &table{Model: g.Name, Ranks: s.Ranks, stepSizes: z, Size: graph.F32.Bytes()}
+	out := &table{Model: g.Name, Ranks: s.Ranks, stepSizes: z, Size: graph.F32.Bytes(), Payload: s.Payload}
 	for _, x := range executions {
 		s.Strategy = x.strategy
-		a := &accountant{z: z.on(graph.BySequence, s.Ranks, z.prefill()), p: int64(s.Ranks), strategy: x.strategy}
+		a := accountantOf(z, s.Ranks, x.strategy, x.place)
 		var err error
 		if a.g, err = compileTo(c, graph.NoStage, g, s); err != nil {
 			return nil, err
@@ -108,8 +112,18 @@ type accountant struct {
 	z         graph.Sizes // the prompts
 	p         int64
 	strategy  string
+	place     graph.PlaceKind
 	hidden    int // width of the residual stream
 	sent      map[string]float64
+}
+
+// accountantOf accounts for a strategy by which tokens lie so.
+func accountantOf(z stepSizes, ranks int, strategy string, place graph.PlaceKind) *accountant {
+	largest := place
+	if place < graph.BySequence {
+		largest = graph.BySequence
+	}
+	return &accountant{z: z.on(largest, ranks, z.prefill()), p: int64(ranks), strategy: strategy, place: place}
 }
 
 func (a *accountant) report(name string, z stepSizes) (*executionReport, error) {
@@ -131,11 +145,11 @@ func (a *accountant) report(name string, z stepSizes) (*executionReport, error) 
 	}
 	a.hidden = graph.RowElems(residual.Type.Dims)
 	rows := a.z.Tokens
-	switch a.strategy {
-	case "sequence":
+	switch a.place {
+	case graph.Even:
 		rows = (rows + a.p - 1) / a.p
-	case "batch":
-		rows = graph.EvenShare(graph.BySequence, z.Batch, z.Prompt, a.p)
+	case graph.BySequence, graph.InParts:
+		rows = graph.EvenShare(a.place, z.Batch, z.Prompt, a.p)
 	}
 	bytes := int64(a.hidden * graph.F32.Bytes())
 	out := &executionReport{Name: name, Strategy: a.strategy, Residual: amount{rows * bytes, residual.Type.Local(int(a.p), 0).Bytes().At(a.z), bytesOf(rows * bytes)}}
@@ -192,6 +206,12 @@ func (a *accountant) block(name string) blockReport {
 			line.Sent = amount{Textbook: bytesOf(a.exchangedKeys(n))}
 		case n.Op.Class != graph.Collective:
 			continue
+		case n.Args[0].Type.Dims[0].Sym == graph.Seqs:
+			line.Sublayer = "states"
+		case a.place == graph.InParts:
+			if line.Sublayer = "output"; a.coreFollows(nodes[i+1:]) {
+				line.Sublayer = "keys and values"
+			}
 		case n.Args[0].Type.Layout.ByBatch():
 			if line.Sublayer = "MLP, up"; a.coreFollows(nodes[i+1:]) {
 				line.Sublayer = "projections"
@@ -202,10 +222,11 @@ func (a *accountant) block(name string) blockReport {
 				line.Sublayer = "output"
 			}
 			core = false
-			line.Sent.Textbook = bytesOf(a.ring(2, a.hidden))
-			if a.strategy != "channel" {
-				line.Sent.Textbook = bytesOf(a.ring(1, a.hidden))
+			phases := 1
+			if a.strategy == "channel" {
+				phases = 2
 			}
+			line.Sent.Textbook = bytesOf(a.ring(phases, a.z.Tokens, n.Args[0].Type.DType.RowBytes(a.hidden)))
 		}
 		if n.Op.Class == graph.Collective {
 			a.count(n, &line)
@@ -218,15 +239,16 @@ func (a *accountant) block(name string) blockReport {
 
 // count fills in what a collective sends.
 func (a *accountant) count(n *graph.Node, line *lineReport) {
-	for _, v := range n.Args {
-		line.Width += graph.RowElems(v.Type.Dims)
-	}
 	phases := 1
 	if n.Op.From == graph.Partial && n.Op.To == graph.Replicated {
 		phases = 2
 	}
-	line.Kind = n.Op.Name
-	line.Sent.Formula, line.Sent.Counted = a.ring(phases, line.Width), int64(a.sent[n.Name()])
+	for _, v := range n.Args {
+		width := graph.RowElems(v.Type.Dims)
+		line.Width += width
+		line.Sent.Formula += a.ring(phases, int64(v.Type.Dims[0].At(a.z)), v.Type.DType.RowBytes(width))
+	}
+	line.Kind, line.Sent.Counted = n.Op.Name, int64(a.sent[n.Name()])
 }
 
 // ends reports whether a collective sums what has the width of the residual stream.
@@ -244,22 +266,22 @@ func (a *accountant) coreFollows(nodes []*graph.Node) bool {
 	return false
 }
 
-// ring is what a rank sends of elements per token, in a number of phases.
-func (a *accountant) ring(phases, width int) int64 {
-	return int64(phases) * (a.p - 1) * a.z.Tokens * int64(width*graph.F32.Bytes()) / a.p
+// ring is what a rank sends of rows, in a number of phases.
+func (a *accountant) ring(phases int, rows int64, bytes int) int64 {
+	return int64(phases) * (a.p - 1) * rows * int64(bytes) / a.p
 }
 
 // exchangedKeys is what the textbook lets ranks gather of keys and values, where each has
 // those of its tokens only.
 func (a *accountant) exchangedKeys(n *graph.Node) int64 {
-	if a.strategy != "sequence" {
+	if a.place != graph.Even && a.place != graph.InParts {
 		return 0
 	}
 	width := 0
 	for _, p := range n.Op.States {
 		width += graph.RowElems(n.Args[p.Operand].Type.Dims)
 	}
-	return a.ring(1, width)
+	return a.ring(1, a.z.Tokens, width*graph.F32.Bytes())
 }
 
 // cache is the KV cache of the rank that has most, for the prompts. By formula a rank keeps the KV
@@ -301,6 +323,9 @@ func attends(n *graph.Node) bool {
 // most.
 func (a *accountant) kvHeads(n *graph.Node) (all, most int64) {
 	groups, heads, _ := graph.Groups(n)
+	if a.place == graph.InParts { // ranks have all heads
+		return int64(groups), int64(groups)
+	}
 	share := heads / groups
 	for rank := range int(a.p) {
 		if own := graph.Owned(heads, int(a.p), rank); own.Len > 0 {
@@ -319,7 +344,11 @@ func (t *table) uneven() bool {
 
 func (t *table) print(w io.Writer) {
 	prompts, _, _ := strings.Cut(t.stepSizes.String(), ",")
-	fmt.Fprintf(w, "%s on %s; %s of %s, width %s, %d bytes an element\n", t.Model, ranks(t.Ranks), prompts, count(int(t.Prompt), "token"), thousands(int64(t.Hidden)), t.Size)
+	fmt.Fprintf(w, "%s on %s; %s of %s, width %s, %d bytes an element", t.Model, ranks(t.Ranks), prompts, count(int(t.Prompt), "token"), thousands(int64(t.Hidden)), t.Size)
+	if t.Payload != "" {
+		fmt.Fprintf(w, ", collectives in %s", t.Payload)
+	}
+	fmt.Fprintln(w)
 	for _, x := range t.Executions {
 		fmt.Fprintf(w, "\n%-42s %-14s %8s %16s %16s %16s\n", x.Name+" ("+x.Strategy+")", "collective", "width", "formula", "counted", "textbook")
 		for _, b := range x.Blocks {
@@ -344,8 +373,8 @@ func (t *table) print(w io.Writer) {
 	fmt.Fprintln(w, "bytes for the prompts: what a rank sends, in rings, and the most that a rank holds. The textbook's\n"+
 		"account has no scans, and no gather before projections: docs/sharded-activations.md gives the reason")
 	if t.uneven() {
-		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is stored several times;\n"+
-			"the textbook divides all by the ranks")
+		fmt.Fprintln(w, "cache: a rank keeps the KV heads that its query heads read, so a KV head of several ranks is stored several times,\n"+
+			"and context-parallel ranks, each of which decodes, keep all; the textbook divides all by the ranks")
 	}
 }
 

@@ -53,15 +53,15 @@ block layers.%[1]d
 }
 
 // accounts works out the three executions of a graph.
-func accounts(t *testing.T, text string, ranks int, z stepSizes) (list []*executionReport) {
+func accounts(t *testing.T, text string, ranks int, z stepSizes, payload string) (list []*executionReport) {
 	t.Helper()
 	g, err := graph.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, x := range executions {
-		a := &accountant{z: z.on(graph.BySequence, ranks, z.prefill()), p: int64(ranks), strategy: x.strategy}
-		if a.g, err = (krait.Sharding{Ranks: ranks, Strategy: x.strategy}).Compile(g); err != nil {
+		a := accountantOf(z, ranks, x.strategy, x.place)
+		if a.g, err = (krait.Sharding{Ranks: ranks, Strategy: x.strategy, Payload: payload}).Compile(g); err != nil {
 			t.Fatal(err)
 		}
 		if a.schedules, err = lowering.Lower(a.g); err != nil {
@@ -80,7 +80,7 @@ func accounts(t *testing.T, text string, ranks int, z stepSizes) (list []*execut
 // element, and here are 4.
 func TestTable(t *testing.T) {
 	const half = 2
-	list := accounts(t, transformer(4096, 32, 8, 128, 512), 4, stepSizes{Batch: 8, Prompt: 2048})
+	list := accounts(t, transformer(4096, 32, 8, 128, 512), 4, stepSizes{Batch: 8, Prompt: 2048}, "")
 	for i, want := range []struct {
 		sublayers      string
 		sent, textbook int64
@@ -89,6 +89,7 @@ func TestTable(t *testing.T) {
 		{"core  0, output all_reduce 201326592, MLP, down all_reduce 201326592, ", 402653184, 402653184, 134217728},
 		{"projections all_gather 100663296, core  0, output reduce_scatter 100663296, MLP, up all_gather 100663296, MLP, down reduce_scatter 100663296, ", 402653184, 201326592, 33554432},
 		{"projections all_gather 100663296, core  0, output reduce_scatter 100663296, MLP, up all_gather 100663296, MLP, down reduce_scatter 100663296, ", 402653184, 251658240, 33554432},
+		{"keys and values all_gather 50331648, core  0, output all_gather 100663296, ", 150994944, 50331648, 33554432},
 	} {
 		r := list[i]
 		b := r.second() // the first takes a whole input, the last gathers the output
@@ -99,7 +100,11 @@ func TestTable(t *testing.T) {
 		if text != want.sublayers || b.Sent.Counted != half*want.sent || b.Sent.Formula != half*want.sent || *b.Sent.Textbook != half*want.textbook {
 			t.Errorf("%s: %s sent %+v, textbook %d; want %s %+v", r.Name, text, b.Sent, *b.Sent.Textbook, want.sublayers, want)
 		}
-		if r.Residual.Counted != half*want.residual || r.Residual.Formula != half*want.residual || b.Cache.Counted != half*16777216 || b.Cache.Formula != half*16777216 {
+		cache := int64(half * 16777216)
+		if r.Strategy == "context" { // each rank keeps all
+			cache *= 4
+		}
+		if r.Residual.Counted != half*want.residual || r.Residual.Formula != half*want.residual || b.Cache.Counted != cache || b.Cache.Formula != cache {
 			t.Errorf("%s: residual %+v, cache %+v", r.Name, r.Residual, b.Cache)
 		}
 	}
@@ -116,7 +121,7 @@ func TestTableOfCoveredHeads(t *testing.T) {
 	for name, text := range texts {
 		for _, ranks := range []int{2, 3, 4, 8} {
 			cached := int64(0)
-			for _, r := range accounts(t, text, ranks, stepSizes{Batch: 8, Prompt: 24}) {
+			for _, r := range accounts(t, text, ranks, stepSizes{Batch: 8, Prompt: 24}, "") {
 				for _, b := range r.Blocks {
 					for _, l := range b.Lines {
 						if l.Sent.Formula != l.Sent.Counted {
@@ -159,7 +164,7 @@ func TestTextbook(t *testing.T) {
 		{"the residual stream of a token each", 1, func(classic, _ *executionReport) int64 { return classic.Residual.Counted }, 65536},
 		{"a rank's share of that", 1, func(_, s *executionReport) int64 { return s.Residual.Counted }, 16384},
 	} {
-		list := accounts(t, transformer(4096, 32, 8, 128, 512), 4, stepSizes{Batch: 8, Prompt: c.prompt})
+		list := accounts(t, transformer(4096, 32, 8, 128, 512), 4, stepSizes{Batch: 8, Prompt: c.prompt}, "")
 		if got := c.of(list[0], list[2]); got != half*c.want {
 			t.Errorf("%s: %d bytes, want %d", c.what, got/half, c.want)
 		}
@@ -228,7 +233,7 @@ func TestTableCounts(t *testing.T) {
 		kv := ranks * (1 + rng.IntN(2))
 		text := transformer(1+rng.IntN(300), kv*(1+rng.IntN(3)), kv, 2*(1+rng.IntN(8)), ranks*(1+rng.IntN(50)))
 		z := stepSizes{Batch: 1 + rng.Int64N(12), Prompt: 1 + rng.Int64N(500)}
-		for _, r := range accounts(t, text, ranks, z) {
+		for _, r := range accounts(t, text, ranks, z, []string{"", "fp16", "int8/64"}[rng.IntN(3)]) {
 			if r.Residual.Formula != r.Residual.Counted {
 				t.Errorf("%s on %d ranks, %s: residual %+v", r.Name, ranks, z, r.Residual)
 			}
