@@ -11,7 +11,8 @@ import (
 )
 
 // TestProtocol holds all fields of all messages to those that testdata/formats has for this version
-// of the protocol. A change needs another version, since no side reads a field that it does not know.
+// of the protocol. A change needs another version, since a side refuses fields that it does not
+// know.
 func TestProtocol(t *testing.T) {
 	var b strings.Builder
 	for _, m := range []struct {
