@@ -201,10 +201,23 @@ func (c *Checker) node(g *Graph, n *Node) error {
 	}
 	for i, v := range n.Results {
 		if !v.Type.Equal(types[i]) {
-			return fmt.Errorf("%s is written as %s; the operation gives %s", v.Name, v.Type, types[i])
+			return fmt.Errorf("%s is written as %s; the operation gives %s%s", v.Name, v.Type, types[i], remedy(v.Type.Layout, types[i].Layout))
 		}
 	}
 	return nil
+}
+
+// remedy names the collective that makes a value whole where the text says it is, if that is all
+// that differs.
+func remedy(written, given Layout) string {
+	switch {
+	case written.Kind != Replicated:
+	case given.Kind == Partial:
+		return "; each rank has a summand: all_reduce the partial value before an operation that needs it whole"
+	case given.Kind == Sharded:
+		return "; each rank has a part: all_gather the split value before an operation that needs it whole"
+	}
+	return ""
 }
 
 func checkLeaf(n *Node) error {
