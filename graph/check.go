@@ -51,6 +51,9 @@ type Checker struct {
 	inferred memo // its own: what Add remembers may be what Check is to find
 }
 
+// mostErrors is how many errors of a graph are listed: a fault in a block is one in each layer.
+const mostErrors = 12
+
 // Check is the function [Check].
 func (c *Checker) Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
@@ -100,6 +103,9 @@ func (c *Checker) Check(g *Graph) error {
 		} else if o.Value.Type.DType.InBlocks() {
 			fail("output "+o.Name, "%s is %s; dequantize it first", o.Value.Name, o.Value.Type)
 		}
+	}
+	if more := len(errs) - mostErrors; more > 0 {
+		errs = append(errs[:mostErrors], fmt.Errorf("and %d more errors", more))
 	}
 	return errors.Join(errs...)
 }
