@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestMan: there is a page for each command, with each of its flags; what begins a line is a request
-// of roff or text, and groff, where it is installed, warns of nothing and shows all flags.
+// TestMan: there is a page for each command, with each of its flags; what begins a line is a
+// request of roff or text, and groff, where it is installed, warns of nothing and shows all flags.
 func TestMan(t *testing.T) {
 	root := newRoot()
 	dir := t.TempDir()

@@ -135,8 +135,8 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	return bytes, ranks // all share the first
 }
 
-// Free returns the free bytes of that of the GPUs for ranks that has the fewest. It asks in a context
-// on each, which takes a moment.
+// Free returns the free bytes of that of the GPUs for ranks that has the fewest. It asks in a
+// context on each, which takes a moment.
 func (d *Device) Free(ranks int) (bytes int64, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
