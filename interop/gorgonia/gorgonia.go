@@ -1,5 +1,5 @@
-// Package gorgonia turns expression graphs of gorgonia.org/gorgonia into Krait's ([Graph]), computes
-// operations of Krait's by Gorgonia's machine ([Kernels]), and exchanges tensors with
+// Package gorgonia turns expression graphs of gorgonia.org/gorgonia into Krait's ([Graph]),
+// computes operations of Krait's by Gorgonia's machine ([Kernels]), and exchanges tensors with
 // gorgonia.org/tensor without copying: [FromDense] and [ToDense] give another look at the same
 // memory, [Inputs] and [Tensors] feed an engine, and [Output] looks at its results.
 //
