@@ -170,9 +170,9 @@ func (f *payloadFlags) choose(c *cobra.Command, s *krait.Sharding) error {
 	if err != nil {
 		return err
 	}
-	var found calibration.Calibration
-	if err := json.Unmarshal(data, &found); err != nil {
-		return fmt.Errorf("%s: %w; krait calibrate payload writes such files", visible(f.calibration), err)
+	found, err := calibration.Parse(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", visible(f.calibration), err)
 	}
 	if found.Ranks != s.Ranks || found.Strategy != s.Strategy {
 		return fmt.Errorf("%s was measured on %d ranks with strategy %q, but this run has %d and %q: calibrate with the same flags", visible(f.calibration), found.Ranks, found.Strategy, s.Ranks, s.Strategy)

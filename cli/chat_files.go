@@ -9,16 +9,18 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/terminal"
+	"github.com/krait-ml/krait/internal/versions"
 	"github.com/krait-ml/krait/text/chat"
 )
 
 // chatFile is the first line of what /save writes; the state follows it.
 type chatFile struct {
-	Krait    string        `json:"krait"` // chatFormat
+	Krait    string        `json:"krait"` // "chat 1": the version of the format
 	Messages []chatMessage `json:"messages"`
 	Turns    []int         `json:"turns"` // how many messages there were before each
 	Fed      []int         `json:"fed"`
@@ -30,7 +32,7 @@ type chatMessage struct {
 	Content string `json:"content"`
 }
 
-const chatFormat, longestChat = "chat 1", 64 << 20
+const longestChat = 64 << 20
 
 // chatsFolder returns the folder of the chats that are saved by name.
 func chatsFolder() (string, error) {
@@ -74,7 +76,7 @@ func (t *talk) save(path string) error {
 		}
 		path, write, where = file, files.WritePrivate, " in "+terminal.Home(file)
 	}
-	s := chatFile{Krait: chatFormat, Fed: t.fed, Known: t.known, Messages: []chatMessage{}, Turns: []int{}}
+	s := chatFile{Krait: fmt.Sprint("chat ", versions.Chat.Version), Fed: t.fed, Known: t.known, Messages: []chatMessage{}, Turns: []int{}}
 	for _, m := range t.messages {
 		s.Messages = append(s.Messages, chatMessage{m.Role, m.Content})
 	}
@@ -160,8 +162,15 @@ func readTalk(in *bufio.Reader) (*chatFile, error) {
 		}
 	}
 	var s chatFile
-	if err := json.Unmarshal(head, &s); err != nil || s.Krait != chatFormat {
+	if err := json.Unmarshal(head, &s); err != nil || !strings.HasPrefix(s.Krait, "chat ") {
 		return nil, errors.New("not a file that /save wrote")
+	}
+	version, err := strconv.Atoi(strings.TrimPrefix(s.Krait, "chat "))
+	if err != nil || version < 1 {
+		return nil, errors.New("not a file that /save wrote")
+	}
+	if err := versions.Chat.Accept(version); err != nil {
+		return nil, err
 	}
 	before := -1
 	for _, n := range s.Turns {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 func newCheck() *cobra.Command {
 	var o check.Options
+	var reference string
 	var device deviceFlags
 	var comm commFlags
 	var out output
@@ -25,9 +27,13 @@ func newCheck() *cobra.Command {
 file has: logits, hidden states, SSM states, the greedy continuation and the logits of cached
 decoding. Every prompt runs as a batch, each sequence alone, and in chunks. It prints a line
 per quantity with the largest absolute difference over all of these and its index, and exits
-with status 1 if a difference exceeds the tolerance. docs/check.md describes the file.`,
+with status 1 if a difference exceeds the tolerance. docs/check.md describes the file.
+
+--against needs no file: it runs two random prompts by kernels that are slow and simple, records
+their numbers, and compares with these.`,
 		Example: `  krait check testdata/golden/mamba-a
   krait check --tp 4 testdata/golden/falcon-mamba
+  krait check --against plain --tp 2 ~/models/mamba-130m-hf
   krait check --expected numbers.safetensors --tolerance 3e-4 ~/models/mamba-130m-hf`,
 		Args: takes(0, 1, "one DIR"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -49,6 +55,16 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 				return err
 			}
 			o.Stated = !c.Flags().Changed("tolerance")
+			if reference != "" {
+				if o.Expected != "" || comm.kind != "local" {
+					return errors.New("--against records its own numbers, in one process; leave out --expected and --comm")
+				}
+				var done func()
+				if o.Expected, done, err = against(c.Context(), dir, reference); err != nil {
+					return err
+				}
+				defer done()
+			}
 			if comm.follows() {
 				return comm.follow(c.Context(), func() (*krait.Model, error) { return check.Open(dir, o) })
 			}
@@ -79,6 +95,7 @@ with status 1 if a difference exceeds the tolerance. docs/check.md describes the
 		},
 	}
 	c.Flags().StringVar(&o.Expected, "expected", "", "file of reference numbers (default: DIR/expected.safetensors)")
+	c.Flags().StringVar(&reference, "against", "", "compare with other kernels: plain (float64), or gorgonia if built with that tag")
 	c.Flags().Float64Var(&o.Tolerance, "tolerance", 1e-4, "largest absolute difference that passes (default: the file's, or 0.0001)")
 	c.Flags().Lookup("tolerance").DefValue = "0" // the help says the default
 	c.Flags().IntSliceVar(&o.Chunks, "chunks", []int{1, 3, 16}, "also prefill in chunks of this many tokens")

@@ -100,12 +100,19 @@ func (f *modelFlags) gpus(c *cobra.Command, dir string) (found, why string) {
 }
 
 // fits says that the weights of ranks fit on GPUs, or why not. A fifth of what a GPU has for a
-// model is for states, caches and activations.
+// model, and of what is free there, is for states, caches and activations.
 func fits(d *cuda.Device, list []driver.DeviceInfo, weights int64, ranks int) (found, why string) {
 	memory, share := d.Memory(ranks)
 	each := weights * int64(share) / int64(ranks)
 	if each > memory/5*4 {
 		return "", fmt.Sprintf("a GPU would have weights of %s, more than four fifths of the %s that a model may take on %s", driver.Bytes(each), driver.Bytes(memory), list[0].Name)
+	}
+	free, err := d.Free(ranks)
+	switch {
+	case err != nil:
+		return "", firstLine(err)
+	case each > free/5*4:
+		return "", fmt.Sprintf("a GPU would have weights of %s, more than four fifths of the %s that are free on %s", driver.Bytes(each), driver.Bytes(free), list[0].Name)
 	}
 	name := list[0].Name
 	if n := ranks / share; n > 1 {

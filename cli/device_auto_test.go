@@ -3,10 +3,12 @@ package cli
 import (
 	"bytes"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/devices"
@@ -108,6 +110,36 @@ func TestFits(t *testing.T) {
 		if got != c.want || (why == "") != (c.want != "") {
 			t.Errorf("%s, %d bytes on %d ranks: %q, %q; want %q", c.device, c.weights, c.ranks, got, why, c.want)
 		}
+	}
+}
+
+// TestFitsBeside: what other programs hold of a GPU is no room for a model.
+func TestFitsBeside(t *testing.T) {
+	gpu := sim.New(sim.Options{Memory: 1e6, Devices: 2})
+	device := &cuda.Device{Driver: gpu}
+	list, err := gpu.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	other, err := gpu.Open(1)
+	if err == nil {
+		err = other.Bind()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if _, err := other.Alloc(600e3); err != nil {
+		t.Fatal(err)
+	}
+	if got, why := fits(device, list, 700e3, 1); got == "" {
+		t.Errorf("the first is free: %s", why)
+	}
+	const want = "a GPU would have weights of 350.0 kB, more than four fifths of the 400.0 kB that are free on simulated"
+	if got, why := fits(device, list, 700e3, 2); got != "" || why != want {
+		t.Errorf("%q, %q; want %q", got, why, want)
 	}
 }
 

@@ -114,7 +114,7 @@ Face folder, a GGUF file or a name, ORG/NAME; without it, a small model runs.`,
 	add("measure", "Measure:", newBench(), newCheck(), newLoad(), newReproduce(), newSimulate(), newCalibrate())
 	add("serve", "Serve:", newServe(), newRoute(), newDevices())
 	add("models", "Models:", newPull(), newModels(), newConvert(), newSynth())
-	add("other", "Other:", newVersion())
+	add("other", "Other:", newVersion(), newMan())
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	root.PersistentFlags().Bool("help-all", false, "show all flags of the command")

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // Parse reads the text of a profile; name is what errors call it. A key that is missing,
@@ -31,9 +32,24 @@ func Parse(name string, text []byte) (*Profile, error) {
 		return nil, fmt.Errorf("%s: a profile is an object of JSON: %w", name, err)
 	}
 	r := &reader{name: name}
+	if err := version(tree["version"]); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
 	p := r.profile(&section{reader: r, fields: tree})
 	p.Name = name
 	return p, errors.Join(r.errs...)
+}
+
+// version checks the version of the format; a profile without one is of version 1.
+func version(v any) error {
+	if v == nil {
+		return nil
+	}
+	n, err := strconv.Atoi(fmt.Sprint(v))
+	if err != nil {
+		return fmt.Errorf("version: must be a number, found %v", v)
+	}
+	return versions.Profile.Accept(n)
 }
 
 // object reads one whose keys differ.
@@ -229,6 +245,7 @@ func (s *section) checked(key, text string, l limits) float64 {
 var formats = []string{"f32", "tf32", "bf16", "f16"}
 
 func (r *reader) profile(s *section) *Profile {
+	s.take("version") // checked before
 	p := &Profile{About: s.text("about"), Compute: map[string]Compute{}, Operations: map[string]Measured{}}
 	if v, ok := s.take("shared"); ok {
 		if p.Shared, ok = v.(bool); !ok {

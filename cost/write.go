@@ -6,12 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // Text writes a profile as [Parse] reads it.
 func (p *Profile) Text() []byte {
 	w := &writer{}
 	w.object("", func() {
+		w.value("version", versions.Profile.Version)
 		w.value("about", p.About)
 		if p.Shared {
 			w.value("shared", true)

@@ -51,6 +51,9 @@ type Checker struct {
 	inferred memo // its own: what Add remembers may be what Check is to find
 }
 
+// mostErrors is how many errors of a graph are listed: a fault in a block is one in each layer.
+const mostErrors = 12
+
 // Check is the function [Check].
 func (c *Checker) Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
@@ -100,6 +103,9 @@ func (c *Checker) Check(g *Graph) error {
 		} else if o.Value.Type.DType.InBlocks() {
 			fail("output "+o.Name, "%s is %s; dequantize it first", o.Value.Name, o.Value.Type)
 		}
+	}
+	if more := len(errs) - mostErrors; more > 0 {
+		errs = append(errs[:mostErrors], fmt.Errorf("and %d more errors", more))
 	}
 	return errors.Join(errs...)
 }
@@ -201,10 +207,23 @@ func (c *Checker) node(g *Graph, n *Node) error {
 	}
 	for i, v := range n.Results {
 		if !v.Type.Equal(types[i]) {
-			return fmt.Errorf("%s is written as %s; the operation gives %s", v.Name, v.Type, types[i])
+			return fmt.Errorf("%s is written as %s; the operation gives %s%s", v.Name, v.Type, types[i], remedy(v.Type.Layout, types[i].Layout))
 		}
 	}
 	return nil
+}
+
+// remedy names the collective that makes a value whole where the text says it is, if that is all
+// that differs.
+func remedy(written, given Layout) string {
+	switch {
+	case written.Kind != Replicated:
+	case given.Kind == Partial:
+		return "; each rank has a summand: all_reduce the partial value before an operation that needs it whole"
+	case given.Kind == Sharded:
+		return "; each rank has a part: all_gather the split value before an operation that needs it whole"
+	}
+	return ""
 }
 
 func checkLeaf(n *Node) error {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/internal/bail"
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // Parse reads graph text. Types of results may be left out of nodes that are not leaves; they are
@@ -120,6 +121,9 @@ func (p *parser) header(s *scanner) {
 	ranks := s.int()
 	if ranks < 1 || ranks > MaxRanks {
 		panic(fmt.Errorf("ranks=%d; it must be from 1 to %d", ranks, MaxRanks))
+	}
+	if s.eat("version=") {
+		bail.If(versions.Graph.Accept(s.int()))
 	}
 	p.g = NewGraph(name, stage, ranks)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/bail"
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // ParseSchedule reads what [Schedule.String] writes. What cannot be read is an error that names the
@@ -120,7 +121,12 @@ func (p *parser) header(rest string) {
 	}
 	s := &Schedule{}
 	s.Name = bail.Of(strconv.Unquote(quoted))
-	scan(rest[len(quoted):], " rank=%d ranks=%d", &s.Rank, &s.Ranks)
+	rest = rest[len(quoted):]
+	if before, version, ok := strings.Cut(rest, " version="); ok {
+		bail.If(versions.Schedule.Accept(bail.Of(strconv.Atoi(version))))
+		rest = before
+	}
+	scan(rest, " rank=%d ranks=%d", &s.Rank, &s.Ranks)
 	if s.Ranks < 1 || s.Ranks > graph.MaxRanks || s.Rank < 0 || s.Rank >= s.Ranks {
 		panic(fmt.Errorf("there is no rank %d of %d", s.Rank, s.Ranks))
 	}

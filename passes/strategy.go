@@ -11,12 +11,14 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // Strategy is a list of constraints on how values may lie over the ranks; what
 // it says nothing of lies by unit ownership. It is data: a file of lines
 //
 //	[optional] PATTERN LAYOUT...
+//	version N
 //	border PLACE
 //	with PASS...
 //	without PASS...
@@ -109,6 +111,11 @@ func ParseStrategy(name, text string) (*Strategy, error) {
 			err = s.adjust(f[0] == "with", f[1:])
 		case "border":
 			err = s.cross(f[1:])
+		case "version":
+			var n int
+			if n, err = strconv.Atoi(strings.Join(f[1:], " ")); err == nil {
+				err = versions.Placement.Accept(n)
+			}
 		default:
 			err = s.rule(i+1, f)
 		}

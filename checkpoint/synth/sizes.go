@@ -116,7 +116,11 @@ func Sizes() []string { return slices.Sorted(maps.Keys(like)) }
 func size(name string) (text []byte, keys map[string]any, err error) {
 	s, ok := like[name]
 	if !ok {
-		return nil, nil, fmt.Errorf("unknown size %q; it must be one of %s", name, strings.Join(Sizes(), ", "))
+		near := slices.DeleteFunc(Sizes(), func(s string) bool { return !strings.HasPrefix(s, name) })
+		if len(near) == 0 {
+			near = Sizes()
+		}
+		return nil, nil, fmt.Errorf("unknown size %q; it must be one of %s", name, strings.Join(near, ", "))
 	}
 	text, err = sizes.ReadFile("sizes/" + s.file + ".json")
 	return text, s.keys, err

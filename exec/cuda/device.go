@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec"
@@ -132,6 +133,38 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 		return bytes, 1
 	}
 	return bytes, ranks // all share the first
+}
+
+// Free returns the free bytes of that of the GPUs for ranks that has the fewest. It asks in a
+// context on each, which takes a moment.
+func (d *Device) Free(ranks int) (bytes int64, err error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	devices, err := d.Driver.Devices()
+	if err != nil {
+		return 0, err
+	}
+	if ranks > len(devices) {
+		ranks = 1 // all share the first
+	}
+	for i := range ranks {
+		c, err := d.Driver.Open(i)
+		if err != nil {
+			return 0, err
+		}
+		err = c.Bind()
+		free := int64(0)
+		if err == nil {
+			free, _, err = c.MemInfo()
+		}
+		if err = errors.Join(err, c.Close()); err != nil {
+			return 0, err
+		}
+		if i == 0 || free < bytes {
+			bytes = free
+		}
+	}
+	return bytes, nil
 }
 
 // refuseOperations is an error for registered operations without a kernel for GPUs, where the host

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -63,6 +64,7 @@ func (e *Editor) message() (string, error) {
 	var lines []string
 	for {
 		text, err := t.line(len(lines) > 0)
+		text = clean(text)
 		switch {
 		case err == errDropped && t.empty:
 			return "", ErrInterrupt
@@ -107,11 +109,12 @@ func (e *Editor) terminal() *screen {
 			}
 			return "", 0, true
 		case key != '\t' || e.complete == nil:
-			return "", 0, false
+			return edited(line[:pos], line[pos:], key)
 		case s.more:
 			return line, pos, true
 		}
-		head := completed(s, line[:pos], e.complete(line[:pos]))
+		head := clean(line[:pos])
+		head = filled(completed(s, head, e.complete(head)))
 		return head + line[pos:], len(head), true
 	}
 	e.keys.before = func() {
@@ -121,6 +124,26 @@ func (e *Editor) terminal() *screen {
 	}
 	e.keys.before()
 	return s
+}
+
+// edited does a key that moves by one character, or deletes one: with its filler.
+func edited(before, after string, key rune) (line string, pos int, ok bool) {
+	last := strings.TrimSuffix(before, filler)
+	_, n := utf8.DecodeLastRuneInString(last)
+	last = last[:len(last)-n]
+	_, n = utf8.DecodeRuneInString(after)
+	rest := strings.TrimPrefix(after[n:], filler)
+	switch key {
+	case leftKey:
+		return before + after, len(last), true
+	case rightKey:
+		return before + after, len(before) + len(after) - len(rest), true
+	case backKey:
+		return last + after, len(last), true
+	case deleteKey:
+		return before + rest, len(before), true
+	}
+	return "", 0, false
 }
 
 // line reads a line.

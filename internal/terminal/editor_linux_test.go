@@ -53,6 +53,12 @@ func TestEditor(t *testing.T) {
 		{"dropped", "nonsense\x03yes\r", "yes", "> yes\n%"},
 		{"dropped lines", "one\\\rtwo\x03\x7fyes\r", "yes", "> one\\\n  two^C\n> yes\n%"},
 		{"typed ⏎", "one⏎two\r", "one\ntwo", ""},
+		{"wide", "漢字かな\x02\x02X\r", "漢字Xかな", "> 漢字Xかな\n%"},
+		{"wide, erased", "a漢字b\x1b[D\x7f\x7f-\x1b[3~\r", "a-", "> a-\n%"},
+		{"wide, moved over", "🐍krait漢\x01\x1b[C\x1b[C-\x06\x1b[3~\r", "🐍k-rit漢", "> 🐍k-rit漢\n%"},
+		{"wide, longer than the window", "漢字漢字漢字漢字漢字漢字\x01X\r", "X漢字漢字漢字漢字漢字漢字", ""},
+		{"wide, pasted", paste + "漢字\rかな" + end + "\x1b[D!\r", "漢字\nか!な", "> 漢字\n  か!な\n%"},
+		{"wide, a word", "漢字 かな\x17x\r", "漢字 x", "> 漢字 x\n%"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h, _ := terminal.OpenHistory("")

@@ -91,5 +91,5 @@ type recall struct{ *History }
 func (recall) Add(string) {}
 func (r recall) Len() int { return len(r.entries) }
 func (r recall) At(i int) string {
-	return strings.ReplaceAll(r.entries[len(r.entries)-1-i], "\n", folded)
+	return filled(strings.ReplaceAll(r.entries[len(r.entries)-1-i], "\n", folded))
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
+	"unicode/utf8"
 )
 
 // keys is the input of an editor. It gives term.Terminal at most one line per call, so that the
@@ -25,12 +27,38 @@ var errDropped = errors.New("dropped")
 
 var pasteBegin, pasteEnd = []byte("\x1b[200~"), []byte("\x1b[201~")
 
-// dropKey is Ctrl-C to term.Terminal, which would take that for the end of the input.
-const dropKey = 0x1e
+// Keys that the editor handles, in place of term.Terminal: that takes Ctrl-C for the end of the
+// input, and knows no characters of two columns.
+const (
+	deleteKey = iota + 0x1a // at the cursor
+	_                       // escape
+	leftKey
+	rightKey
+	dropKey
+	backKey
+)
+
+// filler follows each character of two columns in the lines of term.Terminal, which counts a column
+// for each character. It is no character of any text.
+const filler = "\U0010ffff"
+
+// filled adds fillers to a text, clean removes them.
+func filled(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if b.WriteRune(r); columns(r) == 2 {
+			b.WriteString(filler)
+		}
+	}
+	return b.String()
+}
+
+func clean(text string) string { return strings.ReplaceAll(text, filler, "") }
 
 // translated are keys in words of term.Terminal: by word, to the ends of the line, delete a word.
 var translated = []struct{ key, as string }{
-	{"\x03", string(rune(dropKey))},
+	{"\x03", string(rune(dropKey))}, {"\x7f", string(rune(backKey))}, {"\x08", string(rune(backKey))}, {"\x1b[3~", string(rune(deleteKey))},
+	{"\x1b[C", string(rune(rightKey))}, {"\x06", string(rune(rightKey))}, {"\x1b[D", string(rune(leftKey))}, {"\x02", string(rune(leftKey))},
 	{"\x1b[1;5C", "\x1b[1;3C"}, {"\x1b[1;5D", "\x1b[1;3D"}, {"\x1bf", "\x1b[1;3C"}, {"\x1bb", "\x1b[1;3D"},
 	{"\x1b[1~", "\x1b[H"}, {"\x1b[4~", "\x1b[F"}, {"\x1bOH", "\x1b[H"}, {"\x1bOF", "\x1b[F"}, {"\x1b\x7f", "\x17"},
 }
@@ -57,7 +85,7 @@ func (k *keys) Read(p []byte) (n int, err error) {
 
 // give moves input to p, at most to the end of a line or to where it is dropped.
 func (k *keys) give(p []byte) (n int) {
-	for ended := false; len(k.raw) > 0 && len(p)-n >= len(pasteBegin) && !ended; {
+	for ended := false; len(k.raw) > 0 && len(p)-n >= 2*len(filler) && !ended; {
 		c := k.raw[0]
 		after := k.cr && c == '\n'
 		k.cr = false
@@ -68,6 +96,11 @@ func (k *keys) give(p []byte) (n int) {
 			in, out = len(pasteEnd), k.raw[:len(pasteEnd)]
 		case len(k.raw) < len(pasteEnd) && (bytes.HasPrefix(pasteBegin, k.raw) || bytes.HasPrefix(pasteEnd, k.raw)):
 			return n // the rest comes
+		case c >= utf8.RuneSelf && !utf8.FullRune(k.raw):
+			return n
+		case c >= utf8.RuneSelf:
+			_, in = utf8.DecodeRune(k.raw)
+			out = []byte(filled(clean(string(k.raw[:in]))))
 		case k.pasting && (after || c < ' ' && c != '\t' && c != '\r' && c != '\n' || c == 0x7f):
 			out = nil
 		case c == '\r', c == '\n':
@@ -97,6 +130,6 @@ func (k *keys) key() (key struct{ key, as string }) {
 
 // Write writes to the screen. A tab of the line is as wide as term.Terminal takes it for.
 func (k *keys) Write(p []byte) (int, error) {
-	_, err := k.out.Write(bytes.ReplaceAll(p, []byte{'\t'}, []byte{' '}))
+	_, err := io.WriteString(k.out, clean(strings.ReplaceAll(string(p), "\t", " ")))
 	return len(p), err
 }

@@ -1,7 +1,7 @@
-// Package gorgonia turns expression graphs of gorgonia.org/gorgonia into Krait's ([Graph]), and
-// exchanges tensors with gorgonia.org/tensor without copying: [FromDense] and [ToDense] give
-// another look at the same memory, [Inputs] and [Tensors] feed an engine, and [Output] looks at its
-// results.
+// Package gorgonia turns expression graphs of gorgonia.org/gorgonia into Krait's ([Graph]),
+// computes operations of Krait's by Gorgonia's machine ([Kernels]), and exchanges tensors with
+// gorgonia.org/tensor without copying: [FromDense] and [ToDense] give another look at the same
+// memory, [Inputs] and [Tensors] feed an engine, and [Output] looks at its results.
 //
 // gorgonia.org/tensor panics when a program starts with a Go newer than the one its dependency
 // go4.org/unsafe/assume-no-moving-gc knows. Krait requires a version that ends this,

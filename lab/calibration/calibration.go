@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -15,6 +16,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/versions"
 	"github.com/krait-ml/krait/kernels/codec"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -23,6 +25,7 @@ import (
 // Calibration is the cost of cheaper payloads for a model on a text, by site. [Calibration.Choose]
 // makes a payload setting of it.
 type Calibration struct {
+	Version  int    `json:"version"` // of this format, [versions.Calibration]
 	Model    string `json:"model"`
 	Graph    string `json:"graph"`   // fingerprint of the model's graph: its shapes and formats
 	Weights  string `json:"weights"` // fingerprint of the graph and all weights
@@ -82,7 +85,7 @@ func Run(ctx context.Context, phase string, open func(payload string, keep []str
 	if err != nil {
 		return nil, err
 	}
-	x := &calibrator{Calibration: Calibration{Tokens: len(ids), Phase: phase}, ctx: ctx, open: open, ids: ids, o: o, progress: progress}
+	x := &calibrator{Calibration: Calibration{Version: versions.Calibration.Version, Tokens: len(ids), Phase: phase}, ctx: ctx, open: open, ids: ids, o: o, progress: progress}
 	if phase != "" {
 		if x.other, err = open("", nil); err != nil {
 			return nil, errors.Join(err, m.Close())
@@ -501,6 +504,15 @@ func (c *Calibration) Choose(budget float64) Choice {
 			fmt.Sprintf("%s at all sites sends the least, %d bytes for a token, with at most %.3f%% more bits as measured together", t.Payload, t.Bytes, 100*t.atMost())}}
 	}
 	return best
+}
+
+// Parse reads a calibration from the JSON that krait calibrate payload writes.
+func Parse(text []byte) (*Calibration, error) {
+	c := &Calibration{}
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, fmt.Errorf("%w; krait calibrate payload writes such files", err)
+	}
+	return c, versions.Calibration.Accept(c.Version)
 }
 
 // ParseBudget parses 0.5%, or a share such as 0.005.

@@ -10,6 +10,7 @@ import (
 
 // Certificate says why a partitioned graph is right and what it costs.
 type Certificate struct {
+	Version     int      `json:"version"` // of this format, [versions.Certificate]
 	Model       string   `json:"model"`
 	Ranks       int      `json:"ranks"`
 	Nodes       int      `json:"nodes"` // whose layouts were derived again

@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/versions"
 	"github.com/krait-ml/krait/passes/class"
 )
 
 // certify writes down what was proved of g, and which blocks stray from the class at their borders.
 func certify(g *graph.Graph, s *sums, minima map[string]Minimum, stray map[string][]string) *Certificate {
-	c := &Certificate{Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
+	c := &Certificate{Version: versions.Certificate.Version, Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
 	if s.border == graph.InParts {
 		c.Class = class.PartsText
 	} else if s.border != graph.Whole {

@@ -3,8 +3,8 @@
 //
 // A file begins with a magic number, the length of a header, the header as JSON, and its CRC-32C.
 // Token ids follow, recurrent states, and rows of KV caches, part by part, and the SHA-256 of all
-// before it. A file whose states are compressed, or whose entry has a salt, has another magic
-// number, so that programs that know neither reject it.
+// before it. The magic number ends in the version: 1, or 2 for compressed states, or 3 for an entry
+// with a salt, so that programs that do not know these reject the file.
 package statefile
 
 import (
@@ -20,6 +20,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/versions"
 )
 
 // Origin identifies the engine that wrote a file. An engine with the same Model and Layout can
@@ -109,6 +110,15 @@ func (h *header) magic() string {
 	return magic
 }
 
+// known returns an error unless a magic number is of a version that is read.
+func known(begins string) error {
+	version := 0
+	if _, err := fmt.Sscanf(begins, "krait-%d\n", &version); err != nil || version < 1 {
+		return errors.New("it is not a state that Krait saved")
+	}
+	return versions.State.Accept(version)
+}
+
 func idsOf(ids []int32) []byte {
 	var b bytes.Buffer
 	_ = binary.Write(&b, binary.LittleEndian, ids) // memory takes it
@@ -179,8 +189,10 @@ func (r *reader) header() (*header, error) {
 	if r.err == nil {
 		begins = string(first[:len(magic)])
 	}
-	if r.err == nil && begins != magic && begins != magicCodec && begins != magicSalt {
-		return nil, errors.New("it is not a state that Krait saved, or a later version saved it")
+	if r.err == nil {
+		if err := known(begins); err != nil {
+			return nil, err
+		}
 	}
 	n := 0
 	if r.err == nil {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // Screen is what a terminal of some columns shows of the text written to it. It knows the control
@@ -27,12 +28,12 @@ func (s *Screen) Text() string {
 	defer s.mu.Unlock()
 	var lines []string
 	for _, row := range s.rows {
-		lines = append(lines, strings.TrimRight(string(row), " "))
+		lines = append(lines, strings.TrimRight(strings.ReplaceAll(string(row), string(rune(half)), ""), " "))
 	}
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// Write takes what a program writes; characters are one column wide.
+// Write takes what a program writes; characters of East Asia and pictures are two columns wide.
 func (s *Screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +72,7 @@ func (s *Screen) put(r rune) {
 		s.x = min(s.columns-1, (s.x/8+1)*8)
 		return
 	default:
-		if s.x == s.columns {
+		if s.x+wide(r) > s.columns {
 			s.x, s.y = 0, s.y+1
 		}
 	}
@@ -81,11 +82,25 @@ func (s *Screen) put(r rune) {
 	if r == '\n' {
 		return
 	}
-	for len(s.rows[s.y]) <= s.x {
+	for len(s.rows[s.y]) < s.x+wide(r) {
 		s.rows[s.y] = append(s.rows[s.y], ' ')
 	}
 	s.rows[s.y][s.x] = r
-	s.x++
+	if wide(r) == 2 {
+		s.rows[s.y][s.x+1] = half
+	}
+	s.x += wide(r)
+}
+
+// half is the second column of a wide character.
+const half = 0
+
+// wide returns the columns of a character.
+func wide(r rune) int {
+	if unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul) || r >= 0x1f300 && r < 0x20000 {
+		return 2
+	}
+	return 1
 }
 
 // control does a control sequence.
