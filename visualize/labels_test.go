@@ -24,8 +24,9 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// TestLabels: in drawings of goldens, with KRAIT_TEST_ALL of all, no label leaves its box, and no two overlap, in the widest
-// font that stands in for Helvetica. Graphviz lays them out with what it has.
+// TestLabels: in drawings of goldens, with KRAIT_TEST_ALL of all, no label leaves its box, and no
+// two overlap, in the widest font that stands in for Helvetica. Graphviz lays them out with what it
+// has.
 func TestLabels(t *testing.T) {
 	path, err := exec.LookPath("dot")
 	if err != nil {

@@ -190,8 +190,8 @@ func blockCalls() []blockCall {
 }
 
 // TestBlocks: products, experts and rows of weights in every format of blocks, against float64 and
-// row by row, of what ranks have that begins and ends inside blocks. A format has each kernel, and a
-// quarter of the other calls.
+// row by row, of what ranks have that begins and ends inside blocks. A format has each kernel, and
+// a quarter of the other calls.
 func TestBlocks(t *testing.T) {
 	for f, format := range blockFormats() {
 		t.Run(format.String(), func(t *testing.T) {
