@@ -150,8 +150,9 @@ func TestMTPInGGUF(t *testing.T) {
 				if err != nil || err2 != nil {
 					t.Fatal(err, err2)
 				}
+				read := a.Float32s()
 				for i, want := range b.Float32s() {
-					if x := a.Float32s()[i]; math.Abs(float64(x-want)) > 1e-6 {
+					if x := read[i]; math.Abs(float64(x-want)) > 1e-6 {
 						t.Fatalf("%s: %s %d is %v, want %v", golden, p.Tensor, i, x, want)
 					}
 				}

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	prop.Cases(10) // of every operation, on every index, for each device
+	prop.Cases(6) // of every operation, on every index, for each device
 	os.Exit(m.Run())
 }

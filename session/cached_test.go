@@ -308,6 +308,10 @@ func underway(t *testing.T, m *krait.Model, c call, want []int, after int) error
 // fails: tokens and logits are those that they have without a cache, on every golden and
 // on several ranks. So are those of a cache that keeps all.
 func TestPrefixCache(t *testing.T) {
+	draws := 50
+	if goldens.All() {
+		draws = 100
+	}
 	for i, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for ranks := 1; ranks <= 3; ranks++ {
 			if ranks != 1+i%3 && !goldens.All() {
@@ -315,7 +319,7 @@ func TestPrefixCache(t *testing.T) {
 			}
 			t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
 				t.Parallel()
-				proveCache(t, dir, krait.Options{Slots: 16, Sharding: krait.Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, prop.Seed(t))
+				proveCache(t, dir, krait.Options{Slots: 16, Sharding: krait.Sharding{Ranks: ranks}}, &cpu.Device{}, draws, 48, prop.Seed(t))
 			})
 		}
 	}

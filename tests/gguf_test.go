@@ -250,7 +250,7 @@ func wideModel(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, change := range [][2]string{{`"hidden_size": 64`, `"hidden_size": 256`}, {`"intermediate_size": 128`, `"intermediate_size": 768`}} {
+	for _, change := range [][2]string{{`"hidden_size": 64`, `"hidden_size": 256`}, {`"intermediate_size": 128`, `"intermediate_size": 512`}, {`"num_experts": 4`, `"num_experts": 2`}, {`"num_hidden_layers": 4`, `"num_hidden_layers": 3`}} {
 		wider := strings.Replace(string(config), change[0], change[1], 1)
 		if wider == string(config) {
 			t.Fatalf("the config of jamba has no %s", change[0])

@@ -8,22 +8,30 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/goldens"
 	kernelscuda "github.com/krait-ml/krait/kernels/cuda"
 )
 
 // TestBatchInvariant: on a batch-invariant GPU a sequence has the same logits, to the bit, alone
-// and in company of 1, 7 and 16, and with its prompt whole or cut at a multiple of 64 tokens. The
+// and in company of 1, 7 or 16, and with its prompt whole or cut at a multiple of 64 tokens. The
 // others decode while it is prefilled, and are prefilled while it decodes.
 func TestBatchInvariant(t *testing.T) {
 	for i, golden := range []string{"mamba-a", "mamba2-g1", "jamba", "qwen3-next", "granite-hybrid"} {
+		if golden == "granite-hybrid" && !goldens.All() {
+			continue // scans as mamba2-g1, experts and attention as jamba
+		}
 		t.Run(golden, func(t *testing.T) {
 			t.Parallel()
 			d := &cuda.Device{Driver: sim.New(sim.Options{Devices: 1 + i%2, Capability: [2]int{9, 0}}),
 				Math: []kernelscuda.Math{kernelscuda.F32, kernelscuda.BF16}[i%2], BatchInvariant: true, PeerBytes: []int{0, -1}[i%2]}
-			layers := map[string]int{"jamba": 2, "qwen3-next": 2, "granite-hybrid": 2}[golden]
+			layers := map[string]int{"jamba": 3, "qwen3-next": 2, "granite-hybrid": 2}[golden]
 			m := openModel(t, shallow(t, golden, max(1, layers)), krait.Options{Slots: 17, Device: d, Sharding: krait.Sharding{Ranks: 1 + i%2}})
 			want := inCompany(t, m, 0, false)
-			for k, others := range []int{1, 7, 16} {
+			company := []int{1, 7, 16}
+			if !goldens.All() {
+				company = company[2-i%2:][:1]
+			}
+			for k, others := range company {
 				got := inCompany(t, m, others, k%2 == 0)
 				for row := range want {
 					if !sameBits(got[row], want[row]) {

@@ -3,13 +3,11 @@ package tests
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"testing"
 
@@ -122,35 +120,10 @@ func weights(t testing.TB, dir string) krait.Weights {
 	return c.Tensor
 }
 
-// shallow is a folder like a golden's, of n of its layers: every kernel runs, and fewer
-// times. With KRAIT_TEST_ALL it is the golden's.
+// shallow is a folder like a golden's, of n of its layers.
 func shallow(t *testing.T, golden string, layers int) (dir string) {
 	t.Helper()
-	from, err := filepath.Abs("../testdata/golden/" + golden)
-	if err != nil || goldens.All() {
-		return from
-	}
-	dir = filepath.Join(t.TempDir(), golden)
-	config, err := os.ReadFile(filepath.Join(from, "config.json"))
-	if err == nil {
-		err = os.Mkdir(dir, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	config = regexp.MustCompile(`"num_hidden_layers": \d+`).ReplaceAll(config, fmt.Appendf(nil, `"num_hidden_layers": %d`, layers))
-	config = regexp.MustCompile(`"layer_types": \[[^]]*\],`).ReplaceAll(config, nil) // the default gives the same
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	weights, err := os.ReadFile(filepath.Join(from, "model.safetensors"))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return dir
+	return goldens.Shallow(t, "..", golden, layers)
 }
 
 // attentionOnly writes a model without recurrent states.

@@ -113,7 +113,7 @@ func TestPublished(t *testing.T) {
 			}
 		})
 	}
-	for _, kind := range []string{"fp8 in blocks", "nvfp4", "mxfp4", "gptq", "awq"} {
+	for _, kind := range covering.Drawn(t, []string{"fp8 in blocks", "nvfp4", "mxfp4", "gptq", "awq"}) {
 		check("wide", kind, []int{3})
 	}
 	for _, x := range covering.Each(t, []int{len(names), len(kinds)}, len(counts)) {

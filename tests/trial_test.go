@@ -69,9 +69,9 @@ func TestTrials(t *testing.T) {
 // TestTrialsCUDA is the same on simulated GPUs that are batch-invariant, where ranks have one each
 // or share one.
 func TestTrialsCUDA(t *testing.T) {
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 3, 2, 2) {
+	for _, c := range covering.Each(t, []int{len(folders), len(counts), len(pages), len(strategies), 3, 2, 2}) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
 		if ranks > 1 {

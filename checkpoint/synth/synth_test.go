@@ -126,7 +126,7 @@ func TestRepeats(t *testing.T) {
 	for i, seed := range []uint64{3, 3, 4} {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(i + 1))
 		d := filepath.Join(dir, fmt.Sprint(i))
-		write(t, d, synth.Options{Like: "mamba-130m", Layers: 1, Seed: seed})
+		write(t, d, synth.Options{Like: "mamba-130m", Layers: 1, Vocab: 5000, Seed: seed})
 		var err error
 		if files[i], err = os.ReadFile(filepath.Join(d, "model.safetensors")); err != nil {
 			t.Fatal(err)

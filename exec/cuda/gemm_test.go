@@ -35,7 +35,7 @@ func TestProductsOfRanks(t *testing.T) {
 // numbers are taken apart; by weights in bf16 it multiplies the pieces of more than 128 rows, but
 // where k is as short as of dt_proj.
 func TestWhoMultiplies(t *testing.T) {
-	bf16 := asBF16(t, "../../testdata/golden/mamba-a")
+	bf16 := asBF16(t, golden(t, "mamba-a"))
 	for _, c := range []struct {
 		dir         string
 		tokens      int
@@ -94,7 +94,7 @@ func TestApart(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/tp=%d", name, ranks), func(t *testing.T) {
 				t.Parallel()
 				d := &cuda.Device{Driver: sim.New(sim.Options{Capability: [2]int{9, 0}})}
-				m := openAt(t, asBF16(t, "../../testdata/golden/"+name), ranks, "channel", d)
+				m := openAt(t, asBF16(t, golden(t, name)), ranks, "channel", d)
 				prompt := make([]int, 130)
 				for i := range prompt {
 					prompt[i] = i % 50

@@ -53,7 +53,7 @@ func TestPeers(t *testing.T) {
 			t.Parallel()
 			o, device := c.options, c.device
 			device.Driver = sim.New(o)
-			m := openAt(t, "../../testdata/golden/"+c.model, c.ranks, c.strategy, &device)
+			m := openAt(t, golden(t, c.model), c.ranks, c.strategy, &device)
 			shared := m.engine(t, &cuda.Device{Math: device.Math, Driver: sim.New(sim.Options{Capability: c.options.Capability})})
 			defer shared.Close()
 			n := few

@@ -3,8 +3,11 @@
 package goldens
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -65,4 +68,25 @@ func Folders(t testing.TB, root string) []string {
 		t.Fatalf("%s has the checkpoints %q, want %q", dir, found, folders)
 	}
 	return folders
+}
+
+// Shallow returns a folder like a checkpoint's, of n of its layers: every kernel runs, and fewer
+// times. With KRAIT_TEST_ALL it is the checkpoint's; root is the path of the repository's root.
+func Shallow(t testing.TB, root, name string, layers int) (dir string) {
+	t.Helper()
+	from, err := filepath.Abs(filepath.Join(root, "testdata/golden", name))
+	if err != nil || All() {
+		return from
+	}
+	dir = filepath.Join(t.TempDir(), name)
+	config, err := os.ReadFile(filepath.Join(from, "config.json"))
+	weights, unread := os.ReadFile(filepath.Join(from, "model.safetensors"))
+	config = regexp.MustCompile(`"num_hidden_layers": \d+`).ReplaceAll(config, fmt.Appendf(nil, `"num_hidden_layers": %d`, layers))
+	config = regexp.MustCompile(`"layer_types": \[[^]]*\],`).ReplaceAll(config, nil) // the default gives the same
+	err = errors.Join(err, unread, os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644),
+		os.WriteFile(filepath.Join(dir, "model.safetensors"), weights, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

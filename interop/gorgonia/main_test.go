@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	prop.Cases(30) // of every operation
+	prop.Cases(15) // of every operation
 	os.Exit(m.Run())
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/x448/float16"
 )
@@ -133,6 +134,9 @@ func matmulBlocks(t *testing.T, isa string, kernel kernels.Kernel) {
 	const seed = 8
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range 600 {
+		if i%2 > 0 && i < 590 && !goldens.All() {
+			continue
+		}
 		k := 1 + i%66
 		if i >= 400 {
 			k = 1 + rng.IntN(1100)
@@ -230,6 +234,9 @@ func TestMatmulBlocksSpecial(t *testing.T) {
 		}
 		for k := 1; k <= 65; k++ {
 			for at := range k {
+				if (k+at)%3 > 0 && !goldens.All() {
+					continue
+				}
 				x, data := make([]float32, k), make([]byte, 5*((k+31)/32)*34)
 				for i := 0; i < len(data); i += 34 {
 					data[i+1] = 0x3c // a scale of 1

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -42,6 +43,9 @@ func TestMatmulIntegers(t *testing.T) {
 	eachIntegers(t, func(t *testing.T, _ string, set kernels.Set) {
 		rng := rand.New(rand.NewPCG(51, 0))
 		for i := range 500 {
+			if i%3 > 0 && i < 490 && !goldens.All() {
+				continue
+			}
 			k := 1 + i%70
 			if i >= 400 {
 				k = 1 + rng.IntN(1400)

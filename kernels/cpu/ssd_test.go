@@ -134,6 +134,30 @@ func distance(got, want *kernels.Tensor) (mean, most float64) {
 	return math.Sqrt(off / all), worst / top
 }
 
+// scanned runs a scan in two parts, and holds its rows and states, which are in a format, to those in
+// float64, and what lies between rows to what was there.
+func scanned(t *testing.T, what string, kernel kernels.Kernel, c, want *kernels.Call, kept graph.DType, rng *rand.Rand) *kernels.Call {
+	t.Helper()
+	got := copied(c, 5)
+	units := kernel.Units(got)
+	cut := rng.IntN(units + 1)
+	kernel.Run(got, cut, units)
+	kernel.Run(got, 0, cut)
+	if _, most := distance(&got.Results[0], &want.Results[0]); !(most <= 2e-6) {
+		t.Fatalf("%s: y is off by %.2g", what, most)
+	}
+	within := map[graph.DType]float64{graph.F32: 2e-6, graph.BF16: 0x1p-8, graph.F16: 0x1p-11}[kept]
+	if _, most := distance(&got.Args[5], &want.Args[5]); !(most <= within) {
+		t.Fatalf("%s: the state is off by %.2g", what, most)
+	}
+	for j, v := range got.Results[0].F32 {
+		if y := &got.Results[0]; j%y.Stride >= y.Cols && v != 1e30 {
+			t.Fatalf("%s: wrote to element %d between the rows", what, j)
+		}
+	}
+	return got
+}
+
 // TestSSDScan compares with float64: sequences of no chunk, of some, and of parts of one.
 // A sequence has the same bits alone, however heads are cut, and cut at multiples of 16
 // tokens; memory between rows stays as it was.
@@ -159,24 +183,8 @@ func TestSSDScan(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		for i, s := range cases {
 			what := fmt.Sprintf("seed %d, case %d: %v", seed, i, s)
-			c, want := calls[i], exactly[i]
-			got := copied(c, 5)
-			units := kernel.Units(got)
-			cut := rng.IntN(units + 1)
-			kernel.Run(got, cut, units)
-			kernel.Run(got, 0, cut)
-			if _, most := distance(&got.Results[0], &want.Results[0]); !(most <= 2e-6) {
-				t.Fatalf("%s: y is off by %.2g", what, most)
-			}
-			within := map[graph.DType]float64{graph.F32: 2e-6, graph.BF16: 0x1p-8, graph.F16: 0x1p-11}[s.kept]
-			if _, most := distance(&got.Args[5], &want.Args[5]); !(most <= within) {
-				t.Fatalf("%s: the state is off by %.2g", what, most)
-			}
-			for j, v := range got.Results[0].F32 {
-				if y := &got.Results[0]; j%y.Stride >= y.Cols && v != 1e30 {
-					t.Fatalf("%s: wrote to element %d between the rows", what, j)
-				}
-			}
+			c := calls[i]
+			got := scanned(t, what, kernel, c, exactly[i], s.kept, rng)
 			for k := range s.lengths {
 				start, n, _ := c.Args[6].Segment(k)
 				one := copied(c, 5)

@@ -85,7 +85,7 @@ var bf16Kernels = map[string][]string{
 	"add_rmsnorm":          {"norm.add_rmsnorm_bf16"},
 	"silu_mul":             {"elementwise.silu_mul_bf16"},
 	"relu2":                {"elementwise.relu2_bf16"},
-	"conv1d":               {"conv_f32.conv1d_state_bf16", "conv_f16.conv1d_state_bf16", "conv_bf16.conv1d_pieces_4_bf16"},
+	"conv1d":               {"conv_f32.conv1d_state_bf16", "conv_f16.conv1d_state_bf16", "conv_bf16.conv1d_pieces_4_bf16", "conv_e4m3.conv1d_pieces_4_bf16", "conv_e4m3.conv1d_state_bf16"},
 	"selective_scan_gated": {"scan_f32.selective_scan_16_bf16", "scan_bf16.selective_scan_16_bf16"},
 	"ssd_scan_gated":       {"ssd_mma_f32.ssd_mma_128_bf16", "ssd_mma_f32.ssd_mma_256_bf16", "ssd_mma_bf16.ssd_mma_128_bf16", "ssd_mma_bf16.ssd_mma_256_bf16"},
 }

@@ -40,7 +40,7 @@ func mmaCase(d *draw, name string, math Math) (kernels.Call, Options) {
 		n, rows = fewNarrow+d.pick("more", 1, 64, 65), d.pick("wide t", 2, 8)
 	case 2:
 		if n, k, rows = 66*mmaWide, d.pick("wide k", 8, 40), d.pick("wide t", 9, 33, 129); rows > mmaFused {
-			n /= 3
+			n, k = n/3, 8
 		}
 		n -= d.pick("short", 0, 1, 97)
 	}

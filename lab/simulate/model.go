@@ -188,7 +188,7 @@ func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 // logits for rows of them.
 func (m *Model) sizes(w Workload, past, n, rows int) graph.Sizes {
 	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
-	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(m.schedules[0].RowPlace(), b, k, ranks)}
+	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(m.Plan.RowPlace, b, k, ranks)}
 	if m.attends() { // otherwise steps do not depend on the past
 		z.Cached, z.Pairs = b*(at+k), b*(k*at+k*(k+1)/2)
 	}

@@ -72,7 +72,7 @@ func (s *Steps) run(z graph.Sizes) (float64, error) {
 	if z.Rows == 0 {
 		wanted = make(lowering.OutputMask, len(wanted))
 	}
-	z.Largest = graph.EvenShare(s.m.schedules[0].RowPlace(), z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, int64(len(s.m.schedules)))
+	z.Largest = graph.EvenShare(s.m.Plan.RowPlace, z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, int64(len(s.m.schedules)))
 	span, err := s.m.machine.Run(z, wanted)
 	return span.Seconds(), err
 }
