@@ -64,7 +64,7 @@ type meeting struct {
 type flight struct {
 	meeting int
 	travel  *cost.Travel
-	left    float64 // bytes that a rank has to send
+	left    float64 // seconds that its bytes take alone
 	from    float64 // when they begin to travel
 }
 
@@ -215,7 +215,7 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 		if m.came++; m.came == len(c.ranks) {
 			m.start += c.straggle()
 			t := &c.of(st).travels[st.exchange]
-			c.flights = append(c.flights, flight{st.meeting, t, t.Sent, m.start + t.Latency})
+			c.flights = append(c.flights, flight{st.meeting, t, t.Moving(), m.start + t.Latency()})
 		}
 	}
 	return false
@@ -253,7 +253,7 @@ func (c *clock) land() {
 		first, ends := 0, math.Inf(1)
 		for i := range c.flights {
 			if f := &c.flights[i]; f.from <= c.now {
-				if end := c.now + f.left*crowd/f.bandwidth(); end < ends {
+				if end := c.now + f.left*crowd; end < ends {
 					first, ends = i, end
 				}
 			}
@@ -272,16 +272,14 @@ func (c *clock) land() {
 func (c *clock) follow(to, crowd float64) {
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
-			f.left -= (to - c.now) * f.bandwidth() / crowd
-			if f.left < 1e-12*f.travel.Sent { // a rounding error
+			f.left -= (to - c.now) / crowd
+			if f.left < 1e-12*f.travel.Moving() { // a rounding error
 				f.left = 0
 			}
 		}
 	}
 	c.now = to
 }
-
-func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
 
 // tell records what a rank did, or how long it waited.
 func (c *clock) tell(r int, st *step, from, to float64) {
