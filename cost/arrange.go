@@ -53,32 +53,39 @@ type Traffic struct {
 	Times float64
 }
 
-// Spread returns the arrangement in the mesh's own order on a number of nodes; 0 is as many as its
-// ranks fill. The error says what is wrong with the number.
-func (p *Profile) Spread(mesh graph.Mesh, nodes int) (Arrangement, error) {
-	a := Arrangement{Mesh: mesh, Each: mesh.Ranks()}
-	for i := range a.Order {
-		a.Order[i] = graph.MeshAxis(i)
-	}
-	ranks, most := mesh.Ranks(), mesh.Ranks()
+// NodeRanks is the number of ranks on each of some nodes, among which they divide evenly; 0 nodes
+// are as many as the ranks fill. The error says what is wrong with the number.
+func (p *Profile) NodeRanks(ranks, nodes int) (int, error) {
+	most := ranks
 	if p.Network != nil {
 		most = int(p.Network.Ranks.Value)
 	}
 	switch {
 	case nodes < 0:
-		return a, fmt.Errorf("%d nodes; the number must be at least 1", nodes)
-	case nodes > 1 && p.Network == nil:
-		return a, fmt.Errorf("%d nodes: profile %s has one node and no network; take %s, or a file with \"network\" (docs/simulate.md)", nodes, p.Name, strings.Join(clusters(), ", "))
+		return 0, fmt.Errorf("%d nodes; the number must be at least 1", nodes)
 	case nodes == 0:
-		a.Each = min(ranks, most)
+		return min(ranks, most), nil
+	case nodes > 1 && p.Network == nil:
+		return 0, fmt.Errorf("%d nodes: profile %s has one node and no network; take %s, or a file with \"network\" (docs/simulate.md)", nodes, p.Name, strings.Join(clusters(), ", "))
 	case ranks%nodes != 0:
-		return a, fmt.Errorf("%d ranks on %d nodes: the ranks must divide evenly among the nodes", ranks, nodes)
+		return 0, fmt.Errorf("%d ranks on %d nodes: the ranks must divide evenly among the nodes", ranks, nodes)
 	case ranks/nodes > most:
-		return a, fmt.Errorf("%d ranks on %d nodes: a node of profile %s has %d; take at least %d nodes", ranks, nodes, p.Name, most, (ranks+most-1)/most)
-	default:
-		a.Each = ranks / nodes
+		return 0, fmt.Errorf("%d ranks on %d nodes: a node of profile %s has %d; take at least %d nodes", ranks, nodes, p.Name, most, (ranks+most-1)/most)
 	}
-	return a, nil
+	return ranks / nodes, nil
+}
+
+// Arranged puts a mesh on nodes in its own order, with some number of ranks on a node; 0 is a full
+// node.
+func (p *Profile) Arranged(mesh graph.Mesh, each int) Arrangement {
+	a := Arrangement{Mesh: mesh, Each: each}
+	for i := range a.Order {
+		a.Order[i] = graph.MeshAxis(i)
+	}
+	if each == 0 {
+		a.Each, _ = p.NodeRanks(mesh.Ranks(), 0)
+	}
+	return a
 }
 
 // clusters lists the profiles with a network.
@@ -152,16 +159,6 @@ func (a *Arrangement) Level(axis graph.MeshAxis) Level {
 	return Within
 }
 
-// Along is the time of an exchange along some axes, that of the slowest group.
-func (p *Profile) Along(a *Arrangement, axes Axes, e Exchange) (worst Travel) {
-	for _, r := range a.Reaches(axes, e.Ranks, p.Network) {
-		if t := p.Best(e, r); t.Seconds() > worst.Seconds() || worst.Algorithm == nil {
-			worst = t
-		}
-	}
-	return worst
-}
-
 // Arrange chooses which axes go within nodes and which between them: of all orders of the axes, the
 // one whose exchanges take the least time, one after another. The mesh's own order is the first of
 // equal ones.
@@ -188,11 +185,24 @@ func orders(list []graph.MeshAxis, from int, f func()) {
 	}
 }
 
-// seconds is the time of all exchanges.
+// seconds is the time of all exchanges, each that of its slowest group.
 func (p *Profile) seconds(a *Arrangement, traffic []Traffic) (sum float64) {
+	type kind struct {
+		axes  Axes
+		ranks int
+	}
+	known := map[kind][]Reach{}
 	for _, x := range traffic {
-		t := p.Along(a, x.Axes, x.Exchange)
-		sum += x.Times * t.Seconds()
+		k := kind{x.Axes, x.Ranks}
+		if known[k] == nil {
+			known[k] = a.Reaches(x.Axes, x.Ranks, p.Network)
+		}
+		worst := 0.0
+		for _, r := range known[k] {
+			t := p.Best(x.Exchange, r)
+			worst = max(worst, t.Seconds())
+		}
+		sum += x.Times * worst
 	}
 	return sum
 }

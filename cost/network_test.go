@@ -179,32 +179,29 @@ func fastest(t *testing.T, p *Profile, e Exchange, r Reach) {
 	}
 }
 
-// TestSpread: ranks on nodes, and numbers that are not possible.
-func TestSpread(t *testing.T) {
+// TestNodeRanks: ranks on nodes, and numbers that are not possible.
+func TestNodeRanks(t *testing.T) {
 	p, alone := round(), &Profile{Name: "alone"}
 	for _, c := range []struct {
-		p          *Profile
-		ranks      int
-		nodes      int
-		want, each int
-		err        string
+		p     *Profile
+		ranks int
+		nodes int
+		each  int
+		err   string
 	}{
-		{p, 8, 0, 2, 4, ""}, {p, 6, 0, 2, 4, ""}, {p, 3, 0, 1, 3, ""}, {p, 8, 4, 4, 2, ""}, {p, 1, 1, 1, 1, ""},
-		{alone, 8, 0, 1, 8, ""}, {alone, 8, 1, 1, 8, ""},
-		{alone, 8, 2, 0, 0, `2 nodes: profile alone has one node and no network; take a100-efa, a100-hdr, a6000-25gbe, h100-ndr, h200-ndr, or a file with "network"`},
-		{p, 8, 3, 0, 0, "8 ranks on 3 nodes: the ranks must divide evenly among the nodes"},
-		{p, 8, 1, 0, 0, "8 ranks on 1 nodes: a node of profile round has 4; take at least 2 nodes"},
-		{p, 8, 16, 0, 0, "8 ranks on 16 nodes: the ranks must divide evenly"},
-		{p, 8, -1, 0, 0, "-1 nodes; the number must be at least 1"},
+		{p, 8, 0, 4, ""}, {p, 6, 0, 4, ""}, {p, 3, 0, 3, ""}, {p, 8, 4, 2, ""}, {p, 1, 1, 1, ""}, {alone, 8, 0, 8, ""}, {alone, 8, 1, 8, ""},
+		{alone, 8, 2, 0, `2 nodes: profile alone has one node and no network; take a100-efa, a100-hdr, a6000-25gbe, h100-ndr, h200-ndr, or a file with "network"`},
+		{p, 8, 3, 0, "8 ranks on 3 nodes: the ranks must divide evenly among the nodes"},
+		{p, 8, 1, 0, "8 ranks on 1 nodes: a node of profile round has 4; take at least 2 nodes"},
+		{p, 8, 16, 0, "8 ranks on 16 nodes: the ranks must divide evenly"},
+		{p, 8, -1, 0, "-1 nodes; the number must be at least 1"},
 	} {
-		a, err := c.p.Spread(graph.Mesh{graph.TP: c.ranks}, c.nodes)
-		switch {
-		case c.err != "":
-			if err == nil || !strings.Contains(err.Error(), c.err) {
-				t.Errorf("%+v: %v", c, err)
-			}
-		case err != nil || a.Nodes() != c.want || a.Each != c.each:
-			t.Errorf("%+v: %d nodes of %d, %v", c, a.Nodes(), a.Each, err)
+		each, err := c.p.NodeRanks(c.ranks, c.nodes)
+		if each != c.each || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%+v: %d on a node, %v", c, each, err)
+		}
+		if a := c.p.Arranged(graph.Mesh{graph.TP: c.ranks}, each); err == nil && c.nodes > 0 && a.Nodes() != c.nodes {
+			t.Errorf("%+v: %d nodes", c, a.Nodes())
 		}
 	}
 }
@@ -213,10 +210,7 @@ func TestSpread(t *testing.T) {
 // nothing, and in the reverse one the last axis has the neighbours.
 func TestPosition(t *testing.T) {
 	mesh := graph.Mesh{2, 3, 1, 4}
-	a, err := round().Spread(mesh, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := round().Arranged(mesh, 0)
 	own, seen := a.Order, map[[numAxes]graph.MeshAxis]bool{}
 	orders(a.Order[:], 0, func() {
 		seen[a.Order] = true
@@ -260,20 +254,17 @@ func TestReach(t *testing.T) {
 		// two groups of 3: one on a node, the other with a rank there and 2 on the next
 		{graph.Mesh{tp: 3, dp: 2}, [...]graph.MeshAxis{tp, cp, pp, dp}, tp, []Reach{{1, 3, 3, 1.5}, {2, 1, 2, .5}}},
 	} {
-		a, err := round().Spread(c.mesh, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := round().Arranged(c.mesh, 0)
 		a.Order = c.order
 		if got := a.Reaches(AxesOf(c.axis), c.mesh.Along(c.axis), round().Network); !slices.Equal(got, c.want) {
 			t.Errorf("%s along %s in the order %v: %+v, want %+v", c.mesh, c.axis, c.order, got, c.want)
 		}
 	}
-	stages, _ := round().Spread(graph.Mesh{tp: 2, pp: 4}, 0) // 2 stages a node: sends within one, and between
+	stages := round().Arranged(graph.Mesh{tp: 2, pp: 4}, 0) // 2 stages a node: sends within one, and between
 	if got, want := stages.Reaches(AxesOf(pp), 2, round().Network), []Reach{{1, 2, 2, 1}, {2, 1, 1, .5}}; !slices.Equal(got, want) {
 		t.Errorf("sends: %+v, want %+v", got, want)
 	}
-	both, _ := round().Spread(graph.Mesh{tp: 2, cp: 4}, 0)
+	both := round().Arranged(graph.Mesh{tp: 2, cp: 4}, 0)
 	if got, want := both.Reaches(AxesOf(tp, cp), 8, round().Network), []Reach{{2, 4, 4, 2}}; !slices.Equal(got, want) || AxesOf(tp, cp, dp).In(both.Mesh) != "tp, cp" {
 		t.Errorf("two axes: %+v, want %+v", got, want)
 	}
@@ -320,10 +311,7 @@ func TestArrange(t *testing.T) {
 		{"one node", graph.Mesh{tp: 2, pp: 2}, []Traffic{{AxesOf(tp), sum(2, 64), 1}, {AxesOf(pp), send(64), 9}}, "tp=2 within a node, pp=2 within a node", 1 + 2*2 + 8 + 9*(1+2+8)},
 		{"dp goes out", graph.Mesh{tp: 2, cp: 2, dp: 2}, []Traffic{{AxesOf(tp), sum(2, 64), 5}, {AxesOf(cp), sum(2, 64), 1}}, "tp=2 within a node, cp=2 within a node, dp=2 between nodes", 6 * 13},
 	} {
-		a, err := p.Spread(c.mesh, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := p.Arranged(c.mesh, 0)
 		best := Arrange(a, p, c.traffic)
 		if got := p.seconds(&best, c.traffic); best.String() != c.want || math.Abs(got-c.seconds) > 1e-12*c.seconds {
 			t.Errorf("%s: %s takes %g, want %s and %g", c.name, &best, got, c.want, c.seconds)

@@ -19,7 +19,8 @@ type clock struct {
 	works     []cost.Work
 	exchanges []exchange
 	rater     *cost.Rater
-	link      *cost.Link
+	profile   *cost.Profile
+	nodes     cost.Arrangement
 	slow      []float64 // by rank
 	slowLink  float64
 
@@ -90,7 +91,7 @@ func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
 	for i := range c.exchanges {
-		x := c.exchanges[i].travel(c.link, z)
+		x := c.exchanges[i].travel(c.profile, z)
 		t.travels = append(t.travels, x.Slowed(c.slowLink))
 	}
 }
@@ -230,7 +231,7 @@ func (c *clock) straggle() float64 {
 	busy := slices.MaxFunc(c.ranks, func(a, b rankClock) int { return cmp.Compare(a.busy, b.busy) }).busy
 	since := busy - c.met
 	c.met = busy
-	return since * c.link.Straggle.Value
+	return since * c.profile.Link.Straggle.Value
 }
 
 // land advances the collectives in transit until the first of them ends. Each has a latency of its
