@@ -120,9 +120,16 @@ func (p *parser) header(rest string) {
 	}
 	s := &Schedule{}
 	s.Name = bail.Of(strconv.Unquote(quoted))
-	scan(rest[len(quoted):], " rank=%d ranks=%d", &s.Rank, &s.Ranks)
+	ranks, place, meshed := strings.Cut(rest[len(quoted):], " mesh=")
+	scan(ranks, " rank=%d ranks=%d", &s.Rank, &s.Ranks)
 	if s.Ranks < 1 || s.Ranks > graph.MaxRanks || s.Rank < 0 || s.Rank >= s.Ranks {
 		panic(fmt.Errorf("there is no rank %d of %d", s.Rank, s.Ranks))
+	}
+	if meshed {
+		mesh, rest, _ := strings.Cut(place, " ")
+		s.Mesh = bail.Of(graph.ParseMesh(mesh))
+		scan(rest, "stage=%d replica=%d", &s.Stage, &s.Replica)
+		bail.If(s.checkMesh())
 	}
 	p.s = s
 }
@@ -218,7 +225,15 @@ func (p *parser) list(text string) []Ref {
 // step reads c, new = conv1d x, w, past, seg {eps=1e-05}.
 func (p *parser) step(rest string, stream Stream, to *[]Step) {
 	rest, serves := p.serves(rest)
+	if args, ok := strings.CutPrefix(rest, Send.Name+" "); ok {
+		*to = append(*to, passing(Send, p.list(args), stream))
+		return
+	}
 	results, call, ok := strings.Cut(rest, " = ")
+	if call == Receive.Name {
+		*to = append(*to, passing(Receive, p.list(results), stream))
+		return
+	}
 	if !ok {
 		panic(fmt.Errorf("expected a result and an operation, found %q", rest))
 	}

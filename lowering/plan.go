@@ -63,11 +63,11 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
+	if err := sameCollectives(schedules); err != nil {
+		return nil, err
+	}
 	p := &Plan{RowPlace: schedules[0].RowPlace()}
 	for _, s := range schedules {
-		if err := sameCollectives(schedules[0], s); err != nil {
-			return nil, err
-		}
 		p.Ranks = append(p.Ranks, s.plan())
 	}
 	for _, st := range schedules[0].collectives() {

@@ -117,9 +117,14 @@ func (s Stream) String() string { return streamNames[s] }
 // Schedule is what one rank runs. The streams may run the steps in any order
 // that streams and events allow; the order of Steps is one of them.
 type Schedule struct {
-	Name    string
-	Rank    int
-	Ranks   int
+	Name string
+	// Rank is the rank's number among the Ranks that have shares of the same values: all, or those
+	// of its stage and replica on a mesh.
+	Rank, Ranks int
+	// Mesh is empty where all ranks have shares of the same values.
+	Mesh           graph.Mesh
+	Stage, Replica int // the rank's place along [graph.PP] and [graph.DP]
+
 	Buffers []Buffer
 	Init    []Step // once, when the weights are there; on the compute stream
 	Steps   []Step // for every batch
