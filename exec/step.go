@@ -188,7 +188,7 @@ func (p *phase) count(b *Batch) (z graph.Batch) {
 		z.Ends = append(z.Ends, int(z.Tokens))
 	}
 	if place := p.schedules[0].RowPlace(); place > graph.Even {
-		z.Largest = z.LargestShare(place, len(p.schedules))
+		z.Largest = z.LargestShare(place, p.schedules[0].RowRanks())
 	}
 	return z
 }

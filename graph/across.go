@@ -49,6 +49,12 @@ func (g *Graph) over() Mesh {
 	return Mesh{TP: g.Ranks}
 }
 
+// Infer works out the types of the results that a node would have in the graph.
+func (g *Graph) Infer(n *Node) ([]Type, error) { return inferOver(n, g.over()) }
+
+// Local is what a rank holds of a value of type t of the graph.
+func (g *Graph) Local(t Type, rank int) Type { return g.over().Local(t, rank) }
+
 // checkMesh checks that the mesh is of the graph's ranks, and of two axes.
 func (g *Graph) checkMesh() error {
 	m := g.Mesh
@@ -166,4 +172,33 @@ func (n *Node) same() ([]Type, error) {
 		types[i] = v.Type
 	}
 	return types, nil
+}
+
+// Share is t as those ranks see it that differ from a rank along one axis of the mesh alone: its
+// layout is the one along that axis, and it is cut down to what all of them have of it along the
+// other. Ranks is how many they are, and at is the rank's place. A mesh of TP alone has no other
+// axis: there it is t, for either. Extents, pieces and offsets follow as for one axis.
+func (m Mesh) Share(t Type, a MeshAxis, rank int) (share Type, ranks, at int) {
+	if m.Along(CP) == 1 {
+		return t, m.Along(TP), rank
+	}
+	other := CP - a
+	share = t.On(other).Local(m.Along(other), m.At(rank, other))
+	share.Layout = t.On(a).Layout
+	return share, m.Along(a), m.At(rank, a)
+}
+
+// Local is what a rank of the mesh holds of t, as [Type.Local] on one axis.
+func (m Mesh) Local(t Type, rank int) Type {
+	share, ranks, at := m.Share(t, TP, rank)
+	return share.Local(ranks, at)
+}
+
+// RowsAlong is the axis along which ranks have some of t's rows, as the batch says; false if all
+// have all rows.
+func (t Type) RowsAlong() (MeshAxis, bool) {
+	if t.Context.ByBatch() {
+		return CP, true
+	}
+	return TP, t.Layout.ByBatch()
 }

@@ -24,7 +24,7 @@ func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
 	out := make([]*Schedule, g.Ranks)
 	for rank := range out {
 		l := &lowerer{
-			s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks},
+			s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks, Mesh: g.Mesh},
 			ref:     make([]Ref, g.Len()),
 			placing: p,
 		}
@@ -59,7 +59,7 @@ type placing struct {
 
 func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 	l := newLooper(g)
-	if pieceTokens > 0 && g.Ranks > 1 {
+	if pieceTokens > 0 && g.Ranks > 1 && g.Mesh == (graph.Mesh{}) {
 		l.find()
 	}
 	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
@@ -74,7 +74,7 @@ func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 		}
 		for _, v := range n.Results {
 			p.inside[v.ID] = l.inside(v)
-			_, space, err := sizeOf(v.Type.Local(g.Ranks, 0))
+			_, space, err := sizeOf(g.Local(v.Type, 0))
 			p.inUnits = p.inUnits || err == nil && space == PerTokenShare
 		}
 	}

@@ -35,7 +35,7 @@ func Moves(from, to *StateLayout) ([][]Move, error) {
 		for i := range to.Buffers {
 			b := &to.Buffers[i]
 			name, _ := b.State()
-			p := pieces(b.Type, b.Part, to.Ranks, rank)
+			p := to.pieces(b, rank)
 			for _, s := range p.List {
 				l.fill(there[name], i, s, int64(b.Type.DType.Bytes()))
 			}
@@ -89,7 +89,7 @@ func (k *StateLayout) stretches() map[string][]stretch {
 		b := &k.Buffers[i]
 		name, _ := b.State()
 		for rank := range k.Ranks {
-			for _, s := range pieces(b.Type, b.Part, k.Ranks, rank).List {
+			for _, s := range k.pieces(b, rank).List {
 				out[name] = append(out[name], stretch{rank, i, s})
 			}
 		}

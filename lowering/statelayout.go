@@ -15,6 +15,7 @@ import (
 // of one cache after another. All ranks have the same buffers, each its share of them.
 type StateLayout struct {
 	Ranks   int
+	Mesh    graph.Mesh // of the ranks; zero: all are along one axis
 	Buffers []StateBuffer
 }
 
@@ -38,6 +39,26 @@ func stateOf(name string, t graph.Type, part *graph.Part) (string, graph.Type) {
 	return name, graph.TypeOf(t.DType, t.Dims...)
 }
 
+// along is the mesh by which states lie, and the rank's place on it. States are split along TP, or
+// by all ranks where they are along one axis.
+func (k *StateLayout) along(rank int) (graph.Mesh, int) {
+	tp, cp := k.Mesh.Along(graph.TP), k.Mesh.Along(graph.CP)
+	if k.Mesh == (graph.Mesh{}) {
+		tp = k.Ranks
+	}
+	if cp > 1 && tp > 1 {
+		return graph.Mesh{graph.TP: tp, graph.CP: cp}, rank % (tp * cp)
+	}
+	return graph.Mesh{graph.TP: tp * cp}, rank % (tp * cp)
+}
+
+// pieces says where in a row of the model's state a rank's row of a buffer is.
+func (k *StateLayout) pieces(b *StateBuffer, rank int) graph.Pieces {
+	over, place := k.along(rank)
+	share, ranks, at := over.Share(b.Type, graph.TP, place)
+	return pieces(share, b.Part, ranks, at)
+}
+
 // pieces says where in a row of the model's state a rank's row of a buffer is.
 func pieces(t graph.Type, part *graph.Part, ranks, rank int) graph.Pieces {
 	p := graph.PiecesOf(t, ranks, rank)
@@ -52,7 +73,7 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
-	k := &StateLayout{Ranks: len(schedules), Buffers: schedules[0].kept()}
+	k := &StateLayout{Ranks: len(schedules), Mesh: schedules[0].Mesh, Buffers: schedules[0].kept()}
 	if err := k.valid(); err != nil {
 		return nil, err
 	}
@@ -91,7 +112,8 @@ func (b StateBuffer) equal(c StateBuffer) bool {
 // Bytes is what a rank has of a buffer: of a sequence, or of a token where it is a cache.
 func (k *StateLayout) Bytes(rank, buffer int) int64 {
 	t := k.Buffers[buffer].Type
-	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(k.Ranks, rank).Dims))
+	over, place := k.along(rank)
+	return int64(t.DType.Bytes()) * int64(graph.RowElems(over.Local(t, place).Dims))
 }
 
 // States is where the rank's states begin in the run of a sequence, by buffer, and how
@@ -137,7 +159,11 @@ func (s *Schedule) Page(tokens int) (at []int, bytes int64) {
 // String writes a line for the ranks and one per buffer, which [ParseStateLayout] reads.
 func (k *StateLayout) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ranks %d\n", k.Ranks)
+	fmt.Fprintf(&b, "ranks %d", k.Ranks)
+	if k.Mesh != (graph.Mesh{}) {
+		fmt.Fprintf(&b, " mesh %s", k.Mesh)
+	}
+	b.WriteByte('\n')
 	for i := range k.Buffers {
 		x := &k.Buffers[i]
 		fmt.Fprintf(&b, "%s : %s", x.Name, x.Type)
@@ -158,7 +184,11 @@ func ParseStateLayout(text string) (_ *StateLayout, err error) {
 	defer bail.Catch(&err)
 	head, rest, _ := strings.Cut(text, "\n")
 	k := &StateLayout{}
-	scan(head, "ranks %d", &k.Ranks)
+	ranks, mesh, meshed := strings.Cut(head, " mesh ")
+	scan(ranks, "ranks %d", &k.Ranks)
+	if meshed {
+		k.Mesh = bail.Of(graph.ParseMesh(mesh))
+	}
 	for line := range strings.Lines(rest) {
 		name, typ, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " : ")
 		t, storage, part, err := graph.ParseStored(typ)
@@ -201,6 +231,9 @@ func (k *StateLayout) valid() error {
 	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
 		return fmt.Errorf("%d ranks; the number must be from 1 to %d", k.Ranks, graph.MaxRanks)
 	}
+	if k.Mesh != (graph.Mesh{}) && k.Mesh.Ranks() != k.Ranks {
+		return fmt.Errorf("%d ranks on the mesh %s, which has %d", k.Ranks, k.Mesh, k.Mesh.Ranks())
+	}
 	first, scattered := map[string]*StateBuffer{}, 0
 	seen := map[[2]string]bool{}
 	for i := range k.Buffers {
@@ -237,7 +270,7 @@ func (b *StateBuffer) valid() error {
 		return err
 	}
 	t := b.Type
-	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
+	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial || t.Context.Kind != graph.Replicated {
 		return fmt.Errorf("%s is not kept per sequence", t)
 	}
 	row := t.Dims[1:]
