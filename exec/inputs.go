@@ -20,7 +20,7 @@ var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fi
 
 // findInputs lists the inputs, and the bounds that embedding tables set on ids.
 func (p *phase) findInputs() (err error) {
-	p.work.Outputs = make(lowering.OutputMask, len(p.schedules[0].Outputs))
+	p.work.Outputs = make(lowering.OutputMask, len(p.outputs()))
 	if p.work.Inputs, err = Inputs(p.schedules); err != nil {
 		return err
 	}

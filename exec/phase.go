@@ -22,6 +22,9 @@ type phase struct {
 	sources   []source // of its inputs
 }
 
+// outputs are those of the schedules.
+func (p *phase) outputs() []lowering.Output { return lowering.Giver(p.schedules).Outputs }
+
 // openPhase opens the machine of schedules.
 func openPhase(schedules []*lowering.Schedule, d Device, world comm.World, o Setup, verify func(Results) error) (*phase, error) {
 	p := &phase{schedules: schedules, verify: verify}
@@ -166,7 +169,7 @@ func (e *Engine) run(ctx context.Context, b *Batch, parts []part) (out Results, 
 
 // runPart runs a prepared part of a batch.
 func (e *Engine) runPart(ctx context.Context, p part) (Results, error) {
-	out := Results{outputs: p.schedules[0].Outputs, present: p.work.Outputs} // all ranks have the same
+	out := Results{outputs: p.outputs(), present: p.work.Outputs}
 	if e.onBatch != nil {
 		e.onBatch(&p.work)
 	}

@@ -42,7 +42,7 @@ func (r *Results) OutputOf(name string) (t kernels.Tensor, axis graph.Sym, err e
 
 // outputIndex is the index of an output in the schedules' lists, or -1.
 func (p *phase) outputIndex(name string) int {
-	return slices.IndexFunc(p.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
+	return slices.IndexFunc(p.outputs(), func(o lowering.Output) bool { return o.Name == name })
 }
 
 // selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens,

@@ -13,7 +13,12 @@ const Auto = "auto"
 // Sharding describes how a model is laid out over ranks, by names, as flags give them. The zero
 // value is one rank, or the layout of a graph that is partitioned already.
 type Sharding struct {
-	Ranks    int    // 0: one, or the number that the graph is partitioned for
+	Ranks int // 0: one, or the number that the graph is partitioned for
+	// Stages is the number of pipeline stages, each of as many ranks; 0: one. They are cut by cost,
+	// or begin at the blocks whose numbers StagesAt has, such as 10,20.
+	Stages   int
+	StagesAt string
+	Replicas int    // copies of all stages, which divide the sequences; 0: one
 	Strategy string // a name; empty: channel; Auto: the one that Choose returns
 	Place    string // a placement file, instead of a strategy
 	// Prefill is the strategy of prefill, and Strategy or Place are then that of decode. It has its
@@ -64,7 +69,7 @@ type Sharding struct {
 
 // IsZero reports whether nothing is set.
 func (s Sharding) IsZero() bool {
-	return s.Ranks == 0 && s.Strategy+s.Place+s.Prefill+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
+	return s.Ranks == 0 && s.Stages == 0 && s.Replicas == 0 && s.StagesAt+s.Strategy+s.Place+s.Prefill+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
 		s.Dump == nil && s.Validate == nil && s.Choose == nil && s.Check == nil && s.Target == nil
 }
 

@@ -88,7 +88,17 @@ func (m *machine) announce(turn int64) {
 	}
 }
 
-// Step runs a batch on all ranks. The outputs are where the first rank has them.
+// giver is the rank that has the outputs; nil: it is in another process.
+func (m *machine) giver() *rank {
+	for _, r := range m.ranks {
+		if r.gives && r.s.Last() {
+			return r
+		}
+	}
+	return nil
+}
+
+// Step runs a batch on all ranks. The outputs are where the rank that gives them has them.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
 	m.record()
 	if err := m.run(work{ctx: ctx, batch: w}); err != nil {
@@ -96,7 +106,10 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	}
 	m.tell()
 	m.outputs = m.outputs[:0]
-	r := m.ranks[0]
+	r := m.giver()
+	if r == nil {
+		return nil, nil
+	}
 	for i := range r.outputs {
 		if w.Outputs[i] {
 			r.bind(&r.outputs[i])

@@ -38,7 +38,7 @@ type rank struct {
 	outputs   []operand.Operand
 	batch     graph.Batch
 	bound     bool // steps are bound to the batch and to the memory as it is
-	gives     bool // the outputs: the first rank of this process
+	gives     bool // the outputs, where it is of the last stage: the first rank of its stage
 	trials    trials
 
 	recorded bool // what it does is written down
@@ -225,8 +225,8 @@ func (r *rank) where(st *step, err error) error {
 	if st != nil {
 		err = fmt.Errorf("%s (%s): %w", st.Name, st.Op.Name, err)
 	}
-	if r.s.Ranks > 1 {
-		err = fmt.Errorf("rank %d: %w", r.s.Rank, err)
+	if r.s.Worlds() > 1 {
+		err = fmt.Errorf("rank %d: %w", r.s.World(), err)
 	}
 	return err
 }

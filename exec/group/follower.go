@@ -29,7 +29,7 @@ type follower struct {
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {
 	inputs, err := exec.Inputs(schedules)
 	return &follower{Machine: own, group: g, checkFiles: checkFiles,
-		work: exec.Work{Inputs: inputs, Outputs: make(lowering.OutputMask, len(schedules[0].Outputs))}, done: make(chan struct{})}, err
+		work: exec.Work{Inputs: inputs, Outputs: make(lowering.OutputMask, len(lowering.Giver(schedules).Outputs))}, done: make(chan struct{})}, err
 }
 
 // Rank is the rank of this process.
