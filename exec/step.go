@@ -185,7 +185,7 @@ func (p *part) count(b *Batch) (z graph.Batch) {
 		z.Ends = append(z.Ends, int(z.Tokens))
 	}
 	if place := p.schedules[0].RowPlace(); place > graph.Even {
-		z.Largest = z.LargestShare(place, p.schedules[0].Ranks)
+		z.Largest = z.LargestShare(place, p.schedules[0].RowRanks())
 	}
 	return z
 }

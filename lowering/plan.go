@@ -116,9 +116,15 @@ func planExchange(st *Step, ranks int) CollectivePlan {
 func (s *Schedule) InPlace() (n int64) {
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
-		if b.Space == Param && (b.Type.Layout.Kind == graph.Replicated || b.Type.Layout.Axis == 0 && len(b.Type.Extents(nil, s.Ranks, s.Rank)) == 1) {
+		if b.Space == Param && (b.Type.Layout.Kind == graph.Replicated || b.Type.Layout.Axis == 0 && s.inOneRun(b.Type)) {
 			n += b.Bytes
 		}
 	}
 	return n
+}
+
+// inOneRun reports whether what the rank has of a parameter is one run of its first axis.
+func (s *Schedule) inOneRun(t graph.Type) bool {
+	share, ranks, at := s.Share(t)
+	return len(share.Extents(nil, ranks, at)) == 1
 }

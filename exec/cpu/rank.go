@@ -121,7 +121,8 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 	for i, b := range r.s.Buffers {
 		switch b.Space {
 		case lowering.Param:
-			a, err := b.Storage.Load(b.Name, b.Type, r.s.Ranks, r.s.Rank, tensor)
+			share, ranks, at := r.s.Share(b.Type)
+			a, err := b.Storage.Load(b.Name, share, ranks, at, tensor)
 			if err != nil {
 				return fmt.Errorf("parameter %s: %w", b.Name, err)
 			}
@@ -277,7 +278,7 @@ func (r *rank) relayout(st *step) {
 		clear(to.U16)
 		return
 	}
-	st.collective.Parts[r.s.Rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+	st.collective.Parts[st.collective.At].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
 		to.Copy(partRow*to.Stride+part, from, row*from.Stride+whole, n)
 	})
 }

@@ -82,7 +82,7 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 // outside says why the class does not have a value as it lies; empty if it has.
 func outside(s *sums, n *graph.Node, v *graph.Value) string {
 	t := s.unrounded(v)
-	switch made := transparent(n) || n.Op.Name == "input"; {
+	switch made := transparent(n) || n.Op.Name == "input" || class.OfNothing(n); {
 	case class.InRows(s.border, t) || s.border == graph.InParts && class.Lies(s.border, t, made):
 		return ""
 	case v.Type.Layout.ByBatch() && s.inTransit(v):
