@@ -92,6 +92,14 @@ const MicrobatchTokens = 64
 // all devices, so that a cut changes no bit.
 const microbatchGrain = 32
 
+// Microbatches is in how many parts a batch of some tokens runs on some stages.
+func Microbatches(stages, tokens int) int {
+	if stages == 1 {
+		return 1
+	}
+	return max(1, min(2*stages, tokens/MicrobatchTokens))
+}
+
 // microbatches cuts a batch so that its stages run at the same time: in at most twice as many parts
 // as there are stages, of about as many tokens each.
 func (p *phase) microbatches(list []piece, trial func(int) bool) [][]piece {
@@ -99,8 +107,8 @@ func (p *phase) microbatches(list []piece, trial func(int) bool) [][]piece {
 	for _, x := range list {
 		tokens += x.end
 	}
-	n := min(2*stages, tokens/MicrobatchTokens)
-	if stages == 1 || n < 2 || p.schedules[0].BySequence() {
+	n := Microbatches(stages, tokens)
+	if n == 1 || p.schedules[0].BySequence() {
 		return [][]piece{list}
 	}
 	each := (tokens + n - 1) / n
