@@ -96,6 +96,7 @@ type explainFlags struct {
 	from    graphArg
 	execute bool
 	search  prove.Options
+	nodes   string // how the ranks lie on nodes
 
 	diff     []string
 	measured string
@@ -250,6 +251,9 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 	if err := e.z.fits(plan); err != nil {
 		return nil, err
 	}
+	if err := e.hw.spread(hw, len(all)); err != nil {
+		return nil, err
+	}
 	var events []exec.Event
 	m, err := virtual.New(all, hw, exec.Setup{Slots: int(e.z.Batch), PageTokens: 128,
 		Record: func(step []exec.Event) { events = slices.Clone(step) }})
@@ -269,9 +273,15 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 		{Name: "prompt", About: fmt.Sprintf("%s of %s in one step", count(int(b), "prompt"), count(int(p), "token")), Sizes: prompt},
 		{Name: "decode", About: fmt.Sprintf("one token in each of %s, after %s", count(int(b), "sequence"), count(int(p), "token")), Sizes: decode},
 	}
+	m.Arrange(virtual.Steps{Sizes: prompt, Times: 1}, virtual.Steps{Sizes: decode, Times: 63}) // as krait simulate's 64 tokens
+	nodes := m.Nodes()
+	e.nodes = nodesText(&nodes)
 	for i := range runs {
 		if _, err := m.Run(runs[i].Sizes, wanted); err != nil {
 			return nil, err
+		}
+		for _, c := range m.Crossings() {
+			runs[i].Links = append(runs[i].Links, explain.Link{Axes: c.Axes.In(nodes.Mesh), Level: c.Level.String(), Sent: c.Sent, Seconds: c.Seconds})
 		}
 		runs[i].Events, runs[i].Clock = events, "predicted for "+hw.Profile.Name
 	}
@@ -281,6 +291,9 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 // facts are what the page is of, in words.
 func (e *explainFlags) facts(hw *cost.Profile) []explain.Fact {
 	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
+	if e.nodes != "" {
+		facts = append(facts, explain.Fact{Name: "mesh", Text: e.nodes})
+	}
 	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
 		if f.Text != "" {
 			facts = append(facts, f)

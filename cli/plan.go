@@ -48,6 +48,9 @@ Without DIR it uses the embedded model.`,
   krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if hw.nodes != 0 && !compare {
+				return errors.New("--nodes is for times, which --compare predicts: leave it out, or add --compare")
+			}
 			if batch < 1 || prompt < 1 {
 				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
 			}
@@ -72,6 +75,9 @@ Without DIR it uses the embedded model.`,
 				}
 				d, err := hw.device(hardwareName(c))
 				if err != nil {
+					return err
+				}
+				if err := hw.spread(d, max(1, s.Ranks, g.Ranks)); err != nil {
 					return err
 				}
 				d.Unlimited = true
@@ -100,6 +106,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
 	c.Flags().BoolVar(&account, "table", false, "print bytes sent per sublayer, with replicated and sharded activations")
 	ofHardware(c, defaultHardware)
+	hw.addNodes(c)
 	c.Flags().Lookup("hw").Usage = "hardware profile for --compare and --strategy auto: a name or a file"
 	return c
 }

@@ -234,6 +234,17 @@ func (s *Schedule) RowPlace() graph.PlaceKind {
 	return graph.Whole
 }
 
+// Rounded reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
+// rounds it. A KV cache is not such a state, since attention reads its stored form.
+func (s *Schedule) Rounded() bool {
+	for i := range s.Buffers {
+		if b := &s.Buffers[i]; b.Space == State && b.Type.DType != graph.F32 {
+			return true
+		}
+	}
+	return false
+}
+
 // Output is a value that the caller gets after a step.
 type Output struct {
 	Name string

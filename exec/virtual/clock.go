@@ -19,7 +19,8 @@ type clock struct {
 	works     []cost.Work
 	exchanges []exchange
 	rater     *cost.Rater
-	link      *cost.Link
+	profile   *cost.Profile
+	nodes     cost.Arrangement
 	slow      []float64 // by rank
 	slowLink  float64
 
@@ -64,7 +65,7 @@ type meeting struct {
 type flight struct {
 	meeting int
 	travel  *cost.Travel
-	left    float64 // bytes that a rank has to send
+	left    float64 // seconds that its bytes take alone
 	from    float64 // when they begin to travel
 }
 
@@ -90,7 +91,7 @@ func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
 	for i := range c.exchanges {
-		x := c.exchanges[i].travel(c.link, z)
+		x := c.exchanges[i].travel(c.profile, z)
 		t.travels = append(t.travels, x.Slowed(c.slowLink))
 	}
 }
@@ -215,7 +216,7 @@ func (c *clock) meet(r int, st *step, at *float64) bool {
 		if m.came++; m.came == len(c.ranks) {
 			m.start += c.straggle()
 			t := &c.of(st).travels[st.exchange]
-			c.flights = append(c.flights, flight{st.meeting, t, t.Sent, m.start + t.Latency})
+			c.flights = append(c.flights, flight{st.meeting, t, t.Moving(), m.start + t.Latency()})
 		}
 	}
 	return false
@@ -230,7 +231,7 @@ func (c *clock) straggle() float64 {
 	busy := slices.MaxFunc(c.ranks, func(a, b rankClock) int { return cmp.Compare(a.busy, b.busy) }).busy
 	since := busy - c.met
 	c.met = busy
-	return since * c.link.Straggle.Value
+	return since * c.profile.Link.Straggle.Value
 }
 
 // land advances the collectives in transit until the first of them ends. Each has a latency of its
@@ -253,7 +254,7 @@ func (c *clock) land() {
 		first, ends := 0, math.Inf(1)
 		for i := range c.flights {
 			if f := &c.flights[i]; f.from <= c.now {
-				if end := c.now + f.left*crowd/f.bandwidth(); end < ends {
+				if end := c.now + f.left*crowd; end < ends {
 					first, ends = i, end
 				}
 			}
@@ -272,16 +273,14 @@ func (c *clock) land() {
 func (c *clock) follow(to, crowd float64) {
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
-			f.left -= (to - c.now) * f.bandwidth() / crowd
-			if f.left < 1e-12*f.travel.Sent { // a rounding error
+			f.left -= (to - c.now) / crowd
+			if f.left < 1e-12*f.travel.Moving() { // a rounding error
 				f.left = 0
 			}
 		}
 	}
 	c.now = to
 }
-
-func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
 
 // tell records what a rank did, or how long it waited.
 func (c *clock) tell(r int, st *step, from, to float64) {

@@ -23,6 +23,9 @@ type Device struct {
 	// SlowRanks and SlowLinks are factors of the time that a rank takes for its kernels, and to
 	// send.
 	SlowRanks, SlowLinks map[int]float64
+	// NodeRanks is the number of ranks on a node; 0: a full node of the profile, or all ranks if it
+	// has no network.
+	NodeRanks int
 	// Unlimited ignores the memory size of the profile.
 	Unlimited bool
 }
@@ -77,7 +80,12 @@ func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error)
 	if m.plan, err = lowering.NewPlan(list); err != nil {
 		return nil, err
 	}
+	nodes := d.Profile.Arranged(meshOf(list[0]), d.NodeRanks)
+	if nodes.Nodes() > 1 && d.Profile.Network == nil {
+		return nil, fmt.Errorf("%d ranks with %d on a node: profile %s has no network between nodes", len(list), d.NodeRanks, d.Profile.Name)
+	}
 	m.clock = newClock(list, d, rater)
+	m.clock.arrange(nodes)
 	m.ran = make([]exec.CollectiveCount, len(m.plan.Collectives))
 	m.arena = make([]int64, len(list))
 	m.ResetCounts()

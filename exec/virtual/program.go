@@ -33,7 +33,7 @@ type step struct {
 
 // newClock is that of the schedules of all ranks.
 func newClock(list []*lowering.Schedule, d *Device, rater *cost.Rater) *clock {
-	c := &clock{rater: rater, link: &d.Profile.Link, slow: make([]float64, len(list)), slowLink: 1}
+	c := &clock{rater: rater, profile: d.Profile, slow: make([]float64, len(list)), slowLink: 1}
 	for r := range list {
 		c.slow[r] = 1
 		if f, ok := d.SlowRanks[r]; ok {
@@ -177,8 +177,9 @@ func (u *unroller) add(st step, at int) {
 		st.meeting = u.out.meetings
 		u.out.meetings++
 		if st.exchange == len(u.c.exchanges) { // the first rank's, the first time
-			u.c.exchanges = append(u.c.exchanges, newExchange(st.Step, u.out.schedule.Ranks))
+			u.c.exchanges = append(u.c.exchanges, newExchange(u.out.schedule, st.Step))
 		}
+		u.c.exchanges[st.exchange].join(ranksOf(u.out.schedule, st.Step))
 	default:
 		st.work, st.with = u.work(u.out.schedule, at), u.with[at]
 	}
@@ -223,18 +224,17 @@ type exchange struct {
 	name        string
 	ranks       int
 	bytes, sent graph.Poly
+	axes        cost.Axes    // of the mesh, along which it runs
+	groups      [][]int      // of ranks that run it, each for itself
+	reaches     []cost.Reach // how these lie on nodes
 }
 
-func newExchange(st *lowering.Step, ranks int) exchange {
-	x := exchange{op: st.Op, name: st.Name, ranks: ranks}
+func newExchange(s *lowering.Schedule, st *lowering.Step) exchange {
+	group := ranksOf(s, st)
+	x := exchange{op: st.Op, name: st.Name, ranks: len(group), axes: axesOf(meshOf(s), group)}
 	_, x.bytes = graph.Payload(st.ArgTypes()...)
 	for _, t := range st.ArgTypes() {
-		x.sent = x.sent.Plus(graph.Sent(st.Op, t, ranks))
+		x.sent = x.sent.Plus(graph.Sent(st.Op, t, x.ranks))
 	}
 	return x
-}
-
-// travel costs the collective for a batch.
-func (x *exchange) travel(l *cost.Link, z graph.Sizes) cost.Travel {
-	return l.Best(cost.ExchangeOf(x.op, x.ranks, x.bytes.Float(z), x.sent.Float(z)))
 }

@@ -157,7 +157,7 @@ func (c *Choice) Result() *Result {
 // together returns the result of prefill by one and decode by another.
 func together(a, b *Result, memory []Need) *Result {
 	r := *a
-	r.Decode, r.TPOT, r.Memory = b.Decode, b.TPOT, memory
+	r.Decode, r.TPOT, r.Memory, r.Links = b.Decode, b.TPOT, memory, linksOf(a, b)
 	r.Throughput = a.Throughput * a.Seconds() / r.Seconds()
 	return &r
 }

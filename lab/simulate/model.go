@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
 )
 
 // Workload is a batch of sequences of equal length, which start together.
@@ -21,6 +22,9 @@ type Workload struct {
 	Chunk  int // prefill chunk, in tokens of each prompt; 0: the whole prompt
 	Drafts Drafts
 }
+
+// usual is the workload that nothing else is known of.
+var usual = Workload{Batch: 1, Prompt: 512, Output: 64}
 
 // check returns an error for numbers out of range.
 func (w *Workload) check() error {
@@ -72,6 +76,7 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 	if m.wanted, err = schedules[0].Want(graph.ChosenOutput); err != nil {
 		return nil, fmt.Errorf("the graph chooses no tokens: %w", err)
 	}
+	m.arrange(usual)
 	return m, nil
 }
 
@@ -117,6 +122,7 @@ type Result struct {
 	Memory     []Need  `json:"memory"` // by rank
 	// Speculation is what drafts give; nil: the workload has none.
 	Speculation *Speculation `json:"speculation,omitempty"`
+	Links       []Link       `json:"links,omitempty"` // of ranks on several nodes
 }
 
 // Seconds returns the time of the whole workload.
@@ -133,6 +139,7 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	if err := m.Fits(w); err != nil {
 		return nil, err
 	}
+	m.arrange(w)
 	r := &Result{Memory: m.needs(w)}
 	chunk := w.chunk()
 	for at := 0; at < w.Prompt; at += chunk {
@@ -146,6 +153,7 @@ func (m *Model) Run(w Workload) (*Result, error) {
 		}
 		r.Prefill.add(&s, 1)
 	}
+	r.linked(m, passes.Phases[0])
 	r.TTFT = r.Prefill.Seconds
 	if err := m.decode(r, w, w.Output-1); err != nil {
 		return nil, err
@@ -166,6 +174,7 @@ func (m *Model) decode(r *Result, w Workload, n int) error {
 		}
 		r.Decode.add(&s, 1)
 	}
+	r.linked(m, passes.Phases[1])
 	if w.Drafts.Number > 0 {
 		without := r.Decode.Seconds
 		r.Decode = Phase{}

@@ -56,6 +56,15 @@ type Run struct {
 	// events; MeasuredOn names the device.
 	Measured   []exec.Event
 	MeasuredOn string
+	Links      []Link // what collectives carry, by axes of the mesh and level of hardware
+}
+
+// Link is what the collectives along some axes of a mesh carry over a level of hardware in a step.
+type Link struct {
+	Axes    string  `json:"axes"`
+	Level   string  `json:"level"`
+	Sent    float64 `json:"sent"` // bytes by a rank, on average
+	Seconds float64 `json:"seconds"`
 }
 
 // document is all data of a page.

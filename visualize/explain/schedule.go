@@ -38,6 +38,7 @@ type run struct {
 	Exposed float64 `json:"exposed"`
 	Comm    float64 `json:"comm"`   // the first rank's time in collectives
 	Counts  []int64 `json:"counts"` // repetitions of each region of the arena
+	Links   []Link  `json:"links,omitempty"`
 	// Numbers of sequences, and of their tokens in KV caches.
 	Sequences int64 `json:"sequences"`
 	Cached    int64 `json:"cached"`
@@ -99,6 +100,10 @@ func (d *document) steps(s *lowering.Schedule) {
 func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
 		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
+	for _, l := range in.Links {
+		l.Axes, l.Level = clean(l.Axes), clean(l.Level)
+		r.Links = append(r.Links, l)
+	}
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
 		r.Counts = append(r.Counts, schedules[0].Count(space).At(in.Sizes))
 	}
