@@ -72,7 +72,11 @@ type Engine struct {
 	onBatch      func(*Work)
 	phases       [2]*phase // that run sequences, by side; the second is nil where the first runs all
 	relaid       *relaid   // nil: there is one phase
+	replicas     *replicas // nil: there is one
+	whole        bool      // a batch of one phase is one part
 	parts        []part    // of the batch, reused so that a step allocates nothing
+	spares       []int     // by slot on trial: its spare
+	nextSpare    int       // from which on the next trial of the batch finds one
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads its weights: tensor
@@ -92,11 +96,12 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
-	table, err := state.NewTable(schedules, o.Slots, o.Trials, o.Context, o.PageTokens)
+	one := schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica: all are alike
+	table, err := state.NewTable(one, o.Slots, o.Trials, o.Context, o.PageTokens)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch}
+	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch, spares: make([]int, o.Slots), whole: len(one) == schedules[0].Ranks && len(one) == len(schedules)}
 	e.Store = state.NewStore(table, &e.gate)
 	setup := Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
 		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles}
@@ -104,6 +109,13 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	e.machine = e.phases[decodes].machine
+	if _, ok := e.machine.(Pipeline); !ok && !e.whole {
+		e.machine.Close()
+		return nil, fmt.Errorf("the device has no pipeline stages or replicas (mesh %s); the CPU has", schedules[0].Mesh)
+	}
+	if n := len(schedules) / len(one); n > 1 {
+		e.addReplicas(n, one, o.Trials)
+	}
 	if o.Prefill != nil {
 		err = e.addPrefill(o.Prefill, o.Device, setup)
 	}
@@ -119,6 +131,14 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	return e, nil
+}
+
+// addReplicas joins the replicas of the machine, whose ranks have the same schedules as one's.
+func (e *Engine) addReplicas(n int, one []*lowering.Schedule, trials int) {
+	if _, follows := e.machine.(Follower); !follows {
+		e.replicas = newReplicas(e.machine, n, one, e.table.MemorySlots(), trials, e.table.PageTokens())
+		e.machine = e.replicas
+	}
 }
 
 // Open opens a device, and turns a fault in a mapped file into an error. A state that passes from
@@ -151,8 +171,12 @@ func (e *Engine) Follow(ctx context.Context) error {
 // included. Waiting and later calls return [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() { e.gate.Close(e.machine.Close) }
 
-// Schedules are those that the engine runs, one per rank; of two phases, those of decode.
-func (e *Engine) Schedules() []*lowering.Schedule { return e.phases[decodes].schedules }
+// Schedules are those that the engine runs, one per rank of a replica; of two phases, those of
+// decode.
+func (e *Engine) Schedules() []*lowering.Schedule {
+	list := e.phases[decodes].schedules
+	return list[:len(list)/list[0].Mesh.Along(graph.DP)]
+}
 
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {

@@ -47,7 +47,7 @@ func (p *phase) outputIndex(name string) int {
 
 // selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens,
 // and those that Verify checks.
-func (p *phase) selectOutputs(b *Batch) error {
+func (p *part) selectOutputs(b *Batch) error {
 	w, tokens := p.work.Outputs, p.outputIndex(graph.ChosenOutput)
 	all := b.Outputs == nil && b.Choices == nil || p.verify != nil
 	for i := range w {

@@ -32,7 +32,7 @@ func LowerStages(g *graph.Graph, pieceTokens int, stages Stages) ([]*Schedule, e
 			p := newPlacing(g, pieceTokens, &sections[stage])
 			for rank := range g.Ranks {
 				l := &lowerer{
-					s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks},
+					s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks, Mesh: g.Mesh},
 					ref:     make([]Ref, g.Len()),
 					placing: p,
 				}
@@ -87,7 +87,7 @@ type placing struct {
 
 func newPlacing(g *graph.Graph, pieceTokens int, c *section) *placing {
 	l := newLooper(g)
-	if pieceTokens > 0 && g.Ranks > 1 {
+	if pieceTokens > 0 && g.Ranks > 1 && g.Mesh == (graph.Mesh{}) {
 		l.find()
 	}
 	if !l.apart(c) {
@@ -110,7 +110,7 @@ func newPlacing(g *graph.Graph, pieceTokens int, c *section) *placing {
 		}
 		for _, v := range n.Results {
 			p.inside[v.ID] = l.inside(v)
-			_, space, err := sizeOf(v.Type.Local(g.Ranks, 0))
+			_, space, err := sizeOf(g.Local(v.Type, 0))
 			p.inUnits = p.inUnits || err == nil && space == PerTokenShare
 		}
 	}

@@ -31,7 +31,9 @@ func Moves(from, to *StateLayout) ([][]Move, error) {
 	there := from.stretches()
 	out := make([][]Move, to.Ranks)
 	for rank := range out {
-		l := mover{rank: rank % to.shares(), ranks: to.shares(), senders: from.shares(), sent: make([]int64, from.Ranks)}
+		senders, _ := from.share(0)
+		l := mover{senders: senders, sent: make([]int64, from.Ranks)}
+		l.ranks, l.rank = to.share(rank)
 		for i := range to.Buffers {
 			b := &to.Buffers[i]
 			name, _ := b.State()

@@ -2,6 +2,7 @@ package lowering
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -36,6 +37,7 @@ type CollectivePlan struct {
 	Name  string // of its first result
 	Kind  string // the name of the operation: all_reduce
 	Block string // layers.N, "" outside of all
+	Stage int    // the pipeline stage whose ranks run it, or send
 	// Elems and Bytes are the payload: each operand whole and once.
 	Elems, Bytes graph.Poly
 	// Sent is what all ranks together send in a ring: [graph.Sent].
@@ -45,16 +47,19 @@ type CollectivePlan struct {
 
 // SentPerRank is the bytes that a rank sends for a batch, on average where shards are uneven.
 func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
+	if c.Kind == Send.Name { // one sends all
+		return c.Sent.Float(z)
+	}
 	return c.Sent.Float(z) / float64(c.ranks)
 }
 
-// Sent is the bytes that a rank sends for a batch.
+// Sent is the bytes that a rank sends for a batch, of the stage where that is most.
 func (p *Plan) Sent(z graph.Sizes) int64 {
-	var sum float64
+	var sums [graph.MaxMesh]float64
 	for i := range p.Collectives {
-		sum += p.Collectives[i].SentPerRank(z)
+		sums[p.Collectives[i].Stage] += p.Collectives[i].SentPerRank(z)
 	}
-	return int64(sum)
+	return int64(slices.Max(sums[:]))
 }
 
 // NewPlan works out the plan of the schedules of all ranks. Schedules of which
@@ -70,8 +75,15 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	for _, s := range schedules {
 		p.Ranks = append(p.Ranks, s.plan())
 	}
-	for _, st := range schedules[0].collectives() {
-		p.Collectives = append(p.Collectives, planExchange(st, len(schedules)))
+	for _, s := range schedules {
+		if s.Rank > 0 || s.Replica > 0 {
+			continue
+		}
+		for _, st := range s.collectives() {
+			if st.Op != Receive {
+				p.Collectives = append(p.Collectives, s.planExchange(st))
+			}
+		}
 	}
 	return p, nil
 }
@@ -101,12 +113,17 @@ func (s *Schedule) plan() RankPlan {
 	return r
 }
 
-func planExchange(st *Step, ranks int) CollectivePlan {
-	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), ranks: ranks}
+func (s *Schedule) planExchange(st *Step) CollectivePlan {
+	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), Stage: s.Stage, ranks: s.Group(st).Size}
 	types := st.ArgTypes()
+	if st.Op == Send { // as the rank has them
+		for i := range types {
+			types[i] = s.Local(types[i])
+		}
+	}
 	c.Elems, c.Bytes = graph.Payload(types...)
 	for _, t := range types {
-		c.Sent = c.Sent.Plus(graph.Sent(st.Op, t, ranks))
+		c.Sent = c.Sent.Plus(graph.Sent(st.Op, t, c.ranks))
 	}
 	return c
 }
@@ -116,9 +133,15 @@ func planExchange(st *Step, ranks int) CollectivePlan {
 func (s *Schedule) InPlace() (n int64) {
 	for i := range s.Buffers {
 		b := &s.Buffers[i]
-		if b.Space == Param && (b.Type.Layout.Kind == graph.Replicated || b.Type.Layout.Axis == 0 && len(b.Type.Extents(nil, s.Ranks, s.Rank)) == 1) {
+		if b.Space == Param && (b.Type.Layout.Kind == graph.Replicated || b.Type.Layout.Axis == 0 && s.inOneRun(b.Type)) {
 			n += b.Bytes
 		}
 	}
 	return n
+}
+
+// inOneRun reports whether what the rank has of a parameter is one run of its first axis.
+func (s *Schedule) inOneRun(t graph.Type) bool {
+	share, ranks, at := s.Share(t)
+	return len(share.Extents(nil, ranks, at)) == 1
 }

@@ -12,7 +12,7 @@ func CheckAll(schedules []*Schedule) error {
 	if len(schedules) == 0 {
 		return errors.New("there is no schedule")
 	}
-	if err := numbered(schedules); err != nil {
+	if err := Numbered(schedules); err != nil {
 		return err
 	}
 	for i, s := range schedules {
@@ -23,8 +23,8 @@ func CheckAll(schedules []*Schedule) error {
 	return sameCollectives(schedules)
 }
 
-// numbered checks that schedules are those of all ranks of one mesh, in their order.
-func numbered(schedules []*Schedule) error {
+// Numbered checks that schedules are those of all ranks of one mesh, in their order.
+func Numbered(schedules []*Schedule) error {
 	for i, s := range schedules {
 		if s.World() != i || s.Worlds() != len(schedules) || s.Mesh != schedules[0].Mesh {
 			return fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.World(), s.Worlds())

@@ -21,7 +21,10 @@ type Stages struct {
 
 // mesh is the mesh of the stages of a graph.
 func (p Stages) mesh(g *graph.Graph) graph.Mesh {
-	m := graph.Mesh{graph.TP: g.Ranks}
+	m := g.Mesh
+	if m == (graph.Mesh{}) {
+		m[graph.TP] = g.Ranks
+	}
 	m[graph.PP], m[graph.DP] = 1+len(p.First), max(1, p.Replicas)
 	return m
 }

@@ -16,6 +16,7 @@ import (
 type StateLayout struct {
 	Ranks   int
 	Stages  int // of as many ranks each; 0: one
+	Copies  int // ranks of a stage that have the same, those along CP beside TP; 0: one
 	Buffers []StateBuffer
 }
 
@@ -33,7 +34,14 @@ func (k *StateLayout) pieces(rank, buffer int) graph.Pieces {
 		return graph.Pieces{}
 	}
 	b := &k.Buffers[buffer]
-	return pieces(b.Type, b.Part, k.shares(), rank%k.shares())
+	split, at := k.share(rank)
+	return pieces(b.Type, b.Part, split, at)
+}
+
+// share is by how many ranks a buffer is split, and which of the shares a rank has.
+func (k *StateLayout) share(rank int) (split, at int) {
+	split = k.shares() / max(1, k.Copies)
+	return split, rank % split
 }
 
 // StateBuffer is a state of the model, or a field of one, as it lies over the ranks.
@@ -75,6 +83,9 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	k := &StateLayout{Ranks: len(schedules)}
 	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {
 		k.Stages = n
+	}
+	if n := schedules[0].over().Along(graph.CP); n > 1 {
+		k.Copies = n
 	}
 	first := make([]int, 1+max(1, k.Stages)) // by stage: which of the buffers
 	for _, s := range schedules {
@@ -126,7 +137,8 @@ func (k *StateLayout) Bytes(rank, buffer int) int64 {
 		return 0
 	}
 	t := k.Buffers[buffer].Type
-	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(k.shares(), rank%k.shares()).Dims))
+	split, at := k.share(rank)
+	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(split, at).Dims))
 }
 
 // States is where the rank's states begin in the run of a sequence, by buffer, and how
@@ -176,6 +188,9 @@ func (k *StateLayout) String() string {
 	if k.Stages > 1 {
 		fmt.Fprintf(&b, " stages %d", k.Stages)
 	}
+	if k.Copies > 1 {
+		fmt.Fprintf(&b, " copies %d", k.Copies)
+	}
 	b.WriteByte('\n')
 	for i := range k.Buffers {
 		x := &k.Buffers[i]
@@ -201,6 +216,10 @@ func ParseStateLayout(text string) (_ *StateLayout, err error) {
 	defer bail.Catch(&err)
 	head, rest, _ := strings.Cut(text, "\n")
 	k := &StateLayout{}
+	head, copies, copied := strings.Cut(head, " copies ")
+	if copied {
+		scan(copies, "%d", &k.Copies)
+	}
 	ranks, stages, staged := strings.Cut(head, " stages ")
 	if scan(ranks, "ranks %d", &k.Ranks); staged {
 		scan(stages, "%d", &k.Stages)
@@ -255,6 +274,9 @@ func (k *StateLayout) valid() error {
 	if k.Stages < 0 || k.Ranks%max(1, k.Stages) != 0 {
 		return fmt.Errorf("%d stages of %d ranks; each must have as many", k.Stages, k.Ranks)
 	}
+	if k.Copies < 0 || k.shares()%max(1, k.Copies) != 0 {
+		return fmt.Errorf("%d copies in stages of %d ranks; they must divide the ranks", k.Copies, k.shares())
+	}
 	first, scattered := map[string]*StateBuffer{}, 0
 	seen := map[[2]string]bool{}
 	for i := range k.Buffers {
@@ -294,7 +316,7 @@ func (b *StateBuffer) valid() error {
 		return err
 	}
 	t := b.Type
-	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
+	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial || t.Context.Kind != graph.Replicated {
 		return fmt.Errorf("%s is not kept per sequence", t)
 	}
 	row := t.Dims[1:]

@@ -13,14 +13,14 @@ import (
 )
 
 // staged are the shardings with stages that are compared with the same without them.
-var staged = []krait.Sharding{{Stages: 2}, {Stages: 3}, {Ranks: 2, Stages: 2}}
+var staged = []krait.Sharding{{Stages: 2}, {Stages: 3}, {Ranks: 2, Stages: 2}, {Ranks: 2, Replicas: 2}, {Ranks: 2, Stages: 2, Replicas: 2}}
 
 // TestStages: a model in pipeline stages has the bits of the same model in one stage, of all logits
 // and all states, in prefill, decode and mixed batches.
 func TestStages(t *testing.T) {
 	for _, folder := range goldens.Folders(t, "..") {
 		for _, s := range staged {
-			t.Run(fmt.Sprintf("%s/tp=%d,pp=%d", filepath.Base(folder), max(1, s.Ranks), s.Stages), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,dp=%d", filepath.Base(folder), s.Ranks, s.Stages, s.Replicas), func(t *testing.T) {
 				if n := blocksOf(t, folder); n < s.Stages {
 					if _, err := krait.Open(folder, krait.Options{Sharding: s}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("of a model of %d blocks", n)) {
 						t.Fatalf("%d stages of %d blocks: %v", s.Stages, n, err)
@@ -28,7 +28,7 @@ func TestStages(t *testing.T) {
 					return
 				}
 				one := s
-				one.Stages = 0
+				one.Stages, one.Replicas = 0, 0
 				compareBits(t, openGolden(t, folder, s), openGolden(t, folder, one))
 			})
 		}
@@ -72,7 +72,7 @@ func compareBits(t *testing.T, a, b *krait.Model) {
 		}
 		return list
 	}
-	for step, lens := range [][]int{{40}, {1, 9}, {1, 1, 1}, {3, 1, 17}, {1, 1, 1}} {
+	for step, lens := range [][]int{{40}, {1, 9}, {1, 1, 1}, {75, 1, 317}, {1, 1, 1}} {
 		var tokens [][]int
 		for _, n := range lens {
 			tokens = append(tokens, ids(n))

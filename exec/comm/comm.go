@@ -43,6 +43,7 @@ type Collective struct {
 	// Parts are the pieces of the sharded side that each rank of the group has. Several operands
 	// are sharded alike.
 	Parts []graph.Pieces
+	At    int // the rank's place among them
 	// F32 accumulates sums in f32, whatever the payload's format.
 	F32 bool
 
@@ -63,12 +64,14 @@ func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	if st.Op.From == graph.Sharded {
 		sharded = st.Args[0].Type
 	}
+	sharded, ranks, at := s.ShareOf(st, sharded)
+	x.At = at
 	if sharded.Layout.ByBatch() {
-		x.rows, x.Parts = sharded, make([]graph.Pieces, s.Ranks)
+		x.rows, x.Parts = sharded, make([]graph.Pieces, ranks)
 		return x
 	}
-	for r := range s.Ranks {
-		x.Parts = append(x.Parts, graph.PiecesOf(sharded, s.Ranks, r))
+	for r := range ranks {
+		x.Parts = append(x.Parts, graph.PiecesOf(sharded, ranks, r))
 	}
 	return x
 }

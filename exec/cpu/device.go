@@ -68,7 +68,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		workers = max(1, runtime.GOMAXPROCS(0)/max(1, o.LocalRanks))
 	}
 	m := &machine{beside: max(1, o.LocalRanks), recording: recording{to: o.Record, asked: o.Recording, origin: time.Now()}}
-	for _, s := range local {
+	for i, s := range local {
 		r, err := newRank(s, set, &o)
 		if err != nil {
 			return nil, err
@@ -76,7 +76,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if r.comm, err = world.Join(s.World()); err != nil {
 			return nil, err
 		}
-		r.gives, r.origin = s.Rank == 0, m.origin
+		r.gives, r.origin = i == 0 && !o.Follower || s.Rank == 0, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

@@ -50,10 +50,8 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 // New makes a machine for the schedules of all ranks, for [Machine.Run]. It does not check the
 // offsets of tensors, as an engine does.
 func New(schedules []*lowering.Schedule, d *Device, o exec.Setup) (*Machine, error) {
-	for i, s := range schedules {
-		if s.Rank != i || s.Ranks != len(schedules) {
-			return nil, fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.Rank, s.Ranks)
-		}
+	if err := lowering.Numbered(schedules); err != nil {
+		return nil, err
 	}
 	return d.open(schedules, o)
 }

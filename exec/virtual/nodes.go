@@ -74,14 +74,19 @@ func (x *exchange) of(z graph.Sizes) cost.Exchange {
 	return cost.ExchangeOf(x.op, x.ranks, x.bytes.Float(z), x.sent.Float(z))
 }
 
-// each calls f for the collectives of all ranks in the current batch.
+// each calls f for the collectives of all ranks in the batches of the current step.
 func (c *clock) each(f func(x *exchange, t *cost.Travel, z graph.Sizes)) {
-	for _, p := range c.programs {
-		for _, steps := range p.steps {
-			for i := range steps {
-				if st := &steps[i]; st.Kind == lowering.Collective && st.Op != lowering.Receive {
-					t := c.of(st)
-					f(&c.exchanges[st.exchange], &t.travels[st.exchange], t.sizes)
+	for _, b := range c.batches {
+		for _, p := range b.programs {
+			if p.schedule.Replica != b.replica {
+				continue
+			}
+			for _, steps := range p.steps {
+				for i := range steps {
+					if st := &steps[i]; st.Kind == lowering.Collective && st.Op != lowering.Receive {
+						t := b.of(st)
+						f(&c.exchanges[st.exchange], &t.travels[st.exchange], t.sizes)
+					}
 				}
 			}
 		}
@@ -103,7 +108,9 @@ func (m *Machine) Arrange(list ...Steps) {
 	}
 	var traffic []cost.Traffic
 	for _, z := range list {
-		c.batch(z.Sizes, false)
+		for i, p := range m.split(z.Sizes) {
+			c.batch(i, p.Sizes, false).replica = p.replica
+		}
 		c.each(func(x *exchange, _ *cost.Travel, y graph.Sizes) {
 			add := cost.Traffic{Axes: x.axes, Exchange: x.of(y), Times: z.Times / float64(len(c.ranks))}
 			for i := range traffic {

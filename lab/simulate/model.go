@@ -73,7 +73,7 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 	if m.machine, err = virtual.New(schedules, &free, exec.Setup{PageTokens: pageTokens, Record: record}); err != nil {
 		return nil, err
 	}
-	if m.wanted, err = schedules[0].Want(graph.ChosenOutput); err != nil {
+	if m.wanted, err = lowering.Giver(schedules).Want(graph.ChosenOutput); err != nil {
 		return nil, fmt.Errorf("the graph chooses no tokens: %w", err)
 	}
 	m.arrange(usual)
@@ -196,7 +196,7 @@ func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 // sizes returns the sizes of a step in which each sequence has n tokens after past others, and gets
 // logits for rows of them.
 func (m *Model) sizes(w Workload, past, n, rows int) graph.Sizes {
-	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
+	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(m.schedules[0].RowRanks())
 	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(m.schedules[0].RowPlace(), b, k, ranks)}
 	if m.attends() { // otherwise steps do not depend on the past
 		z.Cached, z.Pairs = b*(at+k), b*(k*at+k*(k+1)/2)
