@@ -265,7 +265,7 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 		wanted = slices.Repeat(lowering.OutputMask{true}, len(all[0].Outputs))
 	}
 	b, p := e.z.Batch, e.z.Prompt
-	n := len(all)
+	n := all[0].RowRanks()
 	prompt, decode := e.z.on(all[0].RowPlace(), n, e.z.prefill()), e.z.on(all[0].RowPlace(), n, e.z.decode())
 	prompt.Cached, prompt.Pairs = b*p, b*(p*(p+1)/2)
 	decode.Cached, decode.Pairs = b*(p+1), b*(p+1)

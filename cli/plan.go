@@ -197,6 +197,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 // planReport is the plan of a model.
 type planReport struct {
 	Model string `json:"model"`
+	Mesh  string `json:"mesh,omitempty"`
 	stepSizes
 	Formats     []formatReport     `json:"weight_formats,omitempty"`
 	Ranks       []rankReport       `json:"ranks"`
@@ -239,6 +240,7 @@ type collectiveReport struct {
 	Name     string  `json:"name"`
 	Times    int     `json:"times"`
 	Kind     string  `json:"kind"`
+	Along    string  `json:"along,omitempty"` // the axis of a mesh
 	Elements string  `json:"elements"`
 	Payload  perStep `json:"payload_bytes"`
 }
@@ -247,16 +249,17 @@ func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
-	n := len(p.Ranks)
-	steps := func(a graph.Poly) perStep {
-		return perStep{a.At(z.on(p.RowPlace, n, z.prefill())), a.At(z.on(p.RowPlace, n, z.decode()))}
-	}
-	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
+	prefill, decode := z.on(p.RowPlace, p.RowRanks, z.prefill()), z.on(p.RowPlace, p.RowRanks, z.decode())
+	steps := func(a graph.Poly) perStep { return perStep{a.At(prefill), a.At(decode)} }
+	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(prefill), p.Sent(decode)}}
 	for _, r := range p.Ranks {
 		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives, r.PeerNorms})
 	}
 	for _, line := range foldCollectives(p.Collectives) {
-		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
+		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Along, line.c.Elems.String(), steps(line.c.Bytes)})
+	}
+	if p.Mesh != (graph.Mesh{}) {
+		out.Mesh = p.Mesh.String()
 	}
 	return out, nil
 }
@@ -266,7 +269,11 @@ func (r *planReport) print(w io.Writer) {
 		r.Prefill.print(w)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	mesh := ""
+	if r.Mesh != "" {
+		mesh = " (" + r.Mesh + ")"
+	}
+	fmt.Fprintf(w, "%s on %s%s; %s\n", r.Model, ranks(len(r.Ranks)), mesh, r.stepSizes)
 	if r.phase != "" {
 		column := map[string]string{"prefill": "prompt", "decode": "decode"}[r.phase]
 		fmt.Fprintf(w, "%s by %s; of the columns prompt and decode only %s is run\n", r.phase, r.Strategy, column)
@@ -300,7 +307,7 @@ func (r *planReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
 	for _, x := range r.Collectives {
-		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), x.Kind, x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
+		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), strings.TrimSpace(x.Kind+" "+x.Along), x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
 	}
 	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(r.Sent.Prompt), thousands(r.Sent.Decode))
 }

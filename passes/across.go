@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"fmt"
 	"maps"
 
 	"github.com/krait-ml/krait/graph"
@@ -28,6 +29,9 @@ const contextStrategy = "context"
 
 // partitionAcross partitions a graph, whose recurrences are over parts, along CP and then along TP.
 func partitionAcross(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	if o.Strategy.border != graph.Whole {
+		return nil, fmt.Errorf("strategy %s splits the tokens of a batch, which ranks along cp have in parts already; give one that splits units, such as channel", o.Strategy.Name)
+	}
 	parts, err := partition(g, o.along(graph.CP))
 	if err != nil {
 		return nil, err
