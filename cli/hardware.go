@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
 	"github.com/spf13/cobra"
 )
 
@@ -43,6 +45,11 @@ func (f *hardwareFlags) spread(d *virtual.Device, ranks int) (err error) {
 		d.NodeRanks, err = d.Profile.NodeRanks(ranks, f.nodes)
 	}
 	return err
+}
+
+// worldRanks is the number of ranks of all stages and replicas.
+func worldRanks(s *krait.Sharding, g *graph.Graph) int {
+	return max(1, s.Ranks, g.Ranks) * max(1, s.Stages) * max(1, s.Replicas)
 }
 
 // nodesText says how ranks lie on nodes, such as "2 nodes: tp=8 within a node, pp=2 between nodes"; a

@@ -109,7 +109,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if comes && f.hardware.nodes != 0 {
 		return errors.New("--nodes is for one batch; servers of requests that come and go fill nodes of --hw: leave out --nodes")
 	}
-	if err := f.hardware.spread(d, max(1, f.sharding.Ranks, g.Ranks)*f.replicas.Number); err != nil {
+	if err := f.hardware.spread(d, worldRanks(&f.sharding, g)*f.replicas.Number); err != nil {
 		return err
 	}
 	if comes {
