@@ -123,3 +123,46 @@ func TestArrange(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesOnNodes: two stages of 4 ranks, each a kernel of 3 and 5 seconds and a sum of 64 bytes,
+// with 8 bytes between them, on 1 to 8 nodes, worked out on paper. The sums stay within nodes while
+// these have 4 ranks.
+//
+//   - 1 node: a sum is 1 + 6·2 + 96/8 = 25, a send 1 + 2 + 8/8 = 4: 3 + 25 + 4 + 25 + 5 = 62.
+//   - 2 nodes: a rank has half a rail, and a send takes 5 + 10 + 8/2 = 19.
+//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·(10 + 2·2)
+//     and 96 bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47), a send 5 + 10 + 8/4.
+//   - 8 nodes: a sum goes over four, 5 + 6·10 + 96/4 = 89, a send takes 17.
+func TestStagesOnNodes(t *testing.T) {
+	mesh := graph.Mesh{graph.TP: 4, graph.PP: 2}
+	for _, c := range []struct {
+		nodes int
+		want  float64
+		how   string
+	}{
+		{1, 3 + 25 + 4 + 25 + 5, "tp=4 within a node, pp=2 within a node"},
+		{2, 3 + 25 + 19 + 25 + 5, "tp=4 within a node, pp=2 between nodes"},
+		{4, 3 + 45 + 17 + 45 + 5, "tp=4 between nodes, pp=2 between nodes"},
+		{8, 3 + 89 + 17 + 89 + 5, "tp=4 between nodes, pp=2 between nodes"},
+	} {
+		var list []*lowering.Schedule
+		for stage, text := range []string{"k3 r0 w1 | w0 sum64 send8 r1", "w0 k5 | receive8 sum64 r0"} {
+			for r := range 4 {
+				s := hand(t, text, r, 4)
+				s.Mesh, s.Stage = mesh, stage
+				list = append(list, s)
+			}
+		}
+		m, err := New(list, &Device{Profile: nodes(), NodeRanks: 8 / c.nodes}, exec.Setup{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
+		m.Arrange(Steps{z, 1})
+		s, err := m.Run(z, nil)
+		how := m.Nodes()
+		if err != nil || s.Seconds() != c.want || how.String() != c.how {
+			t.Errorf("%d nodes, %s: %g seconds, want %s and %g; %v", c.nodes, &how, s.Seconds(), c.how, c.want, err)
+		}
+	}
+}
