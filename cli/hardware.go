@@ -52,8 +52,8 @@ func worldRanks(s *krait.Sharding, g *graph.Graph) int {
 	return max(1, s.Ranks, g.Ranks) * max(1, s.Stages) * max(1, s.Replicas)
 }
 
-// nodesText says how ranks lie on nodes, such as "2 nodes: tp=8 within a node, pp=2 between nodes"; a
-// rank alone is nothing.
+// nodesText says how ranks lie on nodes, such as "2 nodes: tp=8 within a node, pp=2 between nodes";
+// a rank alone is nothing.
 func nodesText(a *cost.Arrangement) string {
 	if n := a.Nodes(); n > 1 {
 		return count(n, "node") + ": " + a.String()

@@ -121,8 +121,8 @@ func goldenText(t *testing.T) string {
 	return string(out)
 }
 
-// checkHosts compares results, and looks at what the second host sent: bytes by the rank, and over a
-// slow link no more than it lets through.
+// checkHosts compares results, and looks at what the second host sent: bytes by the rank, and over
+// a slow link no more than it lets through.
 func checkHosts(t *testing.T, out string, err error, want string, slow bool, took time.Duration) {
 	t.Helper()
 	if strings.Contains(out, unfinished) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// checkJob looks at a job of ranks: each has the index of its pod, and finds rank 0 by the name that
-// a headless service gives its pod.
+// checkJob looks at a job of ranks: each has the index of its pod, and finds rank 0 by the name
+// that a headless service gives its pod.
 func checkJob(t *testing.T, o *object, services []object) {
 	p, name := o.Spec.Template.Spec, o.Metadata.Name
 	if n := o.Spec.Completions; n < 2 || o.Spec.Parallelism != n || o.Spec.Mode != "Indexed" || p.Restart != "OnFailure" || len(p.Containers) != 1 {

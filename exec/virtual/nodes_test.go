@@ -27,10 +27,10 @@ func nodes() *cost.Profile {
 // seconds, worked out on paper.
 //
 //   - 1 node: a ring, 1 + 14·2, and 2·7/8·64 = 112 bytes at 8: 43.
-//   - 2 nodes of 4: within them twice 1 + 3·2, and 2·48 bytes at 8, so 26; each rank has half a rail
-//     for its 16 bytes, 5 + 2·10 + 16/2, so 33. A ring takes 5 + 2·(10 + 6·2) + 112/8 = 63.
-//   - 4 nodes of 2: twice 1 + 2, and 2·32 bytes at 8, so 14; 5 + 6·10, and 2·3/4·32 = 48 bytes at 4,
-//     so 77. A ring takes 5 + 2·(3·10 + 4·2) + 112/8 = 95.
+//   - 2 nodes of 4: within them twice 1 + 3·2, and 2·48 bytes at 8, so 26; each rank has half a
+//     rail for its 16 bytes, 5 + 2·10 + 16/2, so 33. A ring takes 5 + 2·(10 + 6·2) + 112/8 = 63.
+//   - 4 nodes of 2: twice 1 + 2, and 2·32 bytes at 8, so 14; 5 + 6·10, and 2·3/4·32 = 48 bytes
+//     at 4, so 77. A ring takes 5 + 2·(3·10 + 4·2) + 112/8 = 95.
 //   - 8 nodes of 1: a ring, 5 + 14·10, and 112 bytes by a rail each, at 4: 173.
 func TestNodesByHand(t *testing.T) {
 	for _, c := range []struct {
@@ -130,8 +130,9 @@ func TestArrange(t *testing.T) {
 //
 //   - 1 node: a sum is 1 + 6·2 + 96/8 = 25, a send 1 + 2 + 8/8 = 4: 3 + 25 + 4 + 25 + 5 = 62.
 //   - 2 nodes: a rank has half a rail, and a send takes 5 + 10 + 8/2 = 19.
-//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·(10 + 2·2)
-//     and 96 bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47), a send 5 + 10 + 8/4.
+//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·(10 +
+//     2·2) and 96 bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47), a send 5 + 10
+//   - 8/4.
 //   - 8 nodes: a sum goes over four, 5 + 6·10 + 96/4 = 89, a send takes 17.
 func TestStagesOnNodes(t *testing.T) {
 	mesh := graph.Mesh{graph.TP: 4, graph.PP: 2}
