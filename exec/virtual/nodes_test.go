@@ -130,9 +130,8 @@ func TestArrange(t *testing.T) {
 //
 //   - 1 node: a sum is 1 + 6·2 + 96/8 = 25, a send 1 + 2 + 8/8 = 4: 3 + 25 + 4 + 25 + 5 = 62.
 //   - 2 nodes: a rank has half a rail, and a send takes 5 + 10 + 8/2 = 19.
-//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·(10 +
-//     2·2) and 96 bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47), a send 5 + 10
-//   - 8/4.
+//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·14 and 96
+//     bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47); a send takes 15 and 8/4.
 //   - 8 nodes: a sum goes over four, 5 + 6·10 + 96/4 = 89, a send takes 17.
 func TestStagesOnNodes(t *testing.T) {
 	mesh := graph.Mesh{graph.TP: 4, graph.PP: 2}
