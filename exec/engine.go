@@ -178,6 +178,9 @@ func (e *Engine) Schedules() []*lowering.Schedule {
 	return list[:len(list)/list[0].Mesh.Along(graph.DP)]
 }
 
+// Ranks is the number of ranks, of all stages and replicas.
+func (e *Engine) Ranks() int { return len(e.phases[decodes].schedules) }
+
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {
 	Name  string // of its first result
