@@ -473,7 +473,7 @@ func (m *Model) Graph() *graph.Graph { return m.source.graph }
 func (m *Model) Compiled() *graph.Graph { return m.graph }
 
 // Ranks returns the number of ranks that run the model.
-func (m *Model) Ranks() int { return m.graph.Ranks }
+func (m *Model) Ranks() int { return m.engine.Ranks() }
 
 // Engine returns the engine, which runs whole batches. Results of a step are valid until the next
 // step of any caller.

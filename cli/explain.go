@@ -22,6 +22,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/visualize/explain"
 	"github.com/krait-ml/krait/visualize/timeline"
 	"github.com/spf13/cobra"
@@ -146,7 +147,7 @@ func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s k
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(fused, s, 0) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in, s); err != nil {
@@ -260,9 +261,9 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := all[0].Want(graph.ChosenOutput)
+	wanted, err := lowering.Giver(all).Want(graph.ChosenOutput)
 	if err != nil { // a graph that chooses no tokens is for all that it gives
-		wanted = slices.Repeat(lowering.OutputMask{true}, len(all[0].Outputs))
+		wanted = slices.Repeat(lowering.OutputMask{true}, len(lowering.Giver(all).Outputs))
 	}
 	b, p := e.z.Batch, e.z.Prompt
 	n := all[0].RowRanks()

@@ -109,10 +109,6 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	e.machine = e.phases[decodes].machine
-	if _, ok := e.machine.(Pipeline); !ok && !e.whole {
-		e.machine.Close()
-		return nil, fmt.Errorf("the device has no pipeline stages or replicas (mesh %s); the CPU has", schedules[0].Mesh)
-	}
 	if n := len(schedules) / len(one); n > 1 {
 		e.addReplicas(n, one, o.Trials)
 	}
@@ -147,6 +143,11 @@ func Open(d Device, schedules []*lowering.Schedule, world comm.World, o Setup) (
 	if o.Trials > 0 && len(schedules) > 0 && schedules[0].RowPlace() == graph.InParts {
 		return nil, errors.New("ranks that have tokens in parts (strategy context) do not run speculative decoding; leave it out, or use another strategy")
 	}
+	if len(schedules) > 0 && schedules[0].Worlds() > schedules[0].Ranks {
+		if _, ok := d.(Pipelines); !ok {
+			return nil, fmt.Errorf("this device runs no pipeline stages or replicas (mesh %s): run them on the CPU (--device cpu)", schedules[0].Mesh)
+		}
+	}
 	err = files.Guard(func() error {
 		m, err = d.Open(schedules, world, o)
 		return err
@@ -177,6 +178,9 @@ func (e *Engine) Schedules() []*lowering.Schedule {
 	list := e.phases[decodes].schedules
 	return list[:len(list)/list[0].Mesh.Along(graph.DP)]
 }
+
+// Ranks is the number of ranks, of all stages and replicas.
+func (e *Engine) Ranks() int { return len(e.phases[decodes].schedules) }
 
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {

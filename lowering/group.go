@@ -118,17 +118,20 @@ func (s *Schedule) checkMesh() error {
 	return nil
 }
 
-// passing is the step that sends or receives tensors.
-func passing(op *graph.Op, list []Ref, on Stream) Step {
-	st := Step{Kind: Collective, Stream: on, Name: op.Name, Op: op}
+// passing is the step that sends or receives tensors. Its name is that of the first of them, and
+// says between which stages they pass.
+func (s *Schedule) passing(op *graph.Op, list []Ref, on Stream) Step {
+	st := Step{Kind: Collective, Stream: on, Op: op}
+	to, way := s.Stage+1, "sent_to"
+	if st.Args = list; op == Receive {
+		st.Args, st.Results = nil, list
+		to, way = s.Stage, "received_in"
+	}
+	name := op.Name
 	if len(list) > 0 {
-		st.Name = list[0].Name
+		name = list[0].Name
 	}
-	if op == Send {
-		st.Args = list
-	} else {
-		st.Results = list
-	}
+	st.Name = fmt.Sprintf("%s.%s_%d", name, way, to)
 	return st
 }
 

@@ -50,7 +50,7 @@ func keepsOf(t *testing.T, h how) (k *lowering.StateLayout, ok bool) {
 	if g, err = passes.Compile(g, o); err != nil {
 		return nil, false
 	}
-	first, err := s.Cut(g)
+	first, err := s.Pipeline().Cut(g)
 	if err != nil {
 		return nil, false // fewer blocks than stages
 	}

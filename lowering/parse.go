@@ -226,12 +226,12 @@ func (p *parser) list(text string) []Ref {
 func (p *parser) step(rest string, stream Stream, to *[]Step) {
 	rest, serves := p.serves(rest)
 	if args, ok := strings.CutPrefix(rest, Send.Name+" "); ok {
-		*to = append(*to, passing(Send, p.list(args), stream))
+		*to = append(*to, p.s.passing(Send, p.list(args), stream))
 		return
 	}
 	results, call, ok := strings.Cut(rest, " = ")
 	if call == Receive.Name {
-		*to = append(*to, passing(Receive, p.list(results), stream))
+		*to = append(*to, p.s.passing(Receive, p.list(results), stream))
 		return
 	}
 	if !ok {

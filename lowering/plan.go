@@ -13,7 +13,17 @@ type Plan struct {
 	Collectives []CollectivePlan // of one step, in order; the same for all ranks
 	RowPlace    graph.PlaceKind  // see [Schedule.RowPlace]
 	RowRanks    int              // see [Schedule.RowRanks]
-	Mesh        graph.Mesh       // zero: all ranks are along one axis
+	Stages      []StagePlan      // pipeline stages; nil: there is one
+}
+
+// StagePlan is what a pipeline stage has.
+type StagePlan struct {
+	Blocks []string // layers.N, in their order
+	// Shared is the bytes of parameters that other stages have, too, such as those of a shared block,
+	// or of an embedding that is the head as well, on the stage's first rank.
+	Shared int64
+	// Passed is the bytes that a rank sends to the next stage.
+	Passed graph.Poly
 }
 
 // RankPlan is what one rank needs.
@@ -74,7 +84,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if err := sameCollectives(schedules); err != nil {
 		return nil, err
 	}
-	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Mesh: schedules[0].Mesh}
+	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Stages: planStages(schedules)}
 	for _, s := range schedules {
 		p.Ranks = append(p.Ranks, s.plan())
 	}
@@ -142,4 +152,47 @@ func (s *Schedule) InPlace() (n int64) {
 func (s *Schedule) inOneRun(t graph.Type) bool {
 	share, ranks, at := s.Share(t)
 	return len(share.Extents(nil, ranks, at)) == 1
+}
+
+// planStages is what the stages have, if there are several.
+func planStages(schedules []*Schedule) (list []StagePlan) {
+	if schedules[0].Mesh.Along(graph.PP) == 1 {
+		return nil
+	}
+	users := map[string]int{} // stages by parameter
+	var first []*Schedule
+	for _, s := range schedules {
+		if s.Rank == 0 && s.Replica == 0 {
+			first = append(first, s)
+			s.eachParam(func(b *Buffer) { users[b.Name]++ })
+		}
+	}
+	for _, s := range first {
+		x := StagePlan{}
+		s.eachParam(func(b *Buffer) {
+			if users[b.Name] > 1 {
+				x.Shared += b.Bytes
+			}
+		})
+		for i := range s.Steps {
+			st := &s.Steps[i]
+			if st.Op == Send {
+				c := s.planExchange(st)
+				x.Passed = x.Passed.Plus(c.Sent)
+			}
+			if b := graph.BlockOf(st.Name); b != "" && st.Kind == Launch && !slices.Contains(x.Blocks, b) {
+				x.Blocks = append(x.Blocks, b)
+			}
+		}
+		list = append(list, x)
+	}
+	return list
+}
+
+func (s *Schedule) eachParam(f func(b *Buffer)) {
+	for i := range s.Buffers {
+		if b := &s.Buffers[i]; b.Space == Param {
+			f(b)
+		}
+	}
 }

@@ -190,7 +190,7 @@ func (l *lowerer) receive(values []*graph.Value) error {
 		}
 	}
 	if len(values) > 0 {
-		l.exchanged(passing(Receive, l.refs(values), Comm))
+		l.exchanged(l.s.passing(Receive, l.refs(values), Comm))
 	}
 	return nil
 }
@@ -198,6 +198,6 @@ func (l *lowerer) receive(values []*graph.Value) error {
 // send appends the step that passes values on to the next stage.
 func (l *lowerer) send(values []*graph.Value) {
 	if len(values) > 0 {
-		l.exchanged(passing(Send, l.refs(values), Comm))
+		l.exchanged(l.s.passing(Send, l.refs(values), Comm))
 	}
 }

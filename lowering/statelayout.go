@@ -80,6 +80,7 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
+	schedules = schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica
 	k := &StateLayout{Ranks: len(schedules)}
 	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {
 		k.Stages = n

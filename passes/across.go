@@ -8,8 +8,8 @@ import (
 )
 
 // A mesh of two axes is partitioned one axis after another. Along CP, tokens lie in parts, as the
-// strategy context has them; the collectives of that axis are part of the graph that the strategy of
-// the options then partitions along TP, to which they are functions that change nothing.
+// strategy context has them; the collectives of that axis are part of the graph that the strategy
+// of the options then partitions along TP, to which they are functions that change nothing.
 
 // across reports whether values are to lie along two axes.
 func (o *Options) across() bool { return o.Mesh.Along(graph.TP) > 1 && o.Mesh.Along(graph.CP) > 1 }

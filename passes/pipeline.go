@@ -25,6 +25,7 @@ type Options struct {
 	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
 	Fuse     Fuse      // which neighbours become one operation
+	Pipeline Pipeline  // the stages and replicas that a compiled graph runs on
 	Overlap  bool      // with the pass overlap, whatever the strategy says
 	Target   Target    // the device, for the pass formats; nil: activations are as their types say
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused, which is what runs.

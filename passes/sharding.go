@@ -165,7 +165,7 @@ func (s Sharding) resolveAuto(g *graph.Graph, phase string) (Sharding, error) {
 func (s Sharding) Options() (Options, error) {
 	two := s
 	s = s.ofPhase()
-	o := Options{Ranks: s.Ranks, Mesh: s.axes(), Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
+	o := Options{Ranks: s.Ranks, Mesh: s.axes(), Pipeline: s.Pipeline(), Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
 	var err error
 	switch {
 	case s.Ranks < 0 || s.Ranks > MaxRanks:
@@ -241,7 +241,8 @@ func (s Sharding) validate(g *graph.Graph, o Options) error {
 	return s.Validate(g, partitioned)
 }
 
-// OnMesh sets the numbers of ranks along the axes of a mesh. Along CP alone, the strategy is context.
+// OnMesh sets the numbers of ranks along the axes of a mesh. Along CP alone, the strategy is
+// context.
 func (s *Sharding) OnMesh(m graph.Mesh) error {
 	tp, cp := m.Along(graph.TP), m.Along(graph.CP)
 	switch {

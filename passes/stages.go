@@ -9,18 +9,29 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// Cut returns the first blocks of the sharding's pipeline stages after the first, for a compiled
-// graph.
-func (s Sharding) Cut(g *graph.Graph) ([]string, error) {
+// Pipeline is how many pipeline stages and replicas run a compiled graph. The zero value is one.
+type Pipeline struct {
+	Stages   int    // 0: one, or those of At
+	At       string // the numbers of the blocks at which stages after the first begin; empty: by cost
+	Replicas int    // 0: one
+}
+
+// Pipeline is that of the sharding.
+func (s Sharding) Pipeline() Pipeline { return Pipeline{s.Stages, s.StagesAt, s.Replicas} }
+
+// Cut returns the first blocks of the stages after the first, for a compiled graph.
+func (p Pipeline) Cut(g *graph.Graph) ([]string, error) {
 	switch {
-	case s.StagesAt == "" && s.Stages <= 1:
+	case p.Stages < 0 || p.Replicas < 0 || g.Ranks*max(1, p.Stages)*max(1, p.Replicas) > graph.MaxMesh:
+		return nil, fmt.Errorf("%d ranks in %d pipeline stages and %d replicas; there may be %d ranks in all", g.Ranks, p.Stages, p.Replicas, graph.MaxMesh)
+	case p.At == "" && p.Stages <= 1:
 		return nil, nil
-	case s.StagesAt == "":
-		return CutStages(g, s.Stages)
+	case p.At == "":
+		return CutStages(g, p.Stages)
 	}
-	first, err := CutStagesAt(g, s.StagesAt)
-	if n := len(first) + 1; err == nil && s.Stages != 0 && s.Stages != n {
-		return nil, fmt.Errorf("%d pipeline stages, and %d by the blocks %s at which they begin: give one of them", s.Stages, n, s.StagesAt)
+	first, err := CutStagesAt(g, p.At)
+	if n := len(first) + 1; err == nil && p.Stages != 0 && p.Stages != n {
+		return nil, fmt.Errorf("%d pipeline stages, and %d by the blocks %s at which they begin: give one of them", p.Stages, n, p.At)
 	}
 	return first, err
 }

@@ -16,11 +16,12 @@ func Lower(g *graph.Graph, s passes.Sharding, pieceTokens int) ([]*lowering.Sche
 	if pieceTokens < 0 || pieceTokens > graph.MaxPiece {
 		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", pieceTokens, graph.MaxPiece, lowering.PieceTokens)
 	}
-	first, err := s.Cut(g)
+	p := s.Pipeline()
+	first, err := p.Cut(g)
 	if err != nil {
 		return nil, err
 	}
-	return lowering.LowerStages(g, cmp.Or(pieceTokens, lowering.PieceTokens), lowering.Stages{First: first, Replicas: s.Replicas})
+	return lowering.LowerStages(g, cmp.Or(pieceTokens, lowering.PieceTokens), lowering.Stages{First: first, Replicas: p.Replicas})
 }
 
 // NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the

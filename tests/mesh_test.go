@@ -34,8 +34,8 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-// TestMeshStates: a sequence moves between any two meshes bit for bit, at once and by snapshot, goes
-// on there, and resumes from copies of its states and KV pages as it would have gone on.
+// TestMeshStates: a sequence moves between any two meshes bit for bit, at once and by snapshot,
+// goes on there, and resumes from copies of its states and KV pages as it would have gone on.
 func TestMeshStates(t *testing.T) {
 	names := []string{"mamba-a", "mamba2-g4", "jamba", "zamba2", "qwen3-next"}
 	ends := []krait.Sharding{{Ranks: 4, Context: 2}, {Ranks: 3}, {Ranks: 8, Context: 2}, {Ranks: 4, Context: 2, Stages: 2}, {Ranks: 2, Strategy: "context"}}

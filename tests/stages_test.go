@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
@@ -129,4 +130,24 @@ func equalBits(a, b []float32) error {
 		}
 	}
 	return nil
+}
+
+// TestStagesInProcesses: stages and replicas in processes of their own have the same bits.
+func TestStagesInProcesses(t *testing.T) {
+	for _, name := range []string{"mamba-a", "zamba2", "jamba"} {
+		for _, s := range []krait.Sharding{{Ranks: 2, Stages: 2}, {Stages: 2, Replicas: 2}} {
+			t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,dp=%d", name, s.Ranks, s.Stages, s.Replicas), func(t *testing.T) {
+				folder, one := "../testdata/golden/"+name, s
+				one.Stages, one.Replicas = 0, 0
+				apart, err := spreadModel(t, connected(t, 4, time.Minute), func(_ int, o krait.Options) (*krait.Model, error) {
+					o.Sharding, o.Slots, o.Workers = s, 4, 1
+					return krait.Open(folder, o)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				compareBits(t, apart.Model, openGolden(t, folder, one))
+			})
+		}
+	}
 }

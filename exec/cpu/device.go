@@ -42,6 +42,9 @@ func (d *Device) String() string {
 	return "cpu with " + isa
 }
 
+// Pipelines says that ranks may be in stages and replicas.
+func (d *Device) Pipelines() {}
+
 // Memory is nine tenths of the host's, or of what the process may take of it, for all ranks: the
 // rest is for scratch memory of kernels, requests and the system.
 func (d *Device) Memory(ranks int) (bytes int64, share int) { return memory.Limit() / 10 * 9, ranks }

@@ -172,9 +172,14 @@ func (m *machine) Close() {
 // Collectives counts as they ran, since Open or ResetCounts.
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount
-	for _, st := range m.ranks[0].steps {
-		if st.Kind == lowering.Collective {
-			out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
+	for _, r := range m.ranks {
+		if r != m.ranks[0] && (r.s.Rank > 0 || r.s.Replica > 0) { // as the first of its stage
+			continue
+		}
+		for _, st := range r.steps {
+			if st.Kind == lowering.Collective && st.Op != lowering.Receive {
+				out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
+			}
 		}
 	}
 	return out

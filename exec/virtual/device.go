@@ -39,6 +39,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return d.open(local, o)
 }
 
+// Pipelines says that ranks may be in stages and replicas.
+func (d *Device) Pipelines() {}
+
 // Memory is that of the profile, unless it is ignored.
 func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	if d.Unlimited {

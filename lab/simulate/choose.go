@@ -80,7 +80,11 @@ func Compile(g *graph.Graph, o passes.Options, d *virtual.Device) (*Model, error
 	if err != nil {
 		return nil, err
 	}
-	list, err := lowering.Lower(h)
+	first, err := o.Pipeline.Cut(h)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lowering.LowerStages(h, lowering.PieceTokens, lowering.Stages{First: first, Replicas: o.Pipeline.Replicas})
 	if err != nil {
 		return nil, err
 	}

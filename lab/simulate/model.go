@@ -80,6 +80,9 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 	return m, nil
 }
 
+// Mesh is the mesh of the ranks; empty where they are along one axis.
+func (m *Model) Mesh() graph.Mesh { return m.schedules[0].Mesh }
+
 // Phase is prefill, or the decode of the tokens after the first.
 type Phase struct {
 	Seconds float64 `json:"seconds"`

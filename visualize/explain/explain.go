@@ -108,7 +108,7 @@ func assemble(in *Input) (*document, error) {
 		return nil, err
 	}
 	d := &document{Model: clean(in.Model), Strategy: clean(in.Strategy), Ranks: len(in.Schedules), Ops: map[string]opInfo{},
-		Facts: []Fact{}, Runs: []run{}, Collectives: []collective{}, Regions: regionNames, Certificate: in.Certificate, Unproved: clean(in.Unproved)}
+		Facts: []Fact{}, Steps: []step{}, Runs: []run{}, Collectives: []collective{}, Regions: regionNames, Certificate: in.Certificate, Unproved: clean(in.Unproved)}
 	for _, f := range in.Facts {
 		d.Facts = append(d.Facts, Fact{clean(f.Name), clean(f.Text)})
 	}
@@ -117,7 +117,9 @@ func assemble(in *Input) (*document, error) {
 		d.Text, d.Executed = clean(in.Certificate.String()), in.Certificate.Execution != nil
 	}
 	d.stages(in.Stages)
-	d.steps(in.Schedules[0])
+	for _, s := range firstOfStages(in.Schedules) {
+		d.steps(s)
+	}
 	for i := range in.Runs {
 		r, err := d.run(in.Schedules, &in.Runs[i])
 		if err != nil {

@@ -53,7 +53,17 @@ type timing struct {
 	Took  []int64 `json:"d,omitempty"`
 }
 
-// steps returns the steps of a rank.
+// firstOfStages are the schedules of a rank of each pipeline stage.
+func firstOfStages(all []*lowering.Schedule) (list []*lowering.Schedule) {
+	for _, s := range all {
+		if s.Rank == 0 && s.Replica == 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// steps adds the steps of a rank.
 func (d *document) steps(s *lowering.Schedule) {
 	section := map[string]int{}
 	for i, name := range d.Sections {
@@ -61,7 +71,6 @@ func (d *document) steps(s *lowering.Schedule) {
 	}
 	last, recorded, waits := map[lowering.Stream]int{}, map[int]int{}, map[lowering.Stream][]int{}
 	layers := false
-	d.Steps = []step{}
 	for _, st := range s.Steps {
 		switch st.Kind {
 		case lowering.Record:
@@ -243,10 +252,12 @@ func (d *document) collectives(in *Input, plan *lowering.Plan) {
 			d.Collectives[i].Section = st.Section
 		}
 	}
-	for _, st := range in.Schedules[0].Steps {
-		if i, ok := at[st.Name]; ok && st.Kind == lowering.Collective {
-			for _, ref := range st.Args {
-				d.Collectives[i].Values = append(d.Collectives[i].Values, ref.Name)
+	for _, s := range firstOfStages(in.Schedules) {
+		for _, st := range s.Steps {
+			if i, ok := at[st.Name]; ok && st.Kind == lowering.Collective {
+				for _, ref := range st.Args {
+					d.Collectives[i].Values = append(d.Collectives[i].Values, ref.Name)
+				}
 			}
 		}
 	}
