@@ -86,8 +86,8 @@ func TestAcrossBroken(t *testing.T) {
 	}
 }
 
-// TestAcrossShares holds what ranks of a mesh have of a value against one element at a time: rows by the
-// part of the sequence, columns by the owner of the unit.
+// TestAcrossShares holds what ranks of a mesh have of a value against one element at a time: rows
+// by the part of the sequence, columns by the owner of the unit.
 func TestAcrossShares(t *testing.T) {
 	const width, unit = 24, 2
 	b := &Batch{Ends: []int{70, 71, 300}}
