@@ -367,7 +367,7 @@ type comparison struct {
 	Ranks int    `json:"ranks"`
 	stepSizes
 	Hardware   string         `json:"hardware"`
-	Nodes      int            `json:"nodes,omitempty"` // where there are several
+	Nodes      int            `json:"nodes,omitempty"` // if several
 	Strategies []choiceReport `json:"strategies"`
 	about      string
 }
