@@ -259,6 +259,12 @@ func (o *Options) join() error {
 		return nil
 	}
 	n := o.Processes.Ranks()
+	if s := &o.Sharding; s.Stages > 1 || s.Replicas > 1 {
+		if all := max(1, s.Ranks) * max(1, s.Stages) * max(1, s.Replicas); all != n {
+			return fmt.Errorf("%d ranks were requested, in %d stages and %d replicas, but %d processes run one each", all, max(1, s.Stages), max(1, s.Replicas), n)
+		}
+		return nil
+	}
 	if o.Sharding.Ranks != 0 && o.Sharding.Ranks != n {
 		return fmt.Errorf("%d ranks were requested, but %d processes run one each: leave the number of ranks out", o.Sharding.Ranks, n)
 	}
@@ -272,7 +278,7 @@ func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) 
 
 // load makes the engine and the session. The files may have changed while the engine read them.
 func (m *Model) load(o Options) (err error) {
-	s, err := session.Lower(m.graph, o.PieceTokens)
+	s, err := session.Lower(m.graph, o.Sharding, o.PieceTokens)
 	if err != nil {
 		return err
 	}
@@ -467,7 +473,7 @@ func (m *Model) Graph() *graph.Graph { return m.source.graph }
 func (m *Model) Compiled() *graph.Graph { return m.graph }
 
 // Ranks returns the number of ranks that run the model.
-func (m *Model) Ranks() int { return m.graph.Ranks }
+func (m *Model) Ranks() int { return m.engine.Ranks() }
 
 // Engine returns the engine, which runs whole batches. Results of a step are valid until the next
 // step of any caller.

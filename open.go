@@ -196,7 +196,7 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	s, err := session.Lower(compiled, o.PieceTokens)
+	s, err := session.Lower(compiled, o.Sharding, o.PieceTokens)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
+	"github.com/krait-ml/krait/session"
 	"github.com/krait-ml/krait/visualize/explain"
 	"github.com/krait-ml/krait/visualize/timeline"
 	"github.com/spf13/cobra"
@@ -96,6 +97,7 @@ type explainFlags struct {
 	from    graphArg
 	execute bool
 	search  prove.Options
+	nodes   string // how the ranks lie on nodes
 
 	diff     []string
 	measured string
@@ -145,7 +147,7 @@ func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s k
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(fused) }); err != nil {
+	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(fused, s, 0) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in, s); err != nil {
@@ -250,18 +252,21 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 	if err := e.z.fits(plan); err != nil {
 		return nil, err
 	}
+	if err := e.hw.spread(hw, len(all)); err != nil {
+		return nil, err
+	}
 	var events []exec.Event
 	m, err := virtual.New(all, hw, exec.Setup{Slots: int(e.z.Batch), PageTokens: 128,
 		Record: func(step []exec.Event) { events = slices.Clone(step) }})
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := all[0].Want(graph.ChosenOutput)
+	wanted, err := lowering.Giver(all).Want(graph.ChosenOutput)
 	if err != nil { // a graph that chooses no tokens is for all that it gives
-		wanted = slices.Repeat(lowering.OutputMask{true}, len(all[0].Outputs))
+		wanted = slices.Repeat(lowering.OutputMask{true}, len(lowering.Giver(all).Outputs))
 	}
 	b, p := e.z.Batch, e.z.Prompt
-	n := len(all)
+	n := all[0].RowRanks()
 	prompt, decode := e.z.on(all[0].RowPlace(), n, e.z.prefill()), e.z.on(all[0].RowPlace(), n, e.z.decode())
 	prompt.Cached, prompt.Pairs = b*p, b*(p*(p+1)/2)
 	decode.Cached, decode.Pairs = b*(p+1), b*(p+1)
@@ -269,9 +274,15 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 		{Name: "prompt", About: fmt.Sprintf("%s of %s in one step", count(int(b), "prompt"), count(int(p), "token")), Sizes: prompt},
 		{Name: "decode", About: fmt.Sprintf("one token in each of %s, after %s", count(int(b), "sequence"), count(int(p), "token")), Sizes: decode},
 	}
+	m.Arrange(virtual.Steps{Sizes: prompt, Times: 1}, virtual.Steps{Sizes: decode, Times: 63}) // as krait simulate's 64 tokens
+	nodes := m.Nodes()
+	e.nodes = nodesText(&nodes)
 	for i := range runs {
 		if _, err := m.Run(runs[i].Sizes, wanted); err != nil {
 			return nil, err
+		}
+		for _, c := range m.Crossings() {
+			runs[i].Links = append(runs[i].Links, explain.Link{Axes: c.Axes.In(nodes.Mesh), Level: c.Level.String(), Sent: c.Sent, Seconds: c.Seconds})
 		}
 		runs[i].Events, runs[i].Clock = events, "predicted for "+hw.Profile.Name
 	}
@@ -281,6 +292,9 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 // facts are what the page is of, in words.
 func (e *explainFlags) facts(hw *cost.Profile) []explain.Fact {
 	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
+	if e.nodes != "" {
+		facts = append(facts, explain.Fact{Name: "mesh", Text: e.nodes})
+	}
 	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
 		if f.Text != "" {
 			facts = append(facts, f)

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/session"
 	"github.com/spf13/cobra"
 )
 
@@ -49,6 +50,9 @@ Without DIR it uses the embedded model.`,
   krait plan ~/models/mamba-2.8b-hf --tp 4 --batch 8 --prompt 1024`,
 		Args: takes(0, 1, "one DIR or FILE.ir"),
 		RunE: func(c *cobra.Command, args []string) error {
+			if hw.nodes != 0 && !compare {
+				return errors.New("--nodes is for times, which --compare predicts: leave it out, or add --compare")
+			}
 			if batch < 1 || prompt < 1 {
 				return fmt.Errorf("--batch %d and --prompt %d: both must be at least 1", batch, prompt)
 			}
@@ -73,6 +77,9 @@ Without DIR it uses the embedded model.`,
 				}
 				d, err := hw.device(hardwareName(c))
 				if err != nil {
+					return err
+				}
+				if err := hw.spread(d, worldRanks(&s, g)); err != nil {
 					return err
 				}
 				d.Unlimited = true
@@ -101,6 +108,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().BoolVar(&compare, "compare", false, "compare all strategies")
 	c.Flags().BoolVar(&account, "table", false, "print bytes sent per sublayer, with replicated and sharded activations")
 	ofHardware(c, defaultHardware)
+	hw.addNodes(c)
 	c.Flags().Lookup("hw").Usage = "hardware profile for --compare and --strategy auto: a name or a file"
 	return c
 }
@@ -119,7 +127,7 @@ func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*p
 	if err != nil {
 		return nil, err
 	}
-	r, err := planOf(all[0].Name, p, z)
+	r, err := planOf(all[0].Name, p, z, all[0].Mesh)
 	if of, ok := s.ForPrefill(); ok && err == nil {
 		r.InPlace = all[0].InPlace()
 		r.phase, r.Strategy = "decode", cmp.Or(s.Strategy, s.Place, passes.Strategies[0].Name)
@@ -136,7 +144,7 @@ func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Sc
 	if err != nil {
 		return nil, err
 	}
-	return interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return lowering.Lower(g) })
+	return interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(g, s, 0) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }
@@ -191,9 +199,11 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 // planReport is the plan of a model.
 type planReport struct {
 	Model string `json:"model"`
+	Mesh  string `json:"mesh,omitempty"`
 	stepSizes
 	Formats     []formatReport     `json:"weight_formats,omitempty"`
-	Ranks       []rankReport       `json:"ranks"`
+	Ranks       []rankReport       `json:"ranks"` // of a replica
+	Stages      []stageReport      `json:"stages,omitempty"`
 	Collectives []collectiveReport `json:"collectives"`
 	Sent        perStep            `json:"sent_bytes_per_rank"`
 	// Prefill is the plan of prefill where that has a strategy of its own, Strategy that of the plan,
@@ -203,6 +213,7 @@ type planReport struct {
 	InPlace  int64       `json:"weight_bytes_in_place,omitempty"`
 
 	phase  string
+	mesh   graph.Mesh
 	blocks bool // some weights are in blocks
 }
 
@@ -210,6 +221,17 @@ type planReport struct {
 type formatReport struct {
 	Format string `json:"format"`
 	Bytes  int64  `json:"bytes"`
+}
+
+// stageReport is a pipeline stage.
+type stageReport struct {
+	Stage   int     `json:"stage"`
+	First   string  `json:"first_block"`
+	Last    string  `json:"last_block"`
+	Blocks  int     `json:"blocks"`
+	Weights int64   `json:"weight_bytes"`        // of its first rank
+	Shared  int64   `json:"shared_weight_bytes"` // of these, those that other stages have as well
+	Passed  perStep `json:"passed_bytes"`        // by a rank to the next stage
 }
 
 type rankReport struct {
@@ -233,24 +255,34 @@ type collectiveReport struct {
 	Name     string  `json:"name"`
 	Times    int     `json:"times"`
 	Kind     string  `json:"kind"`
+	Along    string  `json:"along,omitempty"` // the axis of a mesh
 	Elements string  `json:"elements"`
 	Payload  perStep `json:"payload_bytes"`
 }
 
-func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+// planOf is the plan of the first replica of a mesh, which has an even share of the batch.
+func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planReport, error) {
+	replicas := mesh.Along(graph.DP)
+	batch := z
+	z.Batch = (z.Batch + int64(replicas) - 1) / int64(replicas)
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
-	n := len(p.Ranks)
-	steps := func(a graph.Poly) perStep {
-		return perStep{a.At(z.on(p.RowPlace, n, z.prefill())), a.At(z.on(p.RowPlace, n, z.decode()))}
+	prefill, decode := z.on(p.RowPlace, p.RowRanks, z.prefill()), z.on(p.RowPlace, p.RowRanks, z.decode())
+	steps := func(a graph.Poly) perStep { return perStep{a.At(prefill), a.At(decode)} }
+	out := &planReport{Model: name, stepSizes: batch, mesh: mesh, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(prefill), p.Sent(decode)}}
+	for i, x := range p.Stages {
+		s := stageReport{Stage: i, First: x.Blocks[0], Last: x.Blocks[len(x.Blocks)-1], Blocks: len(x.Blocks), Weights: p.Ranks[i*len(p.Ranks)/replicas/len(p.Stages)].Weights, Shared: x.Shared, Passed: steps(x.Passed)}
+		out.Stages = append(out.Stages, s)
 	}
-	out := &planReport{Model: name, stepSizes: z, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
-	for _, r := range p.Ranks {
+	for _, r := range p.Ranks[:len(p.Ranks)/replicas] {
 		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives, r.PeerNorms})
 	}
 	for _, line := range foldCollectives(p.Collectives) {
-		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
+		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Along, line.c.Elems.String(), steps(line.c.Bytes)})
+	}
+	if mesh != (graph.Mesh{}) {
+		out.Mesh = mesh.String()
 	}
 	return out, nil
 }
@@ -260,7 +292,14 @@ func (r *planReport) print(w io.Writer) {
 		r.Prefill.print(w)
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(len(r.Ranks)), r.stepSizes)
+	on := ranks(len(r.Ranks))
+	if r.Mesh != "" {
+		on = fmt.Sprintf("%s (mesh %s)", ranks(r.mesh.Ranks()), r.mesh)
+	}
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
+	if n := r.mesh.Along(graph.DP); n > 1 {
+		fmt.Fprintf(w, "of %d replicas the first; each has a share of the sequences\n", n)
+	}
 	if r.phase != "" {
 		column := map[string]string{"prefill": "prompt", "decode": "decode"}[r.phase]
 		fmt.Fprintf(w, "%s by %s; of the columns prompt and decode only %s is run\n", r.phase, r.Strategy, column)
@@ -279,6 +318,7 @@ func (r *planReport) print(w io.Writer) {
 		}
 		fmt.Fprintf(w, "weights of all ranks: %s\n", strings.Join(list, ", "))
 	}
+	r.printStages(w)
 	if r.Prefill != nil {
 		fmt.Fprintf(w, "beside those of prefill; of the weights, CPUs read %s from the file in place on rank 0, and copy the rest\n", thousands(r.InPlace))
 	}
@@ -294,9 +334,25 @@ func (r *planReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
 	for _, x := range r.Collectives {
-		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), x.Kind, x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
+		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), strings.TrimSpace(x.Kind+" "+x.Along), x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
 	}
 	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(r.Sent.Prompt), thousands(r.Sent.Decode))
+}
+
+// printStages prints the pipeline stages, if there are several.
+func (r *planReport) printStages(w io.Writer) {
+	if len(r.Stages) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%5s  %-24s %6s  %14s  %14s  %16s  %16s\n", "stage", "blocks", "number", "weights", "shared", "passed on prompt", "decode")
+	for _, x := range r.Stages {
+		blocks := x.First
+		if x.Last != x.First {
+			blocks += " to " + x.Last
+		}
+		fmt.Fprintf(w, "%5d  %-24s %6d  %14s  %14s  %16s  %16s\n", x.Stage, blocks, x.Blocks, thousands(x.Weights), thousands(x.Shared), thousands(x.Passed.Prompt), thousands(x.Passed.Decode))
+	}
+	fmt.Fprintln(w, "bytes of a rank; shared: weights that other stages have, too")
 }
 
 func (c collectiveReport) title() string {
@@ -312,6 +368,7 @@ type comparison struct {
 	Ranks int    `json:"ranks"`
 	stepSizes
 	Hardware   string         `json:"hardware"`
+	Nodes      int            `json:"nodes,omitempty"` // if several
 	Strategies []choiceReport `json:"strategies"`
 	about      string
 }
@@ -349,9 +406,12 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planOf(g.Name, c.Model.Plan, z)
+		p, err := planOf(g.Name, c.Model.Plan, z, c.Model.Mesh())
 		if err != nil {
 			return nil, err
+		}
+		if nodes := c.Model.Nodes(); nodes.Nodes() > 1 {
+			out.Nodes = nodes.Nodes()
 		}
 		r.Collectives, r.Sent = len(c.Model.Plan.Collectives), p.Sent
 		for _, x := range p.Ranks {
@@ -378,7 +438,11 @@ func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
 }
 
 func (r *comparison) print(w io.Writer) {
-	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
+	on := ranks(r.Ranks)
+	if r.Nodes > 0 {
+		on += ", " + count(r.Nodes, "node")
+	}
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
 	fmt.Fprintf(w, "%s\n\n", r.about)
 	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prefill", "sent, decode", "weights", "activations", "prefill", "of it", "decode", "of it")
 	for _, x := range r.Strategies {

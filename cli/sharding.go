@@ -20,13 +20,16 @@ import (
 func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	var names []string
 	var payload payloadFlags
-	var dump string
+	var dump, mesh string
 	for _, x := range passes.Strategies {
 		names = append(names, x.Name)
 	}
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if c.Flags().Changed("tp") && s.Ranks < 1 {
 			return fmt.Errorf("--tp is %d; it must be from 1 to %d", s.Ranks, passes.MaxRanks)
+		}
+		if err := onMesh(s, mesh); err != nil {
+			return err
 		}
 		if err := cmp.Or(phaseUsed(c, s), payload.choose(c, s)); err != nil {
 			return err
@@ -48,6 +51,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 		tpHelp = "tensor-parallel ranks (default 1, or those of FILE.ir)"
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, tpHelp)
+	c.Flags().StringVar(&mesh, "mesh", "", "ranks along several axes, such as tp=4,cp=2 (default: along tp)")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
 	c.Flags().StringVar(&s.Prefill, "prefill-strategy", "", "strategy of prefill, or auto (default: that of --strategy)")
 	c.Flags().String("hw", "", "hardware profile for --strategy auto: a name or a file")
@@ -60,6 +64,8 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().Var(formatsFlag{s}, "formats", "activation formats: bf16, as on GPUs with --math bf16 (default: by device)")
 	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may need more memory)")
 	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to after each pass that changes it")
+	detail(c, "mesh", `in place of --tp: tp is tensor parallelism by --strategy, cp context parallelism (the tokens of a
+prompt in parts), pp pipeline stages, dp replicas. Ranks are numbered along tp first.`)
 	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
 	detail(c, "prefill-strategy", `such as context, beside --strategy channel: prompts run by the one, decode by the other. Each has
 its own copies of weights, states and KV caches, but weights that the CPU reads from the file in place.`)
@@ -73,7 +79,19 @@ reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
-	expert(c, "budget", "calibration", "hw", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
+	expert(c, "budget", "calibration", "hw", "mesh", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
+}
+
+// onMesh sets the ranks of --mesh.
+func onMesh(s *krait.Sharding, text string) error {
+	if text == "" {
+		return nil
+	}
+	m, err := graph.ParseMesh(text)
+	if err != nil {
+		return err
+	}
+	return s.OnMesh(m)
 }
 
 // hardwareName returns --hw.

@@ -77,7 +77,7 @@ Without DIR it uses the embedded model.`,
 	c.Flags().BoolVar(&f.maxBatch, "max-batch", false, "use the largest batch that fits")
 	c.Flags().BoolVar(&f.maxPrompt, "max-prompt", false, "use the longest prompt that fits")
 	c.Flags().BoolVar(&f.compare, "compare", false, "compare strategies, ranks, replicas and payloads")
-	expert(c, "dp-efficiency", "slow-rank", "slow-link")
+	expert(c, "chunk", "dp-efficiency", "slow-rank", "slow-link")
 	f.traffic.add(c)
 	c.AddCommand(newSimulateCache(), newSimulateTrace(), newSimulateTransfer())
 	return c
@@ -106,6 +106,12 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 		}
 	}
 	title := cmp.Or(f.from.like, g.Name)
+	if comes && f.hardware.nodes != 0 {
+		return errors.New("--nodes is for one batch; servers of requests that come and go fill nodes of --hw: leave out --nodes")
+	}
+	if err := f.hardware.spread(d, worldRanks(&f.sharding, g)*f.replicas.Number); err != nil {
+		return err
+	}
 	if comes {
 		return f.runTraffic(c, g, d, title)
 	}
@@ -195,6 +201,9 @@ type simulation struct {
 	Hardware string `json:"hardware"`
 	Ranks    int    `json:"ranks"`
 	Replicas int    `json:"replicas"`
+	Nodes    int    `json:"nodes"`              // of a replica
+	Arranged string `json:"arranged,omitempty"` // which axes of the mesh go within nodes
+	NodeOf   []int  `json:"node_of_rank,omitempty"`
 	Strategy string `json:"strategy"` // of prefill, and of decode if that is the same
 	Decode   string `json:"decode_strategy,omitempty"`
 	Batch    int    `json:"batch"`
@@ -249,6 +258,13 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device, tell func(do
 		return nil, err
 	}
 	r.Result = f.replicas.All(w, one)
+	nodes := m.Nodes()
+	if r.Nodes = nodes.Nodes(); r.Nodes > 1 {
+		r.Arranged = nodesText(&nodes)
+		for rank := range nodes.Mesh.Ranks() {
+			r.NodeOf = append(r.NodeOf, nodes.Node(rank))
+		}
+	}
 	if r.MaxBatch, r.MaxPrompt, err = f.most(m, part); err != nil {
 		return nil, err
 	}
@@ -354,6 +370,9 @@ func (r *simulation) print(w io.Writer) {
 	if r.Replicas > 1 {
 		fmt.Fprintf(w, " each of %s", count(r.Replicas, "replica"))
 	}
+	if r.Nodes > 1 {
+		fmt.Fprintf(w, ", %s", r.Arranged)
+	}
 	fmt.Fprintf(w, "; %s\n%s of %s", r.about, count(r.Batch, "sequence"), count(r.Prompt, "token"))
 	if r.Chunk > 0 && r.Chunk < r.Prompt {
 		fmt.Fprintf(w, " in chunks of %d", r.Chunk)
@@ -366,8 +385,21 @@ func (r *simulation) print(w io.Writer) {
 	if x := r.Speculation; x != nil {
 		fmt.Fprintf(w, "%s per step, %g%% right: %.2f tokens per step; without, TPOT is %s, %.2f times as long\n\n", count(x.Number, "draft"), 100*x.Acceptance, x.Tokens, round(seconds(x.Without)), x.Gain)
 	}
+	r.printLinks(w)
 	r.printMemory(w)
 	r.printBest(w)
+}
+
+// printLinks prints what crosses the links, of ranks on several nodes.
+func (r *simulation) printLinks(w io.Writer) {
+	if len(r.Links) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%-8s  %-8s %-14s %16s %12s %6s\n", "step", "axes", "level", "bytes by a rank", "time", "share")
+	for _, l := range r.Links {
+		fmt.Fprintf(w, "%-8s  %-8s %-14s %16s %12s %5.1f%%\n", l.Phase, l.Axes, l.Level, thousands(int64(l.Sent)), round(seconds(l.Seconds)), 100*l.Share)
+	}
+	fmt.Fprint(w, "of a step; all of a ring's or tree's time counts between nodes\n\n")
 }
 
 func printPhase(w io.Writer, name string, p *simulate.Phase) {

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/session"
 	"github.com/spf13/cobra"
 )
 
@@ -137,7 +138,7 @@ func endOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, page int) (loweri
 		return lowering.End{}, err
 	}
 	k, err := interruptible(c, "lower", func() (*lowering.StateLayout, error) {
-		all, err := lowering.Lower(compiled)
+		all, err := session.Lower(compiled, s, 0)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ import (
 // TestProfiles: those that come with the program can be read, and every figure says where
 // it is from.
 func TestProfiles(t *testing.T) {
-	for _, name := range []string{"a6000-pcie", "a100-nvlink", "h100-nvlink", "h200-nvlink"} {
+	for _, name := range Names() {
 		p, err := Find(name)
 		if err != nil {
 			t.Error(err)
@@ -27,13 +27,24 @@ func TestProfiles(t *testing.T) {
 		if p.Name != name || p.About == "" || len(p.Link.Algorithms) < 4 {
 			t.Errorf("%+v", p)
 		}
+		if n := p.Network; n != nil && (len(n.Algorithms) < 4 || p.Link.About == "") {
+			t.Errorf("%s: %+v", name, n)
+		}
 	}
 }
+
+// figure is one of a profile.
+func figure(value float64) map[string]any { return map[string]any{"value": value, "source": "me"} }
 
 // edited is a profile's text with a change to what lies at a path.
 func edited(t *testing.T, path string, value any) []byte {
 	t.Helper()
-	text, err := profileFiles.ReadFile("profiles/a100-nvlink.json")
+	return editedOf(t, "a100-nvlink", path, value)
+}
+
+func editedOf(t *testing.T, profile, path string, value any) []byte {
+	t.Helper()
+	text, err := profileFiles.ReadFile("profiles/" + profile + ".json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,6 +158,21 @@ func TestWrong(t *testing.T) {
 			t.Errorf("%s = %v: %v\nwant %s", c.path, c.value, err, c.want)
 		}
 	}
+	for path, c := range map[string]struct {
+		value any
+		want  string
+	}{
+		"node": {"a100-efa", `node: "a100-efa" is no profile of one node that comes with krait`}, "network": {nil, "network: missing"},
+		"network.ranks": {figure(0), "network.ranks.value: is 0; it must be above 0"}, "network.rails": {figure(1.5), "network.rails.value: 1.5 is not a whole number"},
+		"network.ranks.value": {65, "network.ranks.value: 65 is more than 64, and it is pieces of a node"}, "network.about": {nil, "network.about: missing"},
+		"network.ring.simple.step": {figure(-1), "network.ring.simple.step.value: -1 is negative"}, "network.tree": {nil, "network.tree: missing"},
+		"network.ring.simple.bandwidth": {figure(0), "network.ring.simple.bandwidth.value: is 0"}, "network.one_shot": {map[string]any{"unavailable": "far"}, "network.one_shot: unknown key"},
+		"network.straggle": {figure(0), "network.straggle: unknown key"}, "memory": {map[string]any{}, "memory: unknown key; it must be one of about, node, network"},
+	} {
+		if _, err := Parse("my.json", editedOf(t, "a100-hdr", path, c.value)); err == nil || !strings.Contains(err.Error(), "my.json: "+c.want) {
+			t.Errorf("%s = %v: %v\nwant %s", path, c.value, err, c.want)
+		}
+	}
 	for text, want := range map[string]string{
 		"": "a profile is an object of JSON: EOF", "[]": "a profile is an object of JSON: found [", "{}": "x: about: missing",
 		`{"about": "a", "about": "b"}`: `the key "about" is there twice`, `{"memory": {"a": [1]}}`: "a is a list, and profiles have none",
@@ -168,7 +194,7 @@ func TestFind(t *testing.T) {
 	if p, err := Find(file); err != nil || p.About != "mine" || p.Name != file {
 		t.Errorf("%+v, %v", p, err)
 	}
-	if _, err := Find("a101"); err == nil || !strings.Contains(err.Error(), `"a101" is neither a hardware profile nor a file; profiles are a100-nvlink, a6000-pcie, `) {
+	if _, err := Find("a101"); err == nil || !strings.Contains(err.Error(), `"a101" is neither a hardware profile nor a file; profiles are a100-efa, a100-hdr, a100-nvlink, `) {
 		t.Error(err)
 	}
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())

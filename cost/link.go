@@ -1,7 +1,6 @@
 package cost
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/krait-ml/krait/graph"
@@ -53,20 +52,34 @@ func ExchangeOf(op *graph.Op, ranks int, bytes, sent float64) Exchange {
 	return e
 }
 
-// Travel is how long an exchange takes by an algorithm: latency, which passes whatever
-// else runs, and the bytes that a rank sends meanwhile.
+// Travel is how long an exchange takes by an algorithm, by level of hardware.
 type Travel struct {
 	Algorithm *Algorithm
-	Latency   float64
-	Sent      float64 // bytes
+	Legs      [numLevels]Leg
 }
 
-// Seconds is how long it takes alone on its link.
-func (t *Travel) Seconds() float64 {
-	if t.Algorithm == nil {
-		return 0
+// Leg is the part of an exchange on one level.
+type Leg struct {
+	Sent    float64 // bytes by a rank, on average
+	Latency float64 // seconds that pass whatever else runs
+	Moving  float64 // seconds of the bytes, alone on their links
+}
+
+// Latency is the seconds that pass whatever else runs.
+func (t *Travel) Latency() float64 { return t.Legs[Within].Latency + t.Legs[Between].Latency }
+
+// Moving is the seconds of the bytes, alone on their links.
+func (t *Travel) Moving() float64 { return t.Legs[Within].Moving + t.Legs[Between].Moving }
+
+// Seconds is how long it takes alone on its links.
+func (t *Travel) Seconds() float64 { return t.Latency() + t.Moving() }
+
+// or is the faster one, or the first if they are equal.
+func (t Travel) or(other Travel) Travel {
+	if t.Algorithm != nil && (other.Algorithm == nil || t.Seconds() <= other.Seconds()) {
+		return t
 	}
-	return t.Latency + t.Sent/t.Algorithm.Bandwidth.Value
+	return other
 }
 
 // Best is the fastest algorithm for an exchange; of equal ones the first of the profile.
@@ -78,10 +91,7 @@ func (l *Link) Best(e Exchange) Travel {
 		if !ok || l.tooLarge(a, e) {
 			continue
 		}
-		t := Travel{a, a.Base.Value + steps*a.Step.Value, sent}
-		if best.Algorithm == nil || t.Seconds() < best.Seconds() {
-			best = t
-		}
+		best = best.or(Travel{a, [numLevels]Leg{Within: {sent, a.Base.Value + steps*a.Step.Value, sent / a.Bandwidth.Value}}})
 	}
 	return best
 }
@@ -113,6 +123,9 @@ func (a *Algorithm) takes(e Exchange) (steps, sent float64, ok bool) {
 }
 
 // Slowed is the time with links of which one is slower by a factor.
-func (t *Travel) Slowed(factor float64) Travel {
-	return Travel{t.Algorithm, t.Latency, t.Sent * math.Max(1, factor)}
+func (t Travel) Slowed(factor float64) Travel {
+	for i := range t.Legs {
+		t.Legs[i].Moving *= max(1, factor)
+	}
+	return t
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/krait-ml/krait/internal/files"
 )
 
-// Profile describes hardware: a rank's device, and the link between ranks. Units are
-// bytes, seconds, operations and bytes per second.
+// Profile describes hardware: a rank's device, the link between ranks, and the network between
+// nodes. Units are bytes, seconds, operations and bytes per second.
 type Profile struct {
 	Name, About string
 	// Shared says that the ranks are on one device, which they divide evenly: its rates,
@@ -28,6 +28,7 @@ type Profile struct {
 	Compute         map[string]Compute // by number format of products: f32, tf32, bf16, f16
 	Overhead        Overhead
 	Link            Link
+	Network         *Network // nil: there is one node
 	// Operations has what was measured of single operations: "silu", or "matmul/bf16"
 	// for one whose weights are in bf16. Those without go by Compute and Memory.
 	Operations map[string]Measured
@@ -106,11 +107,7 @@ func LocalFile() (string, error) {
 // Find finds a profile by its name, or reads it from a file.
 func Find(name string) (*Profile, error) {
 	if slices.Contains(Names(), name) {
-		text, err := profileFiles.ReadFile("profiles/" + name + ".json")
-		if err != nil {
-			panic("BUG: " + err.Error())
-		}
-		return Parse(name, text)
+		return builtIn(name), nil
 	}
 	file := name
 	if name == Local {
@@ -129,6 +126,19 @@ func Find(name string) (*Profile, error) {
 		return nil, err
 	}
 	return Parse(file, text)
+}
+
+// builtIn is a profile that comes with the program.
+func builtIn(name string) *Profile {
+	text, err := profileFiles.ReadFile("profiles/" + name + ".json")
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	p, err := Parse(name, text)
+	if err != nil {
+		panic("BUG: " + err.Error())
+	}
+	return p
 }
 
 // Only is the profile with some of the algorithms of its link: those that a library has.

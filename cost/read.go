@@ -174,6 +174,7 @@ func (s *section) text(key string) string {
 type limits struct {
 	unit     string
 	positive bool    // and not 0
+	whole    bool    // without a fraction
 	most     float64 // 0: any number
 }
 
@@ -185,6 +186,7 @@ var (
 	aReserve  = limits{unit: "bytes", most: 1 << 60}
 	aFraction = limits{unit: "a fraction", positive: true, most: 1}
 	aShare    = limits{unit: "seconds per second", most: 1}
+	aCount    = limits{unit: "pieces of a node", positive: true, whole: true, most: graph.MaxMesh}
 )
 
 // figure takes {"value": 2e12, "source": "data sheet"}, or an assumption instead of a source.
@@ -237,6 +239,8 @@ func (s *section) checked(key, text string, l limits) float64 {
 		s.fail(s.at(key), "is 0; it must be above 0")
 	case l.most > 0 && x > l.most:
 		s.fail(s.at(key), "%s is more than %g, and it is %s", text, l.most, l.unit)
+	case l.whole && x != math.Trunc(x):
+		s.fail(s.at(key), "%s is not a whole number", text)
 	}
 	return x
 }
@@ -246,6 +250,9 @@ var formats = []string{"f32", "tf32", "bf16", "f16"}
 
 func (r *reader) profile(s *section) *Profile {
 	s.take("version") // checked before
+	if _, ok := s.fields["node"]; ok {
+		return r.cluster(s)
+	}
 	p := &Profile{About: s.text("about"), Compute: map[string]Compute{}, Operations: map[string]Measured{}}
 	if v, ok := s.take("shared"); ok {
 		if p.Shared, ok = v.(bool); !ok {
@@ -274,19 +281,54 @@ func (r *reader) profile(s *section) *Profile {
 	s.section("overhead", func(s *section) {
 		p.Overhead = Overhead{s.figure("launch", aTime), s.figure("graph_launch", aTime), s.figure("step", aTime)}
 	})
-	s.section("link", func(s *section) { p.Link = s.link() })
+	s.section("link", func(s *section) {
+		p.Link = s.link(algorithmNames)
+		if _, ok := s.fields["straggle"]; ok {
+			p.Link.Straggle = s.figure("straggle", aShare)
+		}
+		if _, ok := s.fields["peers"]; ok {
+			p.Link.Peers = s.figure("peers", aSize)
+		}
+		s.known = append(s.known, "straggle", "peers")
+	})
+	if _, ok := s.fields["network"]; ok {
+		s.section("network", func(s *section) { p.Network = s.network() })
+	}
 	if _, ok := s.fields["operations"]; ok {
 		s.each("operations", func(name string, s *section) { p.Operations[name] = s.measured(name) })
 	}
-	s.known = append(s.known, "operations")
+	s.known = append(s.known, "network", "operations")
 	s.end()
 	return p
 }
 
+// cluster reads a profile of nodes that another profile describes, by its name.
+func (r *reader) cluster(s *section) *Profile {
+	p := &Profile{}
+	about, name := s.text("about"), s.text("node")
+	if slices.Contains(Names(), name) {
+		p = builtIn(name)
+	}
+	if p.Name == "" || p.Network != nil {
+		s.fail("node", "%q is no profile of one node that comes with krait", name)
+	}
+	p.About = about
+	s.section("network", func(s *section) { p.Network = s.network() })
+	s.end()
+	return p
+}
+
+// network reads the link between nodes.
+func (s *section) network() *Network {
+	n := &Network{Ranks: s.figure("ranks", aCount), Rails: s.figure("rails", aCount)}
+	n.Link = s.link(networkNames)
+	return n
+}
+
 // link reads the algorithms, each with its protocols.
-func (s *section) link() Link {
+func (s *section) link(names []string) Link {
 	l := Link{About: s.text("about")}
-	for _, name := range algorithmNames {
+	for _, name := range names {
 		if sub, _ := s.fields[name].(map[string]any); sub["unavailable"] != nil {
 			s.section(name, func(s *section) { l.Unavailable = append(l.Unavailable, name+": "+s.text("unavailable")) })
 			continue
@@ -295,13 +337,6 @@ func (s *section) link() Link {
 			l.Algorithms = append(l.Algorithms, Algorithm{name, protocol, s.figure("base", aTime), s.figure("step", aTime), s.figure("bandwidth", aRate)})
 		})
 	}
-	if _, ok := s.fields["straggle"]; ok {
-		l.Straggle = s.figure("straggle", aShare)
-	}
-	if _, ok := s.fields["peers"]; ok {
-		l.Peers = s.figure("peers", aSize)
-	}
-	s.known = append(s.known, "straggle", "peers")
 	if len(l.Algorithms) == 0 {
 		s.fail(s.path, "has no algorithm for collectives")
 	}

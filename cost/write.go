@@ -41,7 +41,14 @@ func (p *Profile) Text() []byte {
 			w.figure("graph_launch", p.Overhead.GraphLaunch)
 			w.figure("step", p.Overhead.Step)
 		})
-		w.object("link", func() { w.link(&p.Link) })
+		w.object("link", func() { w.link(&p.Link, algorithmNames) })
+		if n := p.Network; n != nil {
+			w.object("network", func() {
+				w.figure("ranks", n.Ranks)
+				w.figure("rails", n.Rails)
+				w.link(&n.Link, networkNames)
+			})
+		}
 		if len(p.Operations) > 0 {
 			w.object("operations", func() {
 				for _, name := range slices.Sorted(maps.Keys(p.Operations)) {
@@ -96,7 +103,7 @@ func (w *writer) figure(key string, f Figure) {
 	fmt.Fprintf(w, `{"value": %g, "%s": %s}`, f.Value, kind, quoted(f.Source))
 }
 
-func (w *writer) link(l *Link) {
+func (w *writer) link(l *Link, names []string) {
 	w.value("about", l.About)
 	if l.Straggle.Source != "" {
 		w.figure("straggle", l.Straggle)
@@ -104,7 +111,7 @@ func (w *writer) link(l *Link) {
 	if l.Peers.Source != "" {
 		w.figure("peers", l.Peers)
 	}
-	for _, name := range algorithmNames {
+	for _, name := range names {
 		w.object(name, func() {
 			for _, line := range l.Unavailable {
 				if why, ok := strings.CutPrefix(line, name+": "); ok {

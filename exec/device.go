@@ -77,6 +77,17 @@ type Machine interface {
 	Close()
 }
 
+// Pipelines is a [Device] whose machines are a [Pipeline].
+type Pipelines interface{ Pipelines() }
+
+// Pipeline is a [Machine] whose ranks may be in stages and replicas. Each batch runs on the ranks of
+// its replica; those of one replica follow each other through its stages, in their order.
+type Pipeline interface {
+	Machine
+	// StepAll runs batches, and returns the outputs of each as Step does.
+	StepAll(ctx context.Context, list []*Work) ([][]kernels.Tensor, error)
+}
+
 // Follower is the [Machine] of a process that runs what rank 0 runs, in another process.
 type Follower interface {
 	Machine
@@ -96,6 +107,8 @@ type Work struct {
 	Outputs lowering.OutputMask
 	// Trials are the sequences on trial, in their order.
 	Trials []Trial
+	// Replica is the one whose ranks run the batch.
+	Replica int
 }
 
 // Mix counts sequences of several tokens, which are mostly prefills, their tokens, and sequences of

@@ -72,7 +72,11 @@ type Engine struct {
 	onBatch      func(*Work)
 	phases       [2]*phase // that run sequences, by side; the second is nil where the first runs all
 	relaid       *relaid   // nil: there is one phase
+	replicas     *replicas // nil: there is one
+	whole        bool      // a batch of one phase is one part
 	parts        []part    // of the batch, reused so that a step allocates nothing
+	spares       []int     // by slot on trial: its spare
+	nextSpare    int       // from which on the next trial of the batch finds one
 }
 
 // New makes an engine for the schedules of all ranks, in their order, and loads its weights: tensor
@@ -92,11 +96,12 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
-	table, err := state.NewTable(schedules, o.Slots, o.Trials, o.Context, o.PageTokens)
+	one := schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica: all are alike
+	table, err := state.NewTable(one, o.Slots, o.Trials, o.Context, o.PageTokens)
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch}
+	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch, spares: make([]int, o.Slots), whole: len(one) == schedules[0].Ranks && len(one) == len(schedules)}
 	e.Store = state.NewStore(table, &e.gate)
 	setup := Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
 		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles}
@@ -104,6 +109,9 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, err
 	}
 	e.machine = e.phases[decodes].machine
+	if n := len(schedules) / len(one); n > 1 {
+		e.addReplicas(n, one, o.Trials)
+	}
 	if o.Prefill != nil {
 		err = e.addPrefill(o.Prefill, o.Device, setup)
 	}
@@ -121,11 +129,24 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	return e, nil
 }
 
+// addReplicas joins the replicas of the machine, whose ranks have the same schedules as one's.
+func (e *Engine) addReplicas(n int, one []*lowering.Schedule, trials int) {
+	if _, follows := e.machine.(Follower); !follows {
+		e.replicas = newReplicas(e.machine, n, one, e.table.MemorySlots(), trials, e.table.PageTokens())
+		e.machine = e.replicas
+	}
+}
+
 // Open opens a device, and turns a fault in a mapped file into an error. A state that passes from
 // part to part cannot be taken back to a token within a part, as trials require.
 func Open(d Device, schedules []*lowering.Schedule, world comm.World, o Setup) (m Machine, err error) {
 	if o.Trials > 0 && len(schedules) > 0 && schedules[0].RowPlace() == graph.InParts {
 		return nil, errors.New("ranks that have tokens in parts (strategy context) do not run speculative decoding; leave it out, or use another strategy")
+	}
+	if len(schedules) > 0 && schedules[0].Worlds() > schedules[0].Ranks {
+		if _, ok := d.(Pipelines); !ok {
+			return nil, fmt.Errorf("this device runs no pipeline stages or replicas (mesh %s): run them on the CPU (--device cpu)", schedules[0].Mesh)
+		}
 	}
 	err = files.Guard(func() error {
 		m, err = d.Open(schedules, world, o)
@@ -151,8 +172,15 @@ func (e *Engine) Follow(ctx context.Context) error {
 // included. Waiting and later calls return [ErrClosed]; a second Close does nothing.
 func (e *Engine) Close() { e.gate.Close(e.machine.Close) }
 
-// Schedules are those that the engine runs, one per rank; of two phases, those of decode.
-func (e *Engine) Schedules() []*lowering.Schedule { return e.phases[decodes].schedules }
+// Schedules are those that the engine runs, one per rank of a replica; of two phases, those of
+// decode.
+func (e *Engine) Schedules() []*lowering.Schedule {
+	list := e.phases[decodes].schedules
+	return list[:len(list)/list[0].Mesh.Along(graph.DP)]
+}
+
+// Ranks is the number of ranks, of all stages and replicas.
+func (e *Engine) Ranks() int { return len(e.phases[decodes].schedules) }
 
 // CollectiveCount is what one collective of the schedule has done.
 type CollectiveCount struct {

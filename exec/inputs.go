@@ -5,7 +5,6 @@ import (
 
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/lowering"
 )
 
 // source fills an input of a batch.
@@ -20,12 +19,11 @@ var fills = map[string]func(*Batch, *Input, int) error{"ids": fillIDs, "seg": fi
 
 // findInputs lists the inputs, and the bounds that embedding tables set on ids.
 func (p *phase) findInputs() (err error) {
-	p.work.Outputs = make(lowering.OutputMask, len(p.schedules[0].Outputs))
-	if p.work.Inputs, err = Inputs(p.schedules); err != nil {
+	if p.inputs, err = Inputs(p.schedules); err != nil {
 		return err
 	}
-	for i := range p.work.Inputs {
-		fill := fills[p.work.Inputs[i].Name]
+	for i := range p.inputs {
+		fill := fills[p.inputs[i].Name]
 		if fill == nil {
 			fill = fillGiven
 		}
@@ -44,14 +42,14 @@ func (p *phase) findInputs() (err error) {
 // limitIDs keeps the ids of an input below the number of rows of a table.
 func (p *phase) limitIDs(input string, rows int) {
 	for i := range p.sources {
-		if from := &p.sources[i]; p.work.Inputs[i].Name == input && (from.limit == 0 || rows < from.limit) {
+		if from := &p.sources[i]; p.inputs[i].Name == input && (from.limit == 0 || rows < from.limit) {
 			from.limit = rows
 		}
 	}
 }
 
 // fill fills the inputs. Their memory only grows, so decoding allocates nothing.
-func (p *phase) fill(b *Batch, z graph.Batch) error {
+func (p *part) fill(b *Batch, z graph.Batch) error {
 	p.work.Batch = z
 	for i := range p.work.Inputs {
 		in, from := &p.work.Inputs[i], &p.sources[i]

@@ -42,12 +42,12 @@ func (r *Results) OutputOf(name string) (t kernels.Tensor, axis graph.Sym, err e
 
 // outputIndex is the index of an output in the schedules' lists, or -1.
 func (p *phase) outputIndex(name string) int {
-	return slices.IndexFunc(p.schedules[0].Outputs, func(o lowering.Output) bool { return o.Name == name })
+	return slices.IndexFunc(p.outputs(), func(o lowering.Output) bool { return o.Name == name })
 }
 
 // selectOutputs selects the outputs of a batch: those that it names, its tokens, or all but tokens,
 // and those that Verify checks.
-func (p *phase) selectOutputs(b *Batch) error {
+func (p *part) selectOutputs(b *Batch) error {
 	w, tokens := p.work.Outputs, p.outputIndex(graph.ChosenOutput)
 	all := b.Outputs == nil && b.Choices == nil || p.verify != nil
 	for i := range w {

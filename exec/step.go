@@ -89,19 +89,16 @@ func (e *Engine) Step(ctx context.Context, b *Batch) (Results, error) {
 // advance adds the tokens of a step to its sequences, holds those on trial, and breaks sequences
 // without a chosen token.
 func (e *Engine) advance(b *Batch, without *ChoiceError) {
-	row, trials := 0, e.phases[decodes].work.Trials
+	row := 0
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		switch {
 		case !q.Trial && without.any(row, q.rows()): // a draft before the row may be wrong
 			e.table.Break(q.index)
 		case q.Trial:
-			e.table.Hold(q.index, trials[0].Spare, q.len())
+			e.table.Hold(q.index, e.spares[q.index], q.len())
 		default:
 			e.table.Advance(q.index, q.len())
-		}
-		if q.Trial {
-			trials = trials[1:]
 		}
 		row += q.rows()
 	}
@@ -175,7 +172,7 @@ func (e *Engine) find(b *Batch) (err error) {
 }
 
 // count sums the sizes of a batch.
-func (p *phase) count(b *Batch) (z graph.Batch) {
+func (p *part) count(b *Batch) (z graph.Batch) {
 	z.Ends = p.work.Ends[:0]
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
@@ -188,7 +185,7 @@ func (p *phase) count(b *Batch) (z graph.Batch) {
 		z.Ends = append(z.Ends, int(z.Tokens))
 	}
 	if place := p.schedules[0].RowPlace(); place > graph.Even {
-		z.Largest = z.LargestShare(place, len(p.schedules))
+		z.Largest = z.LargestShare(place, p.schedules[0].RowRanks())
 	}
 	return z
 }

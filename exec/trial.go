@@ -50,7 +50,6 @@ func (e *Engine) Settle(ctx context.Context, kept []Kept) error {
 func (e *Engine) takeSpares(p part) error {
 	b := p.batch
 	p.work.Trials = p.work.Trials[:0]
-	spare := -1
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		if q.memory = e.table.Memory(q.index); !q.Trial {
@@ -60,9 +59,11 @@ func (e *Engine) takeSpares(p part) error {
 			return fmt.Errorf("sequence %d: %d tokens on trial; the limit is %d", i, q.len(), MaxTrial)
 		}
 		from := q.memory
-		if spare, q.memory = e.table.Spare(spare + 1); spare < 0 {
+		spare := 0
+		if spare, q.memory = e.table.Spare(e.nextSpare); spare < 0 {
 			return fmt.Errorf("sequence %d: no spare is free for a trial: Settle ends trials, and Options.Trials sets how many there may be", i)
 		}
+		e.spares[q.index], e.nextSpare = spare, spare+1
 		p.work.Trials = append(p.work.Trials, Trial{i, spare, from})
 	}
 	return nil

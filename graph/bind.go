@@ -12,6 +12,7 @@ type binding struct {
 	letters [32]letter // see at
 	known   uint32     // a bit per letter whose size is fixed
 	packs   []pack
+	apart   bool // parts of sequences lie along another axis of the mesh
 }
 
 // letter is what one letter means.

@@ -59,6 +59,9 @@ func (c *Checker) Check(g *Graph) error {
 	if g.Ranks < 1 || g.Ranks > MaxRanks {
 		return fmt.Errorf("%d ranks; the number must be from 1 to %d", g.Ranks, MaxRanks)
 	}
+	if err := g.checkMesh(); err != nil {
+		return err
+	}
 	var errs []error
 	fail := func(where, format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%s: %w", where, fmt.Errorf(format, args...)))
@@ -98,7 +101,7 @@ func (c *Checker) Check(g *Graph) error {
 			fail("output "+o.Name, "%s is not in the graph", o.Value.Name)
 		} else if o.Value.Narrow != NarrowNever {
 			fail("output "+o.Name, "%s is kept as %s; an output is in the format of its type", o.Value.Name, o.Value.Narrow)
-		} else if k := o.Value.Type.Layout.Kind; k != Replicated {
+		} else if t := o.Value.Type; t.Layout.Kind != Replicated || t.Context.Kind != Replicated {
 			fail("output "+o.Name, "%s is %s; it must be whole on every rank", o.Value.Name, o.Value.Type)
 		} else if o.Value.Type.DType.InBlocks() {
 			fail("output "+o.Name, "%s is %s; dequantize it first", o.Value.Name, o.Value.Type)
@@ -180,7 +183,7 @@ func (c *Checker) node(g *Graph, n *Node) error {
 		if err := v.Type.Valid(); err != nil {
 			return err
 		}
-		if v.Type.Layout.Kind != Replicated && !stages[g.Stage].layouts {
+		if (v.Type.Layout.Kind != Replicated || v.Type.Context.Kind != Replicated) && !stages[g.Stage].layouts {
 			return fmt.Errorf("%s has a layout at stage %s", v.Name, g.Stage)
 		}
 	}
@@ -198,7 +201,7 @@ func (c *Checker) node(g *Graph, n *Node) error {
 			return fmt.Errorf("operand %d (%s) is quantized, which only a collective may take", i, v.Name)
 		}
 	}
-	types, err := c.inferred.infer(n, g.Ranks)
+	types, err := c.inferred.infer(n, g.over())
 	if err != nil {
 		return err
 	}
@@ -238,6 +241,8 @@ func checkLeaf(n *Node) error {
 		return errors.New("only a state is a field of the model's")
 	case t.Layout.Kind == Partial:
 		return errors.New("cannot be a partial sum")
+	case t.Context.Kind != Replicated:
+		return fmt.Errorf("is %s; what exists before the batch is whole along cp", t)
 	case t.Layout.ByBatch():
 		return fmt.Errorf("is %s; which rank has which rows depends on the batch, so a value that exists before the batch cannot lie so", t)
 	case n.Op.Name != "param" && t.DType.Quantized():
@@ -278,7 +283,7 @@ func ofParts(v *Value) bool { return len(v.Type.Dims) > 0 && v.Type.Dims[0].Time
 // Equal reports whether two graphs are the same: nodes, names, types, storage
 // and outputs, in order.
 func Equal(g, h *Graph) bool {
-	return g.Name == h.Name && g.Stage == h.Stage && g.Ranks == h.Ranks &&
+	return g.Name == h.Name && g.Stage == h.Stage && g.Ranks == h.Ranks && g.Mesh == h.Mesh &&
 		slices.EqualFunc(g.Nodes, h.Nodes, equalNode) &&
 		slices.EqualFunc(g.Outputs, h.Outputs, func(a, b Output) bool {
 			return a.Name == b.Name && a.Value.Name == b.Value.Name

@@ -129,13 +129,13 @@ func inferExchange(n *Node) ([]Type, error) {
 			if n.Attrs.Text("acc") != "f32" {
 				return nil, fmt.Errorf("%s is %s; codes are decoded and added in f32: write acc=f32", v.Name, v.Type)
 			}
-			out = append(out, Type{F32, v.Type.Dims, l})
+			out = append(out, Type{DType: F32, Dims: v.Type.Dims, Layout: l})
 			continue
 		case v.Type.DType.InBlocks():
 		case !v.Type.DType.Float() && n.Op.Class == Collective && (n.Op.From == Sharded || n.Op.To == Sharded):
 			return nil, fmt.Errorf("operand %d is %s; it must be of a float format", i, v.Type.DType)
 		}
-		out = append(out, Type{v.Type.DType, v.Type.Dims, l})
+		out = append(out, Type{DType: v.Type.DType, Dims: v.Type.Dims, Layout: l})
 	}
 	return out, n.jointly(out)
 }

@@ -327,7 +327,7 @@ func deriveGraph(t *testing.T, leaves, node string) (*Graph, *Node) {
 func TestDeriveContractedIndex(t *testing.T) {
 	r := rule("t (h k), h n k -> t h n")
 	tokens := Symbol(Tokens)
-	split := func(axis int, d ...Dim) Type { return Type{F32, d, SplitOn(axis, 1)} }
+	split := func(axis int, d ...Dim) Type { return Type{DType: F32, Dims: d, Layout: SplitOn(axis, 1)} }
 	for _, c := range []struct {
 		name  string
 		in    []Type
@@ -336,7 +336,7 @@ func TestDeriveContractedIndex(t *testing.T) {
 	}{
 		{"ranks own whole heads", []Type{split(1, tokens, Size(12)), split(0, Size(4), Size(5), Size(3))}, 2, "shard"},
 		{"ranks share heads, weight covered", []Type{split(1, tokens, Size(12)),
-			{F32, []Dim{Size(2), Size(5), Size(6)}, Layout{Sharded, 0, []Placement{{Cover, 12}}}}}, 4, "partial"},
+			{DType: F32, Dims: []Dim{Size(2), Size(5), Size(6)}, Layout: Layout{Sharded, 0, []Placement{{Cover, 12}}}}}, 4, "partial"},
 		{"ranks share heads, weight whole", []Type{split(1, tokens, Size(12)), TypeOf(F32, Size(2), Size(5), Size(6))}, 4, "partial"},
 		{"ranks share heads, weight split", []Type{split(1, tokens, Size(12)), split(0, Size(2), Size(5), Size(6))}, 4, "error"},
 		{"inner letter cut", []Type{TypeOf(F32, tokens, Size(12)), split(2, Size(2), Size(5), Size(6))}, 2, "error"},

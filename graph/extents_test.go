@@ -23,8 +23,8 @@ func TestExtents(t *testing.T) {
 		a, b, c := genField(t, "a"), genField(t, "b"), genField(t, "c")
 		perGroup := rapid.IntRange(1, 7).Draw(t, "heads per group")
 		heads := c.Units() * perGroup
-		typ := Type{F32, []Dim{Symbol(Tokens), Pack(a, b, c)},
-			Layout{Sharded, 1, []Placement{{Kind: Split}, {Kind: Whole}, {Cover, heads}}}}
+		typ := Type{DType: F32, Dims: []Dim{Symbol(Tokens), Pack(a, b, c)}, Layout: Layout{Sharded, 1, []Placement{{Kind: Split}, {Kind: Whole}, {Cover, heads}}}}
+
 		if err := typ.Valid(); err != nil {
 			t.Fatal(err)
 		}

@@ -10,6 +10,7 @@ type Graph struct {
 	Name    string
 	Stage   Stage
 	Ranks   int
+	Mesh    Mesh // of TP and CP, where values lie along both; zero: all ranks are along one axis
 	Nodes   []*Node
 	Outputs []Output
 
@@ -49,9 +50,14 @@ func NewGraph(name string, stage Stage, ranks int) *Graph {
 	return &Graph{Name: name, Stage: stage, Ranks: ranks, values: map[string]*Value{}}
 }
 
-// Successor is an empty graph of the same name, with room for as many values.
+// Successor is an empty graph of the same name, with room for as many values. On as many ranks, it
+// has the same mesh.
 func (g *Graph) Successor(stage Stage, ranks int) *Graph {
-	return &Graph{Name: g.Name, Stage: stage, Ranks: ranks, Nodes: make([]*Node, 0, len(g.Nodes)), values: make(map[string]*Value, len(g.values))}
+	mesh := g.Mesh
+	if ranks != g.Ranks {
+		mesh = Mesh{}
+	}
+	return &Graph{Mesh: mesh, Name: g.Name, Stage: stage, Ranks: ranks, Nodes: make([]*Node, 0, len(g.Nodes)), values: make(map[string]*Value, len(g.values))}
 }
 
 // Value finds a value by its full name.
@@ -96,7 +102,7 @@ func (g *Graph) Add(op string, attrs Attrs, names []string, args ...*Value) (*No
 		return nil, err
 	}
 	n := &Node{Op: row, Args: args, Attrs: complete}
-	types, err := g.inferred.infer(n, g.Ranks)
+	types, err := g.inferred.infer(n, g.over())
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,13 @@ package graph
 
 import "fmt"
 
-// infer works out the types of a node's results from its operands.
+// infer works out the types of a node's results from its operands, where all ranks are along one
+// axis.
 func infer(n *Node, ranks int) ([]Type, error) {
 	b, in, err := bound(n)
+	if err == nil {
+		err = n.alone()
+	}
 	if err != nil {
 		return nil, err
 	}

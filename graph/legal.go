@@ -35,6 +35,7 @@ var (
 	transport    = Legal{OneOf: []string{"f32", "f16", "bf16"}, More: isCodec, want: "f32, f16, bf16 or a codec such as int8/32"}
 	widened      = Legal{OneOf: []string{"f32", "f16", "bf16"}, want: "f32, f16 or bf16"}
 	accumulator  = Legal{OneOf: []string{"", "f32"}, want: "f32"}
+	meshAxis     = Legal{OneOf: []string{"", "tp", "cp"}, want: "tp or cp"}
 	joinable     = Legal{OneOf: []string{"", "add_rmsnorm"}, want: "add_rmsnorm"}
 	// What experts may apply to their gate, or to what they have for one: names of operations.
 	gateActivation = Legal{OneOf: []string{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, want: "one of [silu gelu gelu_tanh relu relu2]"}

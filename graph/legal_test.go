@@ -24,6 +24,7 @@ var (
 	topCase   = attrCase{[]any{1, most(0)}, []any{0, -1, most(1)}, "it must be 1 to %d, the experts"}
 	actCase   = attrCase{[]any{"silu", "gelu", "gelu_tanh", "relu", "relu2"}, []any{"softplus", "SILU", ""}, "it must be one of [silu gelu gelu_tanh relu relu2]"}
 	typeCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "F16", "int8", "int8/24", "q8/32", ""}, "it must be f32, f16, bf16 or a codec such as int8/32"}
+	alongCase = attrCase{[]any{""}, []any{"pp", "TP", "dp"}, "it must be tp or cp"}
 	wideCase  = attrCase{[]any{"f32", "f16", "bf16"}, []any{"f64", "i32", "int8/32", ""}, "it must be f32, f16 or bf16"}
 )
 
@@ -68,6 +69,11 @@ var attrCases = map[string]attrCase{
 	"all_reduce acc":                 {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
 	"all_reduce then":                {[]any{""}, []any{"rmsnorm", "f32"}, "it must be add_rmsnorm"},
 	"reduce_scatter acc":             {[]any{"", "f32"}, []any{"f16", "f64"}, "it must be f32"},
+	"all_reduce along":               alongCase,
+	"all_gather along":               alongCase,
+	"reduce_scatter along":           alongCase,
+	"shard along":                    alongCase,
+	"term along":                     alongCase,
 	"quantize to":                    typeCase,
 	"dequantize to":                  wideCase,
 	"add_experts top":                topCase,
@@ -172,6 +178,10 @@ func using(t *testing.T, op *graph.Op) (*graph.Graph, *graph.Node) {
 // transports have the operations that no source has.
 var transports = map[string]string{
 	"all_reduce": "%s = all_reduce %p\noutput s = %s\n",
+
+	"all_gather": "%r = shard %x {axis=0 place=even}\n%s = all_gather %r\noutput s = %s\n",
+	"shard":      "%r = shard %x {axis=0 place=even}\n%s = all_gather %r\noutput s = %s\n",
+	"term":       "%s = all_reduce %p\noutput s = %s\n",
 
 	"reduce_scatter": "%r = reduce_scatter %p {axis=0 place=even}\n%s = all_gather %r\noutput s = %s\n",
 

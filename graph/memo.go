@@ -15,9 +15,9 @@ type memo struct {
 
 // infer is [infer], whose results must not be changed. Errors are not remembered, since
 // they may name the node.
-func (m *memo) infer(n *Node, ranks int) ([]Type, error) {
+func (m *memo) infer(n *Node, over Mesh) ([]Type, error) {
 	k := key(m.key[:0])
-	k = append(k.int(ranks).text(n.Op.Name), byte(len(n.Attrs)))
+	k = append(k.int(over[TP]).int(over[CP]).text(n.Op.Name), byte(len(n.Attrs)))
 	for i := range n.Op.Attrs {
 		k = k.attr(n.Attrs[n.Op.Attrs[i].Name])
 	}
@@ -28,7 +28,7 @@ func (m *memo) infer(n *Node, ranks int) ([]Type, error) {
 	if types, ok := m.known[string(k)]; ok {
 		return types, nil
 	}
-	types, err := infer(n, ranks)
+	types, err := inferOver(n, over)
 	if err == nil {
 		if m.known == nil {
 			m.known = map[string][]Type{}
@@ -70,7 +70,10 @@ func (k key) typ(t *Type) key {
 			k = k.text(f.Name).int(f.Size).int(f.Unit)
 		}
 	}
-	l := &t.Layout
+	return k.layout(&t.Layout).layout(&t.Context)
+}
+
+func (k key) layout(l *Layout) key {
 	k = append(k, byte(l.Kind)).int(l.Axis).int(len(l.Place))
 	for _, p := range l.Place {
 		k = append(k, byte(p.Kind)).int(p.Of)

@@ -223,17 +223,19 @@ var table = []*Op{
 		Attrs:    []Attr{{"min", FloatAttr, nil, anything}, {"max", FloatAttr, nil, anything}},
 		Operands: "aaffaafasi", States: []StatePair{{8, 1, SSMState}}, Work: []string{"6 t g q p n", "7 t g q p", "7 t g q"}, check: checkSegments(9)},
 
-	// Layouts.
+	// Layouts. Where the graph's mesh has two axes, along is the one whose ranks take part.
 	{Name: "all_reduce", Doc: "the sum over ranks, on every rank, of each operand; acc=f32 adds in f32 whatever travels; then=add_rmsnorm: a device may do that norm, which alone takes the sum, in the same launch", Class: Collective, From: Partial, To: Replicated, Variadic: true,
-		Attrs: []Attr{{"acc", StringAttr, "", accumulator}, {"then", StringAttr, "", joinable}}, infer: inferExchange},
-	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true, infer: inferExchange},
+		Attrs: []Attr{{"acc", StringAttr, "", accumulator}, {"then", StringAttr, "", joinable}, {"along", StringAttr, "", meshAxis}}, infer: inferExchange},
+	{Name: "all_gather", Doc: "the parts of all ranks, on every rank, of each operand; several share out the same rows of the batch", Class: Collective, From: Sharded, To: Replicated, Variadic: true,
+		Attrs: []Attr{{"along", StringAttr, "", meshAxis}}, infer: inferExchange},
 	{Name: "reduce_scatter", Doc: "the sum over ranks, split over an axis, of each operand; of several, over the same rows of the batch; acc as in all_reduce", Class: Collective, From: Partial, To: Sharded, Variadic: true,
-		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}}, infer: inferExchange},
+		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"acc", StringAttr, "", accumulator}, {"along", StringAttr, "", meshAxis}}, infer: inferExchange},
 	{Name: "shard", Doc: "each rank keeps its part of a value that all hold", Class: Relayout, From: Replicated, To: Sharded,
-		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}}, infer: inferExchange},
+		Attrs: []Attr{{"axis", IntAttr, 1, anything}, {"place", StringAttr, "", anything}, {"along", StringAttr, "", meshAxis}}, infer: inferExchange},
 	{Name: "quantize", Doc: "x rounded to a smaller format for transport; only a collective may take it", Class: Compute, Rule: rule("* -> *"), Operands: "a",
 		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, nil, transport}}, Work: []string{"1"}, infer: inferConvert},
 	{Name: "dequantize", Doc: "what a collective brought, in f32 again", Class: Compute, Rule: rule("* -> *"), Operands: "a",
 		Linear: [][]int{{0}}, Attrs: []Attr{{"to", StringAttr, "f32", widened}}, Work: []string{"1"}, infer: inferConvert},
-	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, From: Replicated, To: Partial, Operands: "a", infer: inferExchange},
+	{Name: "term", Doc: "a value that all hold as a summand: rank 0 keeps it, the others have zeros", Class: Relayout, From: Replicated, To: Partial, Operands: "a",
+		Attrs: []Attr{{"along", StringAttr, "", meshAxis}}, infer: inferExchange},
 }

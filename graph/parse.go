@@ -126,6 +126,9 @@ func (p *parser) header(s *scanner) {
 		bail.If(versions.Graph.Accept(s.int()))
 	}
 	p.g = NewGraph(name, stage, ranks)
+	if s.eat("mesh=") {
+		p.g.Mesh = bail.Of(ParseMesh(s.word("=,")))
+	}
 }
 
 // name reads a value's name and completes it: relative to the block without a leading "/".
@@ -206,7 +209,7 @@ func (p *parser) typed(s *scanner, n *Node) (types []Type, narrow []Narrow) {
 	defer bail.In(func() string { return n.Op.Name })
 	n.Attrs = bail.Of(n.Op.complete(attrs))
 	if !s.eat(":") {
-		return bail.Of(infer(n, p.g.Ranks)), nil
+		return bail.Of(inferOver(n, p.g.over())), nil
 	}
 	for {
 		types, narrow = append(types, s.typ()), append(narrow, s.narrow())

@@ -17,10 +17,10 @@ import (
 // What passes from part to part is affine: the state after a part is M h + U of the state h before
 // it. U is the state after it from zero, and the *_states operations compose what ranks gathered.
 
-// ofParts reports whether the rule's segments are parts of sequences.
+// ofParts reports whether the rule's segments are parts of sequences, which the ranks at hand have.
 func (b *binding) ofParts() bool {
 	d := b.at('s').dim
-	return d != nil && d.Times > 0
+	return d != nil && d.Times > 0 && !b.apart
 }
 
 // deriveParts says how results lie where segments are parts of sequences: each rank has the tokens

@@ -66,7 +66,7 @@ func heldBy(t Type, ranks, rank int) []float32 {
 // TestPiecesOfACache: the rows of a cache are those of sequences and tokens, whose
 // numbers are not in the type; what is not sharded is one stretch.
 func TestPiecesOfACache(t *testing.T) {
-	cache := Type{F32, []Dim{Symbol(Seqs), Symbol(Cached), Units(4, 2), Size(3)}, SplitOn(2, 1)}
+	cache := Type{DType: F32, Dims: []Dim{Symbol(Seqs), Symbol(Cached), Units(4, 2), Size(3)}, Layout: SplitOn(2, 1)}
 	want := Pieces{List: []Stretch{{Whole: 6, N: 6}}}
 	if got := PiecesOf(cache, 2, 1); got.Rows || !slices.Equal(got.List, want.List) {
 		t.Errorf("rank 1 of a cache: %v, want %v", got, want)

@@ -14,7 +14,11 @@ import (
 // "/". Parameters are written @name, all other values %name.
 func Print(g *Graph) string {
 	var p printer
-	fmt.Fprintf(&p, "graph %q stage=%s ranks=%d\n", g.Name, g.Stage, g.Ranks)
+	fmt.Fprintf(&p, "graph %q stage=%s ranks=%d", g.Name, g.Stage, g.Ranks)
+	if g.Mesh != (Mesh{}) {
+		fmt.Fprintf(&p, " mesh=%s", g.Mesh)
+	}
+	p.WriteByte('\n')
 	for _, n := range g.Nodes {
 		p.enter(n.Block())
 		p.node(n)

@@ -21,6 +21,25 @@ func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 		m.Args[i] = &Value{Name: v.Name, Type: v.Type, Def: v.Def}
 	}
 	b, in, err := bound(m)
+	return m.layouts(b, in, err, func() {})
+}
+
+// LayoutsAlong is [LayoutsFor] along TP in a mesh of two axes: layouts are those along TP, and how
+// operands lie along CP changes nothing.
+func LayoutsAlong(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
+	m := n.project(TP)
+	if own, ok := n.Along(); ok && own != TP {
+		return func(operands []Layout, _ int) ([]Layout, error) { return slices.Clone(operands), nil }
+	}
+	b, in, err := bound(m)
+	if b != nil {
+		b.apart = true
+	}
+	return m.layouts(b, in, err, func() { m.forget(TP) })
+}
+
+// layouts tries layouts of a node's operands, of which a binding was made.
+func (m *Node) layouts(b *binding, in []Type, err error, prepare func()) func(operands []Layout, ranks int) ([]Layout, error) {
 	return func(operands []Layout, ranks int) ([]Layout, error) {
 		if err != nil {
 			return nil, err
@@ -31,6 +50,7 @@ func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 				in[i].Layout = l
 			}
 		}
+		prepare()
 		types, err := inferBound(m, b, in, ranks)
 		if err != nil {
 			return nil, err

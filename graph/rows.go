@@ -168,7 +168,7 @@ func inferConcat(n *Node) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []Type{{first.DType, append(slices.Clone(first.Dims[:last]), joined), layout}}, nil
+	return []Type{{DType: first.DType, Dims: append(slices.Clone(first.Dims[:last]), joined), Layout: layout}}, nil
 }
 
 // joins checks that operand i of a concat is one field, and otherwise as the first.

@@ -87,13 +87,23 @@ func (s *scanner) typ() Type {
 			panic(fmt.Errorf("more than %d axes", MaxRank))
 		}
 	}
-	if s.eat("partial") {
-		t.Layout.Kind = Partial
-	} else if s.eat("shard(") {
-		s.shard(&t)
+	s.layout(&t)
+	if s.eat("cp ") {
+		along := t
+		s.layout(&along)
+		t.Context = along.Layout
 	}
 	bail.If(t.Valid())
 	return t
+}
+
+// layout reads partial, shard(1: x=split z=split), or nothing.
+func (s *scanner) layout(t *Type) {
+	if s.eat("partial") {
+		t.Layout = Layout{Kind: Partial}
+	} else if s.eat("shard(") {
+		s.shard(t)
+	}
 }
 
 func parseDim(w string) Dim {

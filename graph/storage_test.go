@@ -185,7 +185,7 @@ func TestTensorShape(t *testing.T) {
 
 func TestStorageIsAView(t *testing.T) {
 	a := counting("a", 0, 6, 2)
-	typ := Type{F32, []Dim{Size(6), Size(2)}, SplitOn(0, 1)}
+	typ := Type{DType: F32, Dims: []Dim{Size(6), Size(2)}, Layout: SplitOn(0, 1)}
 	got, err := Stored("a").Load("", typ, 3, 1, finder(a))
 	if err != nil || &got.Data[0] != &a.Data[4*4] || !slices.Equal(got.Shape, []int{2, 2}) {
 		t.Errorf("rows 2 and 3 are %v (%v), and should be a view", got, err)
@@ -197,7 +197,7 @@ func TestStorageShards(t *testing.T) {
 	prop.Check(t, func(t *rapid.T) {
 		dims := []Dim{Size(rapid.IntRange(1, 5).Draw(t, "rows")), Pack(genField(t, "x"), genField(t, "y")), Size(rapid.IntRange(1, 3).Draw(t, "depth"))}
 		axis := rapid.IntRange(0, 2).Draw(t, "axis")
-		typ := Type{F32, dims, SplitOn(axis, len(dims[axis].Fields))}
+		typ := Type{DType: F32, Dims: dims, Layout: SplitOn(axis, len(dims[axis].Fields))}
 		whole := counting("w", 0, typ.shape()...)
 		ranks := rapid.IntRange(1, 6).Draw(t, "ranks")
 		for r := range ranks {

@@ -12,6 +12,9 @@ type Type struct {
 	DType  DType
 	Dims   []Dim
 	Layout Layout
+	// Context is how the value lies along CP where the graph's mesh has both axes; Layout is how it
+	// lies along TP then.
+	Context Layout
 }
 
 // TypeOf is a replicated type.
@@ -58,7 +61,7 @@ func (t Type) shape() []int {
 
 // Equal reports whether dtype, dims (with their names) and layout agree.
 func (t Type) Equal(u Type) bool {
-	if t.DType != u.DType || len(t.Dims) != len(u.Dims) || !t.Layout.Equal(u.Layout) {
+	if t.DType != u.DType || len(t.Dims) != len(u.Dims) || !t.Layout.Equal(u.Layout) || !t.Context.Equal(u.Context) {
 		return false
 	}
 	for i := range t.Dims {
@@ -71,7 +74,7 @@ func (t Type) Equal(u Type) bool {
 
 // clone is t with memory of its own.
 func (t Type) clone() Type {
-	t.Dims, t.Layout.Place = slices.Clone(t.Dims), slices.Clone(t.Layout.Place)
+	t.Dims, t.Layout.Place, t.Context.Place = slices.Clone(t.Dims), slices.Clone(t.Layout.Place), slices.Clone(t.Context.Place)
 	for i := range t.Dims {
 		t.Dims[i].Fields = slices.Clone(t.Dims[i].Fields)
 	}
@@ -111,7 +114,10 @@ func (t Type) Valid() error {
 			return err
 		}
 	}
-	return t.Layout.valid(t.Dims)
+	if err := t.Layout.valid(t.Dims); err != nil {
+		return err
+	}
+	return t.validContext()
 }
 
 // String writes the type as graph text does: f32[t x:256|z:256] shard(1: x=split z=split).
@@ -127,8 +133,12 @@ func (t Type) String() string {
 	return s
 }
 
-// LayoutString writes the layout alone, empty when the value is replicated.
+// LayoutString writes the layout alone, empty when the value is replicated: that along CP, where it
+// has one of its own, comes last.
 func (t Type) LayoutString() string {
+	if t.Context.Kind != Replicated {
+		return strings.TrimPrefix(t.On(TP).LayoutString()+" cp "+t.On(CP).LayoutString(), " ")
+	}
 	switch t.Layout.Kind {
 	case Partial:
 		return "partial"

@@ -20,7 +20,7 @@ func TestOffsets(t *testing.T) {
 		t.Fatal(err)
 	}
 	end := func(ranks int) lowering.End {
-		k, ok := keepsOf(t, how{dir, "channel", "conv=bf16", ranks})
+		k, ok := keepsOf(t, how{dir: dir, strategy: "channel", states: "conv=bf16", ranks: ranks})
 		if !ok {
 			t.Fatal("the model does not compile")
 		}

@@ -13,6 +13,9 @@ import (
 // left out. All that is wrong is in the error.
 func (s *Schedule) Check() error {
 	var errs []error
+	if err := s.checkMesh(); err != nil {
+		return err
+	}
 	errs = append(errs, s.checkBuffers()...)
 	s.refs(func(r *Ref) {
 		if err := s.checkRef(r); err != nil {
@@ -185,6 +188,9 @@ func (s *Schedule) checkStep(st *Step) error {
 			return fmt.Errorf("%s: it is in a loop; a loop is on one stream", st)
 		}
 		return nil
+	}
+	if st.Op != nil && st.between() {
+		return s.checkPassing(st)
 	}
 	if st.Op == nil || len(st.Results) == 0 {
 		return fmt.Errorf("step %s has no operation or no result", st.Name)

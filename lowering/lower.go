@@ -13,41 +13,69 @@ func Lower(g *graph.Graph) ([]*Schedule, error) { return LowerFor(g, PieceTokens
 
 // LowerFor is Lower with pieces of at most a number of tokens; 0: pieces have no bound on them.
 func LowerFor(g *graph.Graph, pieceTokens int) ([]*Schedule, error) {
+	return LowerStages(g, pieceTokens, Stages{})
+}
+
+// LowerStages is LowerFor for pipeline stages and replicas: the schedules are those of all ranks of
+// the mesh, in their order.
+func LowerStages(g *graph.Graph, pieceTokens int, stages Stages) ([]*Schedule, error) {
 	if err := graph.Check(g); err != nil {
 		return nil, err
 	}
-	p := newPlacing(g, pieceTokens)
-	costs := make([]graph.Cost, len(p.nodes))
-	for i, n := range p.nodes {
-		costs[i] = n.Cost()
+	sections, err := stages.sections(g)
+	if err != nil {
+		return nil, err
 	}
-	out := make([]*Schedule, g.Ranks)
-	for rank := range out {
-		l := &lowerer{
-			s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks},
-			ref:     make([]Ref, g.Len()),
-			placing: p,
-		}
-		if p.loops > 0 {
-			l.s.PieceTokens = pieceTokens
-		}
-		for i, n := range p.nodes {
-			if l.at = i; p.loop[i] > 0 && p.first[i] == i {
-				l.wait(l.issued) // ranks come to collectives in one order
+	var out []*Schedule
+	for replica := range max(1, stages.Replicas) {
+		for stage := range sections {
+			p := newPlacing(g, pieceTokens, &sections[stage])
+			for rank := range g.Ranks {
+				l := &lowerer{
+					s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks, Mesh: g.Mesh},
+					ref:     make([]Ref, g.Len()),
+					placing: p,
+				}
+				if !stages.one() {
+					l.s.Mesh, l.s.Stage, l.s.Replica = stages.mesh(g), stage, replica
+				}
+				if err := l.lower(g, pieceTokens); err != nil {
+					return nil, err
+				}
+				out = append(out, l.s)
 			}
-			if err := l.node(n, costs[i]); err != nil {
-				return nil, fmt.Errorf("%s: %s: %w", n.Name(), n.Op.Name, err)
-			}
-			l.release()
 		}
-		out[rank] = l.finish(g)
 	}
 	return out, nil
 }
 
+// lower makes the schedule.
+func (l *lowerer) lower(g *graph.Graph, pieceTokens int) error {
+	if l.loops > 0 {
+		l.s.PieceTokens = pieceTokens
+	}
+	if err := l.receive(l.section.received); err != nil {
+		return err
+	}
+	for i, n := range l.nodes {
+		if l.at = i; l.loop[i] > 0 && l.first[i] == i {
+			l.wait(l.issued) // ranks come to collectives in one order
+		}
+		if err := l.node(n, l.costs[i]); err != nil {
+			return fmt.Errorf("%s: %s: %w", n.Name(), n.Op.Name, err)
+		}
+		l.release()
+	}
+	l.send(l.section.sent)
+	l.finish(g)
+	return nil
+}
+
 // placing is what all ranks have in common: the order of the nodes, and how long values are needed.
 type placing struct {
+	section *section
 	nodes   []*graph.Node
+	costs   []graph.Cost         // by node
 	loops   int                  // how many there are
 	loop    []int                // by node: the loop that it is in, counted from 1
 	first   []int                // by node: the first of its loop, or itself
@@ -57,12 +85,20 @@ type placing struct {
 	inUnits bool                 // ranks have even shares of the tokens: all rows are multiples of these
 }
 
-func newPlacing(g *graph.Graph, pieceTokens int) *placing {
+func newPlacing(g *graph.Graph, pieceTokens int, c *section) *placing {
 	l := newLooper(g)
-	if pieceTokens > 0 && g.Ranks > 1 {
+	if pieceTokens > 0 && g.Ranks > 1 && g.Mesh == (graph.Mesh{}) {
 		l.find()
 	}
-	p := &placing{nodes: l.order(), last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
+	if !l.apart(c) {
+		return newPlacing(g, 0, c)
+	}
+	p := &placing{section: c, last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
+	for _, n := range l.order() {
+		if c.has(n) {
+			p.nodes, p.costs = append(p.nodes, n), append(p.costs, n.Cost())
+		}
+	}
 	before := 0
 	for i, n := range p.nodes {
 		p.loop, p.first = append(p.loop, 0), append(p.first, i)
@@ -74,7 +110,7 @@ func newPlacing(g *graph.Graph, pieceTokens int) *placing {
 		}
 		for _, v := range n.Results {
 			p.inside[v.ID] = l.inside(v)
-			_, space, err := sizeOf(v.Type.Local(g.Ranks, 0))
+			_, space, err := sizeOf(g.Local(v.Type, 0))
 			p.inUnits = p.inUnits || err == nil && space == PerTokenShare
 		}
 	}
@@ -100,6 +136,9 @@ func (p *placing) lastUses(g *graph.Graph) {
 	}
 	for _, o := range g.Outputs {
 		p.last[o.Value.ID] = len(p.nodes)
+	}
+	for _, v := range p.section.sent {
+		p.last[v.ID] = len(p.nodes)
 	}
 }
 
@@ -268,12 +307,13 @@ func (l *lowerer) constant(args []Ref) bool {
 }
 
 // finish joins the streams and lists the outputs.
-func (l *lowerer) finish(g *graph.Graph) *Schedule {
+func (l *lowerer) finish(g *graph.Graph) {
 	l.join()
-	for _, o := range g.Outputs {
-		l.s.Outputs = append(l.s.Outputs, Output{o.Name, l.ref[o.Value.ID]})
+	if l.section.outputs {
+		for _, o := range g.Outputs {
+			l.s.Outputs = append(l.s.Outputs, Output{o.Name, l.ref[o.Value.ID]})
+		}
 	}
 	l.assign()
 	l.s.findUsers()
-	return l.s
 }

@@ -31,12 +31,13 @@ func Moves(from, to *StateLayout) ([][]Move, error) {
 	there := from.stretches()
 	out := make([][]Move, to.Ranks)
 	for rank := range out {
-		l := mover{rank: rank, ranks: to.Ranks, sent: make([]int64, from.Ranks)}
+		senders, _ := from.share(0)
+		l := mover{senders: senders, sent: make([]int64, from.Ranks)}
+		l.ranks, l.rank = to.share(rank)
 		for i := range to.Buffers {
 			b := &to.Buffers[i]
 			name, _ := b.State()
-			p := pieces(b.Type, b.Part, to.Ranks, rank)
-			for _, s := range p.List {
+			for _, s := range to.pieces(rank, i).List {
 				l.fill(there[name], i, s, int64(b.Type.DType.Bytes()))
 			}
 		}
@@ -89,7 +90,7 @@ func (k *StateLayout) stretches() map[string][]stretch {
 		b := &k.Buffers[i]
 		name, _ := b.State()
 		for rank := range k.Ranks {
-			for _, s := range pieces(b.Type, b.Part, k.Ranks, rank).List {
+			for _, s := range k.pieces(rank, i).List {
 				out[name] = append(out[name], stretch{rank, i, s})
 			}
 		}
@@ -102,7 +103,8 @@ func (k *StateLayout) stretches() map[string][]stretch {
 
 // mover lists the moves of a rank.
 type mover struct {
-	rank, ranks int
+	rank, ranks int     // the rank's share of its stage, of how many
+	senders     int     // shares of a stage of the other model
 	sent        []int64 // bytes that come from each sender
 	list        []Move
 }
@@ -149,7 +151,8 @@ func (l *mover) before(a, b int) bool {
 
 // far is how far a sender's share of the whole is from the receiver's; 0: they meet.
 func (l *mover) far(sender int) int {
-	n := len(l.sent)
+	n := l.senders
+	sender %= n
 	return max(0, l.rank*n-(sender+1)*l.ranks+1, sender*l.ranks-(l.rank+1)*n+1)
 }
 

@@ -21,6 +21,12 @@ import (
 type how struct {
 	dir, strategy, states string
 	ranks                 int
+	context, stages       int // along CP beside as many ranks, and pipeline stages; 0: one
+}
+
+// text says on which ranks.
+func (h how) text() string {
+	return fmt.Sprintf("tp=%d,cp=%d,pp=%d %s", h.ranks, max(1, h.context), max(1, h.stages), h.strategy)
 }
 
 // keepsOf is what a model keeps, compiled so; ok is false where the strategy is not for it.
@@ -30,7 +36,11 @@ func keepsOf(t *testing.T, h how) (k *lowering.StateLayout, ok bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := passes.Options{Ranks: h.ranks}
+	s := passes.Sharding{Ranks: h.ranks * max(1, h.context), Context: h.context, Stages: h.stages}
+	o, err := s.Options()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if o.Strategy, err = passes.FindStrategy(h.strategy); err != nil {
 		t.Fatal(err)
 	}
@@ -40,11 +50,15 @@ func keepsOf(t *testing.T, h how) (k *lowering.StateLayout, ok bool) {
 	if g, err = passes.Compile(g, o); err != nil {
 		return nil, false
 	}
-	s, err := lowering.Lower(g)
+	first, err := s.Pipeline().Cut(g)
 	if err != nil {
-		t.Fatal(err)
+		return nil, false // fewer blocks than stages
 	}
-	if k, err = lowering.StateLayoutOf(s); err != nil {
+	list, err := lowering.LowerStages(g, 0, lowering.Stages{First: first})
+	if err != nil {
+		return nil, false // a state that several stages use
+	}
+	if k, err = lowering.StateLayoutOf(list); err != nil {
 		t.Fatal(err)
 	}
 	return k, true
@@ -69,8 +83,8 @@ func TestReads(t *testing.T) {
 			x := pair{t: t, from: lowering.End{States: a.keeps, PageTokens: 1 + r.IntN(20)}, to: lowering.End{States: b.keeps, PageTokens: 1 + r.IntN(20)}}
 			x.tokens = 1 + r.IntN(40)
 			x.have = r.IntN(x.tokens + 1)
-			x.what = fmt.Sprintf("seed %d: %s, states %q: %d ranks %s, pages of %d, to %d ranks %s, pages of %d; %d tokens, %d there", seed,
-				filepath.Base(dir), a.states, a.ranks, a.strategy, x.from.PageTokens, b.ranks, b.strategy, x.to.PageTokens, x.tokens, x.have)
+			x.what = fmt.Sprintf("seed %d: %s, states %q: %s, pages of %d, to %s, pages of %d; %d tokens, %d there", seed,
+				filepath.Base(dir), a.states, a.text(), x.from.PageTokens, b.text(), x.to.PageTokens, x.tokens, x.have)
 			x.check()
 		}
 	}
@@ -86,11 +100,14 @@ func layoutsOf(t *testing.T, r *rand.Rand, dir string, n int) (list []layout) {
 	t.Helper()
 	formats := []string{"", "conv=bf16", "conv=f16,cache=bf16", "conv=bf16,cache=f16,ssm=bf16", "conv=e4m3,cache=e4m3"}
 	states := formats[r.IntN(len(formats))]
-	if _, ok := keepsOf(t, how{dir, "channel", states, 1}); !ok {
+	if _, ok := keepsOf(t, how{dir: dir, strategy: "channel", states: states, ranks: 1}); !ok {
 		states = "" // the model has no such kind
 	}
 	for tried := 0; len(list) < n; tried++ {
-		h := how{dir, passes.Strategies[r.IntN(len(passes.Strategies))].Name, states, 1 + r.IntN(8)}
+		h := how{dir: dir, strategy: passes.Strategies[r.IntN(len(passes.Strategies))].Name, states: states, ranks: 1 + r.IntN(8)}
+		if r.IntN(2) == 0 {
+			h.ranks, h.context, h.stages = 1+r.IntN(4), 1+r.IntN(3), 1+r.IntN(3)
+		}
 		if k, ok := keepsOf(t, h); ok {
 			list = append(list, layout{h, k})
 		}
@@ -215,7 +232,7 @@ func (x *pair) cut(e *lowering.End, have int, there map[string][]bool) []memory 
 			b := &e.States.Buffers[i]
 			name, _ := b.State()
 			size := b.Type.DType.Bytes()
-			list := owned(b, e.States.Ranks, rank)
+			list := ofRank(e.States, b, rank)
 			put := func(region, at, token int) {
 				for k, element := range list {
 					if there == nil {
@@ -258,6 +275,15 @@ func mark(name string, token, element, i int) byte {
 	n := uint64(h.Sum32())*0x9e3779b97f4a7c15 + uint64(token)*0xbf58476d1ce4e5b9 + uint64(element)*0x94d049bb133111eb + uint64(i)
 	n ^= n >> 31
 	return 1 + byte(n*0xd6e8feb86659fd93>>40)%255
+}
+
+// ofRank is owned for a rank of a mesh: along TP first, then along CP, then by stage.
+func ofRank(k *lowering.StateLayout, b *lowering.StateBuffer, rank int) []int {
+	tp := k.Ranks / max(1, k.Stages) / max(1, k.Copies)
+	if stage := rank / (tp * max(1, k.Copies)); stage != b.Stage {
+		return nil
+	}
+	return owned(b, tp, rank%tp)
 }
 
 // owned lists what a rank has of a row of a state of the model, in the order in which it
@@ -331,7 +357,7 @@ func has(p graph.Placement, f graph.Field, unit, ranks, rank int) bool {
 func TestMovesRefuse(t *testing.T) {
 	dir := "../testdata/golden/"
 	one := func(name, states string) lowering.End {
-		k, ok := keepsOf(t, how{dir + name, "channel", states, 2})
+		k, ok := keepsOf(t, how{dir: dir + name, strategy: "channel", states: states, ranks: 2})
 		if !ok {
 			t.Fatal(name, "does not compile")
 		}
@@ -486,7 +512,9 @@ func TestParseKeeps(t *testing.T) {
 // state of the model in one piece, fields and all, however small these are.
 func TestAsManyRanks(t *testing.T) {
 	for _, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
-		for _, h := range []how{{dir, "channel", "conv=bf16", 2}, {dir, "hoisted", "", 3}, {dir, "channel", "conv=bf16", 5}} {
+		for _, h := range []how{
+			{dir: dir, strategy: "channel", states: "conv=bf16", ranks: 2}, {dir: dir, strategy: "hoisted", ranks: 3}, {dir: dir, strategy: "channel", states: "conv=bf16", ranks: 5},
+		} {
 			k, ok := keepsOf(t, h)
 			if !ok {
 				t.Fatalf("%v does not compile", h)

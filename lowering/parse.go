@@ -126,9 +126,16 @@ func (p *parser) header(rest string) {
 		bail.If(versions.Schedule.Accept(bail.Of(strconv.Atoi(version))))
 		rest = before
 	}
-	scan(rest, " rank=%d ranks=%d", &s.Rank, &s.Ranks)
+	ranks, place, meshed := strings.Cut(rest, " mesh=")
+	scan(ranks, " rank=%d ranks=%d", &s.Rank, &s.Ranks)
 	if s.Ranks < 1 || s.Ranks > graph.MaxRanks || s.Rank < 0 || s.Rank >= s.Ranks {
 		panic(fmt.Errorf("there is no rank %d of %d", s.Rank, s.Ranks))
+	}
+	if meshed {
+		mesh, rest, _ := strings.Cut(place, " ")
+		s.Mesh = bail.Of(graph.ParseMesh(mesh))
+		scan(rest, "stage=%d replica=%d", &s.Stage, &s.Replica)
+		bail.If(s.checkMesh())
 	}
 	p.s = s
 }
@@ -224,7 +231,15 @@ func (p *parser) list(text string) []Ref {
 // step reads c, new = conv1d x, w, past, seg {eps=1e-05}.
 func (p *parser) step(rest string, stream Stream, to *[]Step) {
 	rest, serves := p.serves(rest)
+	if args, ok := strings.CutPrefix(rest, Send.Name+" "); ok {
+		*to = append(*to, p.s.passing(Send, p.list(args), stream))
+		return
+	}
 	results, call, ok := strings.Cut(rest, " = ")
+	if call == Receive.Name {
+		*to = append(*to, p.s.passing(Receive, p.list(results), stream))
+		return
+	}
 	if !ok {
 		panic(fmt.Errorf("expected a result and an operation, found %q", rest))
 	}

@@ -317,3 +317,10 @@ func (l *looper) inside(v *graph.Value) bool {
 		return l.loop[n] != k || n.Op.Class == graph.View && !l.kept[n] && !l.inside(n.Results[0])
 	})
 }
+
+// apart reports whether a section has every loop whole, or nothing of it.
+func (l *looper) apart(c *section) bool {
+	return !slices.ContainsFunc(l.nodes, func(nodes []*graph.Node) bool {
+		return slices.ContainsFunc(nodes, func(n *graph.Node) bool { return c.has(n) != c.has(nodes[0]) })
+	})
+}

@@ -6,35 +6,74 @@ import (
 	"slices"
 )
 
-// CheckAll checks the schedules of all ranks, and that they have the same
+// CheckAll checks the schedules of all ranks, and that the ranks of each group have the same
 // collectives in the same order.
 func CheckAll(schedules []*Schedule) error {
 	if len(schedules) == 0 {
 		return errors.New("there is no schedule")
 	}
+	if err := Numbered(schedules); err != nil {
+		return err
+	}
 	for i, s := range schedules {
-		if s.Rank != i || s.Ranks != len(schedules) {
-			return fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.Rank, s.Ranks)
-		}
 		if err := s.Check(); err != nil {
 			return fmt.Errorf("the schedule of rank %d: %w", i, err)
 		}
-		if err := sameCollectives(schedules[0], s); err != nil {
-			return err
+	}
+	return sameCollectives(schedules)
+}
+
+// Numbered checks that schedules are those of all ranks of one mesh, in their order.
+func Numbered(schedules []*Schedule) error {
+	for i, s := range schedules {
+		if s.World() != i || s.Worlds() != len(schedules) || s.Mesh != schedules[0].Mesh {
+			return fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.World(), s.Worlds())
 		}
 	}
 	return nil
 }
 
-// sameCollectives compares those of a rank with those of rank 0.
-func sameCollectives(first, s *Schedule) error {
-	want, got := first.collectives(), s.collectives()
+// sameCollectives compares the collectives of the ranks of each group with those of its first.
+func sameCollectives(schedules []*Schedule) error {
+	var groups []Group
+	by := make([]map[Group][]*Step, len(schedules)) // by rank
+	known := map[Group]bool{}
+	for i, s := range schedules {
+		by[i] = map[Group][]*Step{}
+		for _, st := range s.collectives() {
+			g := s.Group(st)
+			if by[i][g] = append(by[i][g], st); !known[g] {
+				known[g], groups = true, append(groups, g)
+			}
+		}
+	}
+	for _, g := range groups {
+		if last := g.At(g.Size - 1); g.First < 0 || last >= len(schedules) {
+			return fmt.Errorf("a collective is of ranks %d to %d; there are %d", g.First, last, len(schedules))
+		}
+		for i := range g.Size {
+			if err := sameIn(g, by, g.At(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sameIn compares the collectives of a rank in a group with those of its first rank.
+func sameIn(g Group, by []map[Group][]*Step, rank int) error {
+	want, got := by[g.First][g], by[rank][g]
 	if len(got) != len(want) {
-		return fmt.Errorf("rank %d takes part in %d collectives, rank 0 in %d", s.Rank, len(got), len(want))
+		return fmt.Errorf("rank %d takes part in %d collectives, rank %d in %d", rank, len(got), g.First, len(want))
 	}
 	for i := range got {
-		if a, b := got[i], want[i]; a.String() != b.String() || !sameTypes(a.Args, b.Args) || !sameTypes(a.Results, b.Results) {
-			return fmt.Errorf("collective %d is %q on rank %d and %q on rank 0", i, a, s.Rank, b)
+		a, b := got[i], want[i]
+		same := a.String() == b.String() && sameTypes(a.Args, b.Args) && sameTypes(a.Results, b.Results)
+		if a.Op == Receive && rank != g.First {
+			same = b.Op == Send && sameTypes(a.Results, b.Args) && names(a.Results) == names(b.Args)
+		}
+		if !same {
+			return fmt.Errorf("collective %d is %q on rank %d and %q on rank %d", i, a, rank, b, g.First)
 		}
 	}
 	return nil

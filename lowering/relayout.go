@@ -8,14 +8,15 @@ import (
 // express it, otherwise by a step.
 func (l *lowerer) relayout(n *graph.Node) error {
 	of, v := l.ref[n.Args[0].ID], n.Results[0]
-	if n.Op.Name == "term" && l.s.Rank == 0 {
+	share, ranks, at := l.s.ShareOf(&Step{Attrs: n.Attrs}, v.Type)
+	if n.Op.Name == "term" && at == 0 {
 		l.alias(v, of)
 		return nil
 	}
-	if n.Op.Name == "shard" && !v.Type.Layout.ByBatch() { // else where the part begins depends on the batch
-		runs := v.Type.Extents(nil, l.s.Ranks, l.s.Rank)
+	if n.Op.Name == "shard" && !share.Layout.ByBatch() { // else where the part begins depends on the batch
+		runs := share.Extents(nil, ranks, at)
 		if len(runs) == 1 {
-			if r, ok := l.part(of, v.Type.Layout.Axis, runs[0].Start); ok {
+			if r, ok := l.part(of, share.Layout.Axis, runs[0].Start); ok {
 				l.alias(v, r)
 				return nil
 			}

@@ -117,9 +117,14 @@ func (s Stream) String() string { return streamNames[s] }
 // Schedule is what one rank runs. The streams may run the steps in any order
 // that streams and events allow; the order of Steps is one of them.
 type Schedule struct {
-	Name    string
-	Rank    int
-	Ranks   int
+	Name string
+	// Rank is the rank's number among the Ranks that have shares of the same values: all, or those
+	// of its stage and replica on a mesh.
+	Rank, Ranks int
+	// Mesh is empty where all ranks have shares of the same values.
+	Mesh           graph.Mesh
+	Stage, Replica int // the rank's place along [graph.PP] and [graph.DP]
+
 	Buffers []Buffer
 	Init    []Step // once, when the weights are there; on the compute stream
 	Steps   []Step // for every batch
@@ -156,7 +161,8 @@ func (b *Buffer) State() (name string, t graph.Type) {
 
 // Pieces says where in a row of the model's state a rank's row of the buffer is.
 func (s *Schedule) Pieces(b *Buffer) graph.Pieces {
-	return pieces(b.Type, b.Part, s.Ranks, s.Rank)
+	share, ranks, at := s.Share(b.Type)
+	return pieces(share, b.Part, ranks, at)
 }
 
 // Ref is a tensor as a step sees it: a buffer or a view of one.
@@ -218,11 +224,25 @@ func (s *Schedule) BySequence() bool { return s.Bytes[PerLargest] > 0 }
 // RowPlace is how ranks hold tokens where [Schedule.BySequence] is true, else Whole.
 func (s *Schedule) RowPlace() graph.PlaceKind {
 	for i := range s.Buffers {
-		if l := s.Buffers[i].Type.Layout; s.BySequence() && l.ByBatch() && l.Place[0].Kind > graph.Even {
-			return l.Place[0].Kind
+		t := &s.Buffers[i].Type
+		for _, l := range []*graph.Layout{&t.Layout, &t.Context} {
+			if s.BySequence() && l.ByBatch() && l.Place[0].Kind > graph.Even {
+				return l.Place[0].Kind
+			}
 		}
 	}
 	return graph.Whole
+}
+
+// Rounded reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
+// rounds it. A KV cache is not such a state, since attention reads its stored form.
+func (s *Schedule) Rounded() bool {
+	for i := range s.Buffers {
+		if b := &s.Buffers[i]; b.Space == State && b.Type.DType != graph.F32 {
+			return true
+		}
+	}
+	return false
 }
 
 // Output is a value that the caller gets after a step.
@@ -231,12 +251,58 @@ type Output struct {
 	Ref  Ref
 }
 
+// Across reports whether values lie along both TP and CP.
+func (s *Schedule) Across() bool {
+	return s.Mesh.Along(graph.TP) > 1 && s.Mesh.Along(graph.CP) > 1
+}
+
+// over is the mesh by which values lie: of TP and CP where they lie along both.
+func (s *Schedule) over() graph.Mesh {
+	if s.Across() {
+		return graph.Mesh{graph.TP: s.Mesh[graph.TP], graph.CP: s.Mesh[graph.CP]}
+	}
+	return graph.Mesh{graph.TP: s.Ranks}
+}
+
 // Local is what the rank holds of a value of type t.
-func (s *Schedule) Local(t graph.Type) graph.Type { return t.Local(s.Ranks, s.Rank) }
+func (s *Schedule) Local(t graph.Type) graph.Type { return s.over().Local(t, s.Rank) }
+
+// Share is [graph.Mesh.Share] of a value of type t, for the ranks along TP: they have its units.
+// Where values lie along one axis, it is the type, the number of ranks, and the rank.
+func (s *Schedule) Share(t graph.Type) (share graph.Type, ranks, at int) {
+	return s.over().Share(t, graph.TP, s.Rank)
+}
+
+// RowShare is likewise for the ranks that share the rows of the batch of a value of type t; false
+// where the rank has all rows.
+func (s *Schedule) RowShare(t graph.Type) (share graph.Type, ranks, at int, ok bool) {
+	a, ok := t.RowsAlong()
+	share, ranks, at = s.over().Share(t, a, s.Rank)
+	return share, ranks, at, ok && ranks > 1
+}
+
+// ShareOf is likewise for the ranks that take part in a collective or a relayout.
+func (s *Schedule) ShareOf(st *Step, t graph.Type) (share graph.Type, ranks, at int) {
+	a := graph.TP
+	if st.Attrs.Text(alongAttr) == graph.CP.String() {
+		a = graph.CP
+	}
+	return s.over().Share(t, a, s.Rank)
+}
+
+// RowRanks is the number of ranks that share the tokens of a batch where [Schedule.BySequence] is
+// true.
+func (s *Schedule) RowRanks() int {
+	if over := s.over(); over.Along(graph.CP) > 1 {
+		return over.Along(graph.CP)
+	}
+	return s.Ranks
+}
 
 // inBlocks is the bytes of what the rank holds of a parameter in blocks.
 func (s *Schedule) inBlocks(t graph.Type) int64 {
-	return int64(graph.BlocksOf(t, s.Ranks, s.Rank).Bytes(s.Local(t).Lines()))
+	share, ranks, at := s.Share(t)
+	return int64(graph.BlocksOf(share, ranks, at).Bytes(s.Local(t).Lines()))
 }
 
 // kindOf is the kind of step that an operation becomes.

@@ -12,10 +12,36 @@ import (
 
 // StateLayout says what the ranks of a model keep of a sequence between steps, and where: states
 // in one run of memory per rank, and rows of caches in pages, each the rows of its tokens
-// of one cache after another. All ranks have the same buffers, each its share of them.
+// of one cache after another. All ranks of a stage have the same buffers, each its share of them.
 type StateLayout struct {
 	Ranks   int
+	Stages  int // of as many ranks each; 0: one
+	Copies  int // ranks of a stage that have the same, those along CP beside TP; 0: one
 	Buffers []StateBuffer
+}
+
+// shares is the number of ranks that have shares of a buffer.
+func (k *StateLayout) shares() int { return k.Ranks / max(1, k.Stages) }
+
+// has reports whether a rank is of the stage that has a buffer.
+func (k *StateLayout) has(rank, buffer int) bool {
+	return rank/k.shares() == k.Buffers[buffer].Stage
+}
+
+// pieces says where in a row of the model's state a rank's row of a buffer is.
+func (k *StateLayout) pieces(rank, buffer int) graph.Pieces {
+	if !k.has(rank, buffer) {
+		return graph.Pieces{}
+	}
+	b := &k.Buffers[buffer]
+	split, at := k.share(rank)
+	return pieces(b.Type, b.Part, split, at)
+}
+
+// share is by how many ranks a buffer is split, and which of the shares a rank has.
+func (k *StateLayout) share(rank int) (split, at int) {
+	split = k.shares() / max(1, k.Copies)
+	return split, rank % split
 }
 
 // StateBuffer is a state of the model, or a field of one, as it lies over the ranks.
@@ -23,6 +49,8 @@ type StateBuffer struct {
 	Name string
 	Type graph.Type  // over all ranks
 	Part *graph.Part // the field that it is of a state of the model; nil: all of it
+	// Stage is the pipeline stage whose ranks have it.
+	Stage int
 }
 
 // Cache reports whether it has a row per token, and not one per sequence.
@@ -52,21 +80,37 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
-	k := &StateLayout{Ranks: len(schedules), Buffers: schedules[0].kept()}
+	schedules = schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica
+	k := &StateLayout{Ranks: len(schedules)}
+	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {
+		k.Stages = n
+	}
+	if n := schedules[0].over().Along(graph.CP); n > 1 {
+		k.Copies = n
+	}
+	first := make([]int, 1+max(1, k.Stages)) // by stage: which of the buffers
+	for _, s := range schedules {
+		if s.Rank == 0 {
+			k.Buffers = append(k.Buffers, s.kept()...)
+			first[s.Stage+1] = len(k.Buffers)
+		}
+	}
 	if err := k.valid(); err != nil {
 		return nil, err
 	}
 	for _, s := range schedules {
-		if list := s.kept(); !slices.EqualFunc(list, k.Buffers, StateBuffer.equal) {
-			return nil, fmt.Errorf("rank %d keeps other states than rank 0: %v, not %v", s.Rank, list, k.Buffers)
+		mine := k.Buffers[first[s.Stage]:first[s.Stage+1]]
+		if list := s.kept(); !slices.EqualFunc(list, mine, StateBuffer.equal) {
+			return nil, fmt.Errorf("rank %d keeps other states than rank %d: %v, not %v", s.World(), s.World()-s.Rank, list, mine)
 		}
-		at, _ := k.States(s.Rank)
+		at, _ := k.States(s.World())
+		at = at[first[s.Stage]:]
 		for i := range s.Buffers {
 			switch b := &s.Buffers[i]; {
 			case b.Space != State && b.Space != Cache:
 				continue
 			case b.Space == State && b.Offset != at[0]:
-				return nil, fmt.Errorf("rank %d keeps %s at byte %d; the states before it end at %d", s.Rank, b.Name, b.Offset, at[0])
+				return nil, fmt.Errorf("rank %d keeps %s at byte %d; the states before it end at %d", s.World(), b.Name, b.Offset, at[0])
 			}
 			at = at[1:]
 		}
@@ -78,7 +122,7 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 func (s *Schedule) kept() (list []StateBuffer) {
 	for i := range s.Buffers {
 		if b := &s.Buffers[i]; b.Space == State || b.Space == Cache {
-			list = append(list, StateBuffer{b.Name, b.Type, b.Part})
+			list = append(list, StateBuffer{b.Name, b.Type, b.Part, s.Stage})
 		}
 	}
 	return list
@@ -90,8 +134,12 @@ func (b StateBuffer) equal(c StateBuffer) bool {
 
 // Bytes is what a rank has of a buffer: of a sequence, or of a token where it is a cache.
 func (k *StateLayout) Bytes(rank, buffer int) int64 {
+	if !k.has(rank, buffer) {
+		return 0
+	}
 	t := k.Buffers[buffer].Type
-	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(k.Ranks, rank).Dims))
+	split, at := k.share(rank)
+	return int64(t.DType.Bytes()) * int64(graph.RowElems(t.Local(split, at).Dims))
 }
 
 // States is where the rank's states begin in the run of a sequence, by buffer, and how
@@ -100,7 +148,7 @@ func (k *StateLayout) States(rank int) (at []int64, run int64) {
 	at = make([]int64, len(k.Buffers))
 	end, last := int64(0), (*graph.Part)(nil)
 	for i := range k.Buffers {
-		if b := &k.Buffers[i]; !b.Cache() {
+		if b := &k.Buffers[i]; !b.Cache() && k.has(rank, i) {
 			at[i] = afterState(end, last, b.Part)
 			end, last = at[i]+k.Bytes(rank, i), b.Part
 		}
@@ -113,7 +161,7 @@ func (k *StateLayout) States(rank int) (at []int64, run int64) {
 func (k *StateLayout) Page(rank, tokens int) (at []int64, bytes int64) {
 	at = make([]int64, len(k.Buffers))
 	for i := range k.Buffers {
-		if k.Buffers[i].Cache() {
+		if k.Buffers[i].Cache() && k.has(rank, i) {
 			at[i] = bytes
 			bytes += roundUp(k.Bytes(rank, i) * int64(tokens))
 		}
@@ -137,10 +185,21 @@ func (s *Schedule) Page(tokens int) (at []int, bytes int64) {
 // String writes a line for the ranks and one per buffer, which [ParseStateLayout] reads.
 func (k *StateLayout) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "ranks %d\n", k.Ranks)
+	fmt.Fprintf(&b, "ranks %d", k.Ranks)
+	if k.Stages > 1 {
+		fmt.Fprintf(&b, " stages %d", k.Stages)
+	}
+	if k.Copies > 1 {
+		fmt.Fprintf(&b, " copies %d", k.Copies)
+	}
+	b.WriteByte('\n')
 	for i := range k.Buffers {
 		x := &k.Buffers[i]
-		fmt.Fprintf(&b, "%s : %s", x.Name, x.Type)
+		b.WriteString(x.Name)
+		if x.Stage > 0 {
+			fmt.Fprintf(&b, " @%d", x.Stage)
+		}
+		fmt.Fprintf(&b, " : %s", x.Type)
 		if x.Part != nil {
 			b.WriteString(x.Part.String())
 		}
@@ -158,9 +217,21 @@ func ParseStateLayout(text string) (_ *StateLayout, err error) {
 	defer bail.Catch(&err)
 	head, rest, _ := strings.Cut(text, "\n")
 	k := &StateLayout{}
-	scan(head, "ranks %d", &k.Ranks)
+	head, copies, copied := strings.Cut(head, " copies ")
+	if copied {
+		scan(copies, "%d", &k.Copies)
+	}
+	ranks, stages, staged := strings.Cut(head, " stages ")
+	if scan(ranks, "ranks %d", &k.Ranks); staged {
+		scan(stages, "%d", &k.Stages)
+	}
 	for line := range strings.Lines(rest) {
 		name, typ, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " : ")
+		name, at, later := strings.Cut(name, " @")
+		stage := 0
+		if later {
+			scan(at, "%d", &stage)
+		}
 		t, storage, part, err := graph.ParseStored(typ)
 		if err != nil {
 			return nil, fmt.Errorf("state %q: %w", name, err)
@@ -168,7 +239,7 @@ func ParseStateLayout(text string) (_ *StateLayout, err error) {
 		if storage != nil {
 			return nil, fmt.Errorf("state %q is stored as a parameter", name)
 		}
-		if k.Buffers = append(k.Buffers, StateBuffer{name, t, part}); len(k.Buffers) > maxKept {
+		if k.Buffers = append(k.Buffers, StateBuffer{name, t, part, stage}); len(k.Buffers) > maxKept {
 			return nil, fmt.Errorf("more than %d states", maxKept)
 		}
 	}
@@ -198,8 +269,14 @@ func (b *StateBuffer) scattered() int {
 // valid checks what [StateLayout] promise: rows of sequences, or of their tokens, whose shares
 // depend on the ranks only, and of each state of the model all or different fields.
 func (k *StateLayout) valid() error {
-	if k.Ranks < 1 || k.Ranks > graph.MaxRanks {
-		return fmt.Errorf("%d ranks; the number must be from 1 to %d", k.Ranks, graph.MaxRanks)
+	if k.Ranks < 1 || k.Ranks > graph.MaxMesh {
+		return fmt.Errorf("%d ranks; the number must be from 1 to %d", k.Ranks, graph.MaxMesh)
+	}
+	if k.Stages < 0 || k.Ranks%max(1, k.Stages) != 0 {
+		return fmt.Errorf("%d stages of %d ranks; each must have as many", k.Stages, k.Ranks)
+	}
+	if k.Copies < 0 || k.shares()%max(1, k.Copies) != 0 {
+		return fmt.Errorf("%d copies in stages of %d ranks; they must divide the ranks", k.Copies, k.shares())
 	}
 	first, scattered := map[string]*StateBuffer{}, 0
 	seen := map[[2]string]bool{}
@@ -207,6 +284,9 @@ func (k *StateLayout) valid() error {
 		b := &k.Buffers[i]
 		if err := b.valid(); err != nil {
 			return fmt.Errorf("state %q: %w", b.Name, err)
+		}
+		if b.Stage < 0 || b.Stage >= max(1, k.Stages) {
+			return fmt.Errorf("state %q is in stage %d of %d", b.Name, b.Stage, max(1, k.Stages))
 		}
 		if scattered += b.scattered(); scattered*k.Ranks > maxPieces {
 			return fmt.Errorf("state %s: ranks have more than %d pieces of states", b.Name, maxPieces)
@@ -237,7 +317,7 @@ func (b *StateBuffer) valid() error {
 		return err
 	}
 	t := b.Type
-	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial {
+	if len(t.Dims) == 0 || t.Dims[0].Sym != graph.Seqs || t.DType.Quantized() || t.Layout.ByBatch() || t.Layout.Kind == graph.Partial || t.Context.Kind != graph.Replicated {
 		return fmt.Errorf("%s is not kept per sequence", t)
 	}
 	row := t.Dims[1:]

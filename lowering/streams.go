@@ -51,15 +51,20 @@ func (l *lowerer) collective(n *graph.Node) error {
 	if l.loop[l.at] > 0 {
 		return l.looped(n)
 	}
+	st, err := l.exchange(n, Comm)
+	if err == nil {
+		l.exchanged(st)
+	}
+	return err
+}
+
+// exchanged appends a collective to the comm stream, after all that was launched before it.
+func (l *lowerer) exchanged(st Step) {
 	if l.known < l.launched {
 		l.s.Steps = append(l.s.Steps, Step{Kind: Record, Stream: Compute}, Step{Kind: Wait, Stream: Comm})
 		l.known = l.launched
 	}
 	l.issued++
-	st, err := l.exchange(n, Comm)
-	if err != nil {
-		return err
-	}
 	if l.written == nil {
 		l.written = map[int]int{}
 	}
@@ -70,7 +75,6 @@ func (l *lowerer) collective(n *graph.Node) error {
 		l.busy[r.Buffer], l.written[r.Buffer] = l.issued, l.issued
 	}
 	l.s.Steps = append(l.s.Steps, st)
-	return nil
 }
 
 // looped appends a collective of a loop. It is on the compute stream, among the launches

@@ -15,7 +15,7 @@ import (
 // back.
 func (s *Schedule) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d\n", s.Name, s.Rank, s.Ranks)
+	fmt.Fprintf(&b, "schedule %q rank=%d ranks=%d%s\n", s.Name, s.Rank, s.Ranks, s.placeText())
 	if s.PieceTokens > 0 {
 		fmt.Fprintf(&b, "pieces of %d tokens\n", s.PieceTokens)
 	}
@@ -102,7 +102,14 @@ func (st Step) String() string {
 	case Wait:
 		return fmt.Sprintf("wait %d on %s", st.Event, st.Stream)
 	}
-	return fmt.Sprintf("%s = %s %s%s", names(st.Results), st.Op.Name, names(st.Args), attrText(st.Op, st.Attrs))
+	call := fmt.Sprintf("%s %s%s", st.Op.Name, names(st.Args), attrText(st.Op, st.Attrs))
+	switch st.Op {
+	case Send:
+		return call
+	case Receive:
+		call = strings.TrimSuffix(call, " ")
+	}
+	return names(st.Results) + " = " + call
 }
 
 func names(refs []Ref) string {

@@ -13,7 +13,11 @@ func inContext(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	if o.Ranks == 1 {
 		return g, nil
 	}
-	r := &parter{rewriter: rewrite(g, g.Stage, g.Ranks), parts: o.Ranks, segments: map[string]*graph.Value{}}
+	parts := o.Ranks
+	if o.across() {
+		parts = o.Mesh.Along(graph.CP)
+	}
+	r := &parter{rewriter: rewrite(g, g.Stage, g.Ranks), parts: parts, segments: map[string]*graph.Value{}}
 	for _, n := range g.Nodes {
 		pass, ok := passings[n.Op.Name]
 		if !ok || n.Args[pass.state].Type.Dims[0].Times > 0 { // or is over parts already

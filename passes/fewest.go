@@ -41,8 +41,9 @@ func travels(nodes []*graph.Node) []travel {
 		slices.Sort(of)
 		of = slices.Compact(of)
 		if n.Op.Class == graph.Collective {
-			v := n.Args[0].Type
-			if j, ok := graph.JointOf(n.Op, v, v.Layout, n.Results[0].Type.Layout); ok {
+			a, _ := n.Along()
+			v := n.Args[0].Type.On(a)
+			if j, ok := graph.JointOf(n.Op, v, v.Layout, n.Results[0].Type.On(a).Layout); ok {
 				out = append(out, travel{n, fmt.Sprint(j.Rows, j.Place, n.Op.Name, n.Attrs), of})
 				of = append(slices.Clone(of), len(out)-1)
 			}

@@ -264,10 +264,8 @@ func (f *fusions) isOutput(v *graph.Value) bool {
 // and its results lie as those that they stand for.
 func (f *fusions) legal(l *fusion) bool {
 	op, _ := graph.Lookup(l.op)
-	layouts := make([]graph.Layout, len(l.args))
-	for i, v := range l.args {
-		layouts[i] = v.Type.Layout
-	}
-	got, err := graph.LayoutsOf(&graph.Node{Op: op, Attrs: l.attrs, Args: l.args}, layouts, f.g.Ranks)
-	return err == nil && slices.EqualFunc(got, l.results, func(a graph.Layout, v *graph.Value) bool { return a.Equal(v.Type.Layout) })
+	got, err := f.g.Infer(&graph.Node{Op: op, Attrs: l.attrs, Args: l.args})
+	return err == nil && slices.EqualFunc(got, l.results, func(t graph.Type, v *graph.Value) bool {
+		return t.Layout.Equal(v.Type.Layout) && t.Context.Equal(v.Type.Context)
+	})
 }

@@ -17,7 +17,7 @@ func partition(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{g: g, options: class.Options{Ranks: o.Ranks, Border: o.border(), Limit: limit}, merges: o.merges(), found: map[string]*solution{}, failed: map[string]error{}}
+	c := &chooser{g: g, options: class.Options{Ranks: o.Ranks, Across: o.across(), Border: o.border(), Limit: limit}, merges: o.merges(), found: map[string]*solution{}, failed: map[string]error{}}
 	if err := c.choose(); err != nil {
 		return nil, err
 	}

@@ -17,12 +17,15 @@ import (
 
 // Options are what passes are told.
 type Options struct {
-	Ranks    int       // 0: those that the graph is for, which for a model's is one
+	Ranks int // 0: those that the graph is for, which for a model's is one
+	// Mesh arranges the ranks along TP and CP where values are to lie along both; zero: along one axis.
+	Mesh     graph.Mesh
 	Strategy *Strategy // nil: channel
 	Quantize Quantize  // which payloads are rounded; empty: none
 	States   States    // in which formats states are kept; empty: as they are, which for a model's is f32
 	Scan     Scan      // Unfused: with the pass unfuse-scan, whatever the strategy says
 	Fuse     Fuse      // which neighbours become one operation
+	Pipeline Pipeline  // the stages and replicas that a compiled graph runs on
 	Overlap  bool      // with the pass overlap, whatever the strategy says
 	Target   Target    // the device, for the pass formats; nil: activations are as their types say
 	// Stop is the last stage that [Compile] takes the graph to; NoStage: fused, which is what runs.
@@ -183,6 +186,7 @@ func Compile(g *graph.Graph, o Options) (*graph.Graph, error) {
 func (o *Options) passes() []string {
 	return passNames(func(p *Pass) bool {
 		return slices.Contains(o.Strategy.Passes, p.Name) || p.Name == "unfuse-scan" && o.Scan == Unfused || p.Name == "overlap" && o.Overlap ||
+			p.Name == contextStrategy && o.across() ||
 			p.Name == "peers" && o.Fuse == ForLaunches && slices.Contains(o.Strategy.Passes, "fuse") ||
 			p.Name == "formats" && o.Target != nil && slices.Contains(o.Strategy.Passes, "fuse")
 	})
@@ -252,6 +256,9 @@ func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 	if o.Ranks == 0 {
 		o.Ranks = g.Ranks
 	}
+	if o.across() && o.Ranks != o.Mesh.Ranks() {
+		return nil, fmt.Errorf("%d ranks on the mesh %s, which has %d", o.Ranks, o.Mesh, o.Mesh.Ranks())
+	}
 	if g.Stage < graph.PartitionedStage && (o.Ranks < 1 || o.Ranks > MaxRanks) {
 		return nil, fmt.Errorf("%d ranks; the number must be from 1 to %d", o.Ranks, MaxRanks)
 	}
@@ -284,7 +291,7 @@ func run(g *graph.Graph, list []*Pass, o Options) (*graph.Graph, error) {
 }
 
 // MaxRanks is the largest number of ranks that a graph is partitioned for.
-const MaxRanks = 16
+const MaxRanks = graph.MaxMesh
 
 // run runs one pass and checks what it made; a panic is named as its own.
 func (p *Pass) run(g *graph.Graph, o *Options, check *graph.Checker) (out *graph.Graph, err error) {

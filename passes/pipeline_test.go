@@ -140,8 +140,8 @@ func TestCompileRefuses(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{compile(g, Options{Ranks: -1}), "-1 ranks; the number must be from 1 to 16"},
-		{compile(g, Options{Ranks: 17}), "17 ranks; the number must be from 1 to 16"},
+		{compile(g, Options{Ranks: -1}), "-1 ranks; the number must be from 1 to 64"},
+		{compile(g, Options{Ranks: 65}), "65 ranks; the number must be from 1 to 64"},
 		{compile(split, Options{Ranks: 3}), "the graph has stage=partitioned ranks=2 and cannot be sharded over 3 ranks"},
 		{compile(split, Options{Strategy: Strategies[0]}), "strategy channel has no effect on a graph that is partitioned already"},
 		{compile(split, Options{Quantize: fp16}), "payload fp16 has no effect on a graph that is partitioned already"},

@@ -13,7 +13,15 @@ const Auto = "auto"
 // Sharding describes how a model is laid out over ranks, by names, as flags give them. The zero
 // value is one rank, or the layout of a graph that is partitioned already.
 type Sharding struct {
-	Ranks    int    // 0: one, or the number that the graph is partitioned for
+	Ranks int // 0: one, or the number that the graph is partitioned for
+	// Context is how many of the ranks are along CP: Ranks are Ranks/Context along TP times Context,
+	// and the strategy is that of TP. 0: one.
+	Context int
+	// Stages is the number of pipeline stages, each of as many ranks; 0: one. They are cut by cost,
+	// or begin at the blocks whose numbers StagesAt has, such as 10,20.
+	Stages   int
+	StagesAt string
+	Replicas int    // copies of all stages, which divide the sequences; 0: one
 	Strategy string // a name; empty: channel; Auto: the one that Choose returns
 	Place    string // a placement file, instead of a strategy
 	// Prefill is the strategy of prefill, and Strategy or Place are then that of decode. It has its
@@ -64,7 +72,7 @@ type Sharding struct {
 
 // IsZero reports whether nothing is set.
 func (s Sharding) IsZero() bool {
-	return s.Ranks == 0 && s.Strategy+s.Place+s.Prefill+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
+	return s.Ranks == 0 && s.Context == 0 && s.Stages == 0 && s.Replicas == 0 && s.StagesAt+s.Strategy+s.Place+s.Prefill+s.Payload+s.Phase+s.States+s.Scan+s.Fuse == "" && !s.Overlap && !s.CheckPayloads &&
 		s.Dump == nil && s.Validate == nil && s.Choose == nil && s.Check == nil && s.Target == nil
 }
 
@@ -157,11 +165,13 @@ func (s Sharding) resolveAuto(g *graph.Graph, phase string) (Sharding, error) {
 func (s Sharding) Options() (Options, error) {
 	two := s
 	s = s.ofPhase()
-	o := Options{Ranks: s.Ranks, Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
+	o := Options{Ranks: s.Ranks, Mesh: s.axes(), Pipeline: s.Pipeline(), Overlap: s.Overlap, Dump: s.Dump, Target: s.Target}
 	var err error
 	switch {
 	case s.Ranks < 0 || s.Ranks > MaxRanks:
 		return o, fmt.Errorf("%d ranks; the number must be from 1 to %d", s.Ranks, MaxRanks)
+	case s.Context < 0 || s.Ranks%max(1, s.Context) != 0:
+		return o, fmt.Errorf("%d of %d ranks along cp; the number must divide that of the ranks", s.Context, s.Ranks)
 	case s.Place != "" && s.Strategy != "":
 		return o, fmt.Errorf("strategy %s and placement file %s: give one of them", s.Strategy, s.Place)
 	case s.Place != "" && s.place != nil:
@@ -229,4 +239,35 @@ func (s Sharding) validate(g *graph.Graph, o Options) error {
 		return err
 	}
 	return s.Validate(g, partitioned)
+}
+
+// OnMesh sets the numbers of ranks along the axes of a mesh. Along CP alone, the strategy is
+// context.
+func (s *Sharding) OnMesh(m graph.Mesh) error {
+	tp, cp := m.Along(graph.TP), m.Along(graph.CP)
+	switch {
+	case s.Ranks != 0:
+		return fmt.Errorf("%d ranks and the mesh %s: give one of them", s.Ranks, m)
+	case tp == 1 && cp > 1 && (s.Place != "" || s.Strategy != "" && s.Strategy != contextStrategy):
+		return fmt.Errorf("the mesh %s has ranks along cp alone, where the strategy is %s; leave the other strategy out", m, contextStrategy)
+	case tp == 1 && cp > 1:
+		s.Strategy = contextStrategy
+	case cp > 1:
+		s.Context = cp
+	}
+	if s.Ranks = tp * cp; m.Along(graph.PP) > 1 {
+		s.Stages = m.Along(graph.PP)
+	}
+	if m.Along(graph.DP) > 1 {
+		s.Replicas = m.Along(graph.DP)
+	}
+	return nil
+}
+
+// axes is the mesh of TP and CP where values lie along both; zero: along one.
+func (s *Sharding) axes() graph.Mesh {
+	if s.Context > 1 && s.Ranks > s.Context && s.Ranks%s.Context == 0 {
+		return graph.Mesh{graph.TP: s.Ranks / s.Context, graph.CP: s.Context}
+	}
+	return graph.Mesh{}
 }

@@ -196,6 +196,9 @@ func validLayout(text string) bool {
 
 // partitionBy partitions a graph by a strategy of which every pattern means something.
 func partitionBy(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	if o.across() {
+		return partitionAcross(g, o)
+	}
 	if o.Ranks > 1 {
 		if err := o.Strategy.unmatched(g, usesOf(g)); err != nil {
 			return nil, err

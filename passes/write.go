@@ -14,7 +14,11 @@ import (
 // right after what it converts, so that it can run beside what does not wait for it; of what comes
 // from outside of the section, right before its first use.
 func (c *chooser) write() (*graph.Graph, error) {
-	r := rewrite(c.g, graph.PartitionedStage, c.options.Ranks)
+	ranks := c.options.Ranks
+	if c.options.Across {
+		ranks = c.g.Ranks
+	}
+	r := rewrite(c.g, graph.PartitionedStage, ranks)
 	placed, writers := c.placements(), map[*graph.Node]*writer{}
 	outputs := map[*graph.Value]*graph.Value{}
 	for _, s := range c.best {
@@ -128,6 +132,9 @@ func (w *writer) conversion(v *graph.Value, c conversion) (*graph.Value, error) 
 	attrs := graph.Attrs{}
 	if op.To == graph.Sharded {
 		attrs = graph.CutAttrs(to)
+	}
+	if w.Across {
+		attrs["along"] = graph.TP.String()
 	}
 	n, err := w.out.Add(op.Name, attrs, []string{w.newName(v, suffix(op))}, w.copies[copyOf{c.value, c.from}])
 	if err != nil {

@@ -346,17 +346,6 @@ func sizeOf(bytes int64) string {
 
 func slotsOf(o *Options) int { return cmp.Or(o.Slots, 8) }
 
-// isRounded reports whether a state is stored in 16 bits but computed in f32: each cut of a prompt
-// rounds it. A KV cache is not such a state, since attention reads its stored form.
-func isRounded(s *lowering.Schedule) bool {
-	for i := range s.Buffers {
-		if b := &s.Buffers[i]; b.Space == lowering.State && b.Type.DType != graph.F32 {
-			return true
-		}
-	}
-	return false
-}
-
 // evictFor evicts prefixes so that a batch gets the pages it may need, and reports whether that
 // freed any.
 func (s *Session) evictFor(b *exec.Batch) bool {

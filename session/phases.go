@@ -10,13 +10,18 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// Lower makes the schedules of a compiled graph, with pieces of a number of tokens; 0:
-// [lowering.PieceTokens].
-func Lower(g *graph.Graph, pieceTokens int) ([]*lowering.Schedule, error) {
+// Lower makes the schedules of a graph that was compiled by a sharding, with pieces of a number of
+// tokens; 0: [lowering.PieceTokens].
+func Lower(g *graph.Graph, s passes.Sharding, pieceTokens int) ([]*lowering.Schedule, error) {
 	if pieceTokens < 0 || pieceTokens > graph.MaxPiece {
 		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", pieceTokens, graph.MaxPiece, lowering.PieceTokens)
 	}
-	return lowering.LowerFor(g, cmp.Or(pieceTokens, lowering.PieceTokens))
+	p := s.Pipeline()
+	first, err := p.Cut(g)
+	if err != nil {
+		return nil, err
+	}
+	return lowering.LowerStages(g, cmp.Or(pieceTokens, lowering.PieceTokens), lowering.Stages{First: first, Replicas: p.Replicas})
 }
 
 // NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the
@@ -31,6 +36,6 @@ func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int) (*exec.Prefi
 	if err != nil {
 		return nil, fmt.Errorf("prefill: %w", err)
 	}
-	list, err := Lower(compiled, pieceTokens)
+	list, err := Lower(compiled, of, pieceTokens)
 	return &exec.Prefill{Schedules: list, Verify: CheckPayloads(compiled)}, err
 }

@@ -240,7 +240,7 @@ func stepLimits(o *Options, schedules []*lowering.Schedule, vocab int) schedule.
 		if n := l.Longest() / graph.PartBlock; n > 0 {
 			l.Grain *= n - n%min(n, parts)
 		}
-	case slices.ContainsFunc(schedules, isRounded):
+	case slices.ContainsFunc(schedules, (*lowering.Schedule).Rounded):
 		l.Grain = max(chunkGrain, l.Longest())
 	}
 	n := scoredBytes / 4 / max(vocab, 1)
@@ -263,7 +263,7 @@ func partsOf(o *Options, schedules []*lowering.Schedule) int {
 		schedules = o.Prefill.Schedules
 	}
 	if schedules[0].RowPlace() == graph.InParts {
-		return len(schedules)
+		return schedules[0].RowRanks()
 	}
 	return 1
 }

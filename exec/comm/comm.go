@@ -22,8 +22,8 @@ type World interface {
 type Comm interface {
 	// Begin begins a step, and clears the error of the last. All ranks run the same steps.
 	Begin()
-	// Run takes part in a collective. All ranks run the same collectives in the same order. It
-	// returns when the rank's results are complete and its operands may be overwritten, or with the
+	// Run takes part in a collective. The ranks of a group run the same collectives in the same
+	// order; groups of one world run theirs at the same time. Run returns when the rank's results are complete and its operands may be overwritten, or with the
 	// error for which the step was stopped.
 	Run(c *Collective) error
 	// Stop ends the step on all ranks. The first of several errors counts.
@@ -36,11 +36,14 @@ type Comm interface {
 
 // Collective is one rank's side of a collective.
 type Collective struct {
-	Op            *graph.Op
+	Op *graph.Op
+	// Group is the ranks that take part; empty: all of the world.
+	Group         lowering.Group
 	Args, Results []kernels.Tensor
-	// Parts are the pieces of the sharded side that each rank has. Several operands are sharded
-	// alike.
+	// Parts are the pieces of the sharded side that each rank of the group has. Several operands
+	// are sharded alike.
 	Parts []graph.Pieces
+	At    int // the rank's place among them
 	// F32 accumulates sums in f32, whatever the payload's format.
 	F32 bool
 
@@ -51,16 +54,24 @@ type Collective struct {
 // in for every batch.
 func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	x := Collective{Op: st.Op, Args: c.Args, Results: c.Results, F32: st.Attrs.Text("acc") == "f32"}
+	if st.Kind == lowering.Collective {
+		x.Group = s.Group(st)
+	}
+	if st.Op == lowering.Send || st.Op == lowering.Receive {
+		return x
+	}
 	sharded := st.Results[0].Type
 	if st.Op.From == graph.Sharded {
 		sharded = st.Args[0].Type
 	}
+	sharded, ranks, at := s.ShareOf(st, sharded)
+	x.At = at
 	if sharded.Layout.ByBatch() {
-		x.rows, x.Parts = sharded, make([]graph.Pieces, s.Ranks)
+		x.rows, x.Parts = sharded, make([]graph.Pieces, ranks)
 		return x
 	}
-	for r := range s.Ranks {
-		x.Parts = append(x.Parts, graph.PiecesOf(sharded, s.Ranks, r))
+	for r := range ranks {
+		x.Parts = append(x.Parts, graph.PiecesOf(sharded, ranks, r))
 	}
 	return x
 }
@@ -73,6 +84,29 @@ func (c *Collective) Bind(b *graph.Batch) {
 // BindPiece is Bind for a piece of the batch's rows.
 func (c *Collective) BindPiece(b *graph.Batch, rows graph.Run) {
 	c.bind(func(rank int) graph.Pieces { return graph.PiecesWithin(b, c.rows, len(c.Parts), rank, rows) })
+}
+
+// group is the ranks that take part, of a world of some ranks.
+func (c *Collective) group(ranks int) lowering.Group {
+	if c.Group.Size == 0 {
+		return lowering.Group{Stride: 1, Size: ranks}
+	}
+	return c.Group
+}
+
+// way is how a collective is done: by the layouts before and after, or of a rank alone with
+// another.
+type way struct {
+	from, to graph.LayoutKind
+	passes   bool
+}
+
+// way returns how the collective is done.
+func (c *Collective) way() way {
+	if c.Op == lowering.Send || c.Op == lowering.Receive {
+		return way{passes: true}
+	}
+	return way{from: c.Op.From, to: c.Op.To}
 }
 
 func (c *Collective) bind(part func(rank int) graph.Pieces) {

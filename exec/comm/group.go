@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait/internal/spin"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // Group is the world of a model whose ranks are in several processes, one in each. Besides
@@ -37,7 +38,7 @@ func newGroup(p *Processes, number int) *Group {
 	for i := range g.spins { // spin only if a processor is left to receive
 		g.spins[i] = spin.New(2*n > runtime.GOMAXPROCS(0))
 	}
-	g.comm = remote{Group: g, rank: p.Rank(), ranks: n, came: make([]Message, n)}
+	g.comm = remote{Group: g, gave: make([]uint32, n), got: make([]uint32, n), parties: map[lowering.Group]*party{}}
 	return g
 }
 

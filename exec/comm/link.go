@@ -30,7 +30,7 @@ type Link interface {
 //	4  kind
 //	6  group
 //	8  step; of a heartbeat 1 + the rank that the sender waits for
-//	16 phase of the step
+//	16 number of the message in the step, from the sender to the receiver
 type Message []byte
 
 // Header is the length of a message without a payload.

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/internal/spin"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // Local is the world of ranks that share memory.
 func Local(ranks int) World {
-	r := &rendezvous{posted: make([]*Collective, ranks), waiters: make([]*spin.Waiter, ranks)}
+	r := &rendezvous{meetings: map[lowering.Group]*meeting{}, waiters: make([]*spin.Waiter, ranks)}
 	for i := range r.waiters {
 		r.waiters[i] = spin.New(ranks > runtime.GOMAXPROCS(0))
 	}
@@ -21,18 +22,23 @@ func Local(ranks int) World {
 
 // rendezvous is where ranks that share memory wait for each other.
 type rendezvous struct {
-	mu      sync.Mutex
-	joined  []bool         // by rank
-	waiters []*spin.Waiter // wait until all have arrived, or one has stopped
-	posted  []*Collective
-	arrived int          // at the current rendezvous
-	step    int64        // the current one
-	round   atomic.Int64 // number of completed rendezvous
-	stopped atomic.Int64 // the last step that was stopped; steps count from 1
-	err     error        // of that step
+	mu       sync.Mutex
+	joined   []bool         // by rank
+	waiters  []*spin.Waiter // wait until all of a group have arrived, or one has stopped
+	meetings map[lowering.Group]*meeting
+	stopped  atomic.Int64 // the last step that was stopped; steps count from 1
+	err      error        // of that step
 }
 
-func (r *rendezvous) Ranks() int { return len(r.posted) }
+// meeting is where the ranks of a group wait for each other.
+type meeting struct {
+	posted  []*Collective // by place in the group
+	arrived int           // at the current rendezvous
+	step    int64         // the current one
+	round   atomic.Int64  // number of completed rendezvous
+}
+
+func (r *rendezvous) Ranks() int { return len(r.joined) }
 
 // Join returns the Comm of a rank.
 func (r *rendezvous) Join(rank int) (Comm, error) {
@@ -45,52 +51,68 @@ func (r *rendezvous) Join(rank int) (Comm, error) {
 		return nil, fmt.Errorf("rank %d has joined already", rank)
 	}
 	r.joined[rank] = true
-	c := &shared{rendezvous: r, rank: rank, ranks: len(r.posted)}
-	c.over = func() bool { return r.round.Load() != c.round || c.Stopped() }
-	return c, nil
+	return &shared{rendezvous: r, number: rank, seats: map[lowering.Group]*seat{}}, nil
+}
+
+// seat is the rank's place in a group.
+func (c *shared) seat(g lowering.Group) *seat {
+	if s := c.seats[g]; s != nil {
+		return s
+	}
+	r := c.rendezvous
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.meetings[g]
+	if m == nil {
+		m = &meeting{posted: make([]*Collective, g.Size)}
+		r.meetings[g] = m
+	}
+	s := &seat{shared: c, meeting: m, group: g, rank: g.Index(c.number), ranks: g.Size}
+	if s.rank < 0 {
+		panic(fmt.Sprintf("BUG: rank %d takes part in a collective of %+v", c.number, g))
+	}
+	s.over = func() bool { return m.round.Load() != s.round || c.Stopped() }
+	c.seats[g] = s
+	return s
 }
 
 // Begin begins a step.
 func (c *shared) Begin() { c.step.Add(1) }
 
-// wait returns when all ranks have called it, or one has stopped.
-func (c *shared) wait() error {
-	last, err := c.arrive()
+// wait returns when all ranks of the group have called it, or one has stopped.
+func (s *seat) wait() error {
+	last, err := s.arrive()
 	if last || err != nil {
 		return err
 	}
-	c.waiters[c.rank].Wait(c.over)
-	if c.rendezvous.round.Load() != c.round {
+	s.waiters[s.number].Wait(s.over)
+	if s.meeting.round.Load() != s.round {
 		return nil
 	}
-	return c.Err()
+	return s.Err()
 }
 
 // arrive reports whether all have arrived.
-func (c *shared) arrive() (last bool, err error) {
-	r := c.rendezvous
+func (s *seat) arrive() (last bool, err error) {
+	r, m := s.rendezvous, s.meeting
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if c.Stopped() {
+	if s.Stopped() {
 		return false, r.err
 	}
-	if step := c.step.Load(); r.step != step { // the last may have been stopped with some here
-		r.step, r.arrived = step, 0
+	if step := s.shared.step.Load(); m.step != step { // the last may have been stopped with some here
+		m.step, m.arrived = step, 0
 	}
-	c.round = r.round.Load()
-	if r.arrived++; r.arrived < c.ranks {
+	s.round = m.round.Load()
+	if m.arrived++; m.arrived < s.ranks {
 		return false, nil
 	}
-	r.arrived = 0
-	r.round.Add(1)
-	r.wakeAll()
-	return true, nil
-}
-
-func (r *rendezvous) wakeAll() {
-	for _, w := range r.waiters {
-		w.Wake()
+	m.arrived = 0
+	m.round.Add(1)
+	for i := range s.ranks {
+		r.waiters[s.group.At(i)].Wake()
 	}
+	return true, nil
 }
 
 // Stop unblocks waiting ranks, with the first error.
@@ -101,7 +123,9 @@ func (c *shared) Stop(err error) {
 	if !c.Stopped() {
 		r.err = err
 		r.stopped.Store(c.step.Load())
-		r.wakeAll()
+		for _, w := range r.waiters {
+			w.Wake()
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ func withStops(t *testing.T, c Comm, rank, ranks int, ended func(step int)) {
 // TestEveryCollective: there is no row that ranks do not know.
 func TestEveryCollective(t *testing.T) {
 	for _, op := range graph.Collectives() {
-		layouts := [2]graph.LayoutKind{op.From, op.To}
+		layouts := way{from: op.From, to: op.To}
 		if collectives[layouts] == nil || byMessages[layouts] == nil {
 			t.Errorf("ranks that share memory, or those in several processes, do not know %s", op.Name)
 		}

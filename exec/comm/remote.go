@@ -7,26 +7,51 @@ import (
 	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
 )
 
-// remote is the Comm of a rank in a process of its own: it sends each other rank the stretches of
-// its operands that this needs. One rank sums each element, in the order of the ranks, so that all
-// have the same bits as ranks that share memory.
+// remote is the Comm of a rank in a process of its own: it sends each other rank of a group the
+// stretches of its operands that this needs. One rank sums each element, in the order of the ranks,
+// so that all have the same bits as ranks that share memory.
 type remote struct {
 	*Group
-	rank, ranks int
-	step        atomic.Int64 // current; atomic, since another goroutine may stop it
-	phase       uint32       // exchanges of the step so far
-	came        []Message    // by rank, of the current phase
+	step    atomic.Int64 // current; atomic, since another goroutine may stop it
+	gave    []uint32     // by rank: messages to it in the step so far
+	got     []uint32     // and from it
+	parties map[lowering.Group]*party
 	summer
+}
+
+// party is a rank's place in a group.
+type party struct {
+	*remote
+	group       lowering.Group
+	rank, ranks int       // in the group
+	came        []Message // by place in the group, of the current exchange
+}
+
+// party is the rank's place in a group.
+func (c *remote) party(g lowering.Group) *party {
+	p := c.parties[g]
+	if p == nil {
+		p = &party{remote: c, group: g, rank: g.Index(c.Rank()), ranks: g.Size, came: make([]Message, g.Size)}
+		if p.rank < 0 {
+			panic(fmt.Sprintf("BUG: rank %d takes part in a collective of %+v", c.Rank(), g))
+		}
+		c.parties[g] = p
+	}
+	return p
 }
 
 // Begin begins a step.
 func (c *remote) Begin() {
 	c.step.Add(1)
-	c.phase = 0
-	for r := range c.came {
-		c.done(r) // of a step that was stopped
+	clear(c.gave)
+	clear(c.got)
+	for _, p := range c.parties {
+		for r := range p.came {
+			p.done(r) // of a step that was stopped
+		}
 	}
 }
 
@@ -61,25 +86,45 @@ func (c *remote) Err() error {
 
 // Run takes part in a collective.
 func (c *remote) Run(x *Collective) error {
-	f, ok := byMessages[[2]graph.LayoutKind{x.Op.From, x.Op.To}]
+	f, ok := byMessages[x.way()]
 	if !ok {
 		panic("BUG: ranks in several processes do not know " + x.Op.Name)
 	}
 	if c.Stopped() {
 		return c.Err()
 	}
-	return f(c, x)
+	return f(c.party(x.group(c.Ranks())), x)
 }
 
-// byMessages has the collectives, by the layouts before and after.
-var byMessages = map[[2]graph.LayoutKind]func(*remote, *Collective) error{
-	{graph.Partial, graph.Replicated}: (*remote).sumForAll,
-	{graph.Sharded, graph.Replicated}: (*remote).gather,
-	{graph.Partial, graph.Sharded}:    (*remote).sumOwn,
+// byMessages has the collectives.
+var byMessages = map[way]func(*party, *Collective) error{
+	{from: graph.Partial, to: graph.Replicated}: (*party).sumForAll,
+	{from: graph.Sharded, to: graph.Replicated}: (*party).gather,
+	{from: graph.Partial, to: graph.Sharded}:    (*party).sumOwn,
+	{passes: true}:                              (*party).pass,
 }
+
+// pass: the first rank sends all that it has to the second.
+func (c *party) pass(x *Collective) error {
+	if c.rank == 0 {
+		c.give(1, allOf(x.Args))
+		return nil
+	}
+	to := allOf(x.Results)
+	if n := to.bytes(); n > 0 {
+		if err := c.want(0, n); err != nil {
+			return err
+		}
+	}
+	c.unpack(0, to)
+	return nil
+}
+
+// allOf visits whole tensors, row by row.
+func allOf(list []kernels.Tensor) walk { return part(list, 1, 0) }
 
 // sumForAll: each rank sums its part of the elements and sends the result to all.
-func (c *remote) sumForAll(x *Collective) error {
+func (c *party) sumForAll(x *Collective) error {
 	mine := part(x.Args, c.ranks, c.rank)
 	if err := c.exchange(func(r int) walk { return part(x.Args, c.ranks, r) }, func(int) walk { return mine }); err != nil {
 		return err
@@ -96,7 +141,7 @@ func (c *remote) sumForAll(x *Collective) error {
 }
 
 // sumOwn: each rank sums what it keeps.
-func (c *remote) sumOwn(x *Collective) error {
+func (c *party) sumOwn(x *Collective) error {
 	whole := func(r int) walk { return inWhole(x.Args, x.Parts[r]) }
 	mine := whole(c.rank)
 	if err := c.exchange(whole, func(int) walk { return mine }); err != nil {
@@ -107,7 +152,7 @@ func (c *remote) sumOwn(x *Collective) error {
 }
 
 // gather: each rank sends its part to all.
-func (c *remote) gather(x *Collective) error {
+func (c *party) gather(x *Collective) error {
 	mine := inPart(x.Args, x.Results, x.Parts[c.rank])
 	whole := func(r int) walk { return inWhole(x.Results, x.Parts[r]) }
 	if err := c.exchange(func(int) walk { return mine }, whole); err != nil {
@@ -188,8 +233,7 @@ func (f walk) bytes() int {
 
 // exchange sends each rank its stretches, and waits for those of this rank. It sends no empty
 // message.
-func (c *remote) exchange(give, want func(rank int) walk) error {
-	c.phase++
+func (c *party) exchange(give, want func(rank int) walk) error {
 	for r := range c.ranks {
 		if f := give(r); r != c.rank {
 			c.give(r, f)
@@ -205,26 +249,30 @@ func (c *remote) exchange(give, want func(rank int) walk) error {
 	return nil
 }
 
-// give sends stretches to a rank.
-func (c *remote) give(to int, f walk) {
+// give sends stretches to a rank of the group.
+func (c *party) give(to int, f walk) {
 	n := f.bytes()
 	if n == 0 {
 		return
 	}
 	m := newMessage(piece, c.number, n)
 	m.setStep(c.step.Load())
-	m.setSeq(c.phase)
+	rank := c.group.At(to)
+	c.gave[rank]++
+	m.setSeq(c.gave[rank])
 	w := wire{data: m.carried()}
 	f(func(t *kernels.Tensor, at, n int) {
 		view := w.next(t.DType, n)
 		view.Copy(0, t, at, n)
 	})
 	c.sent.Add(int64(n))
-	c.p.link.Send(to, m)
+	c.p.link.Send(rank, m)
 }
 
-// want waits for a rank's message of this phase. It drops messages of stopped steps.
-func (c *remote) want(from, n int) error {
+// want waits for the next message of a rank of the group. It drops messages of stopped steps.
+func (c *party) want(place, n int) error {
+	from := c.group.At(place)
+	c.got[from]++
 	for {
 		m, err := c.await(&c.pieces[from], 0, from, true, c.Stopped)
 		switch {
@@ -235,19 +283,19 @@ func (c *remote) want(from, n int) error {
 		case m.step() < c.step.Load():
 			Recycle(m)
 			continue
-		case m.step() > c.step.Load() || m.seq() != c.phase || len(m.carried()) != n:
-			err := fmt.Errorf("BUG: rank %d sent %d bytes in phase %d of step %d, where rank %d expects %d in phase %d of step %d",
-				from, len(m.carried()), m.seq(), m.step(), c.rank, n, c.phase, c.step.Load())
+		case m.step() > c.step.Load() || m.seq() != c.got[from] || len(m.carried()) != n:
+			err := fmt.Errorf("BUG: rank %d sent %d bytes in message %d of step %d, where rank %d expects %d in message %d of step %d",
+				from, len(m.carried()), m.seq(), m.step(), c.Rank(), n, c.got[from], c.step.Load())
 			c.p.fail(err, err)
 			return err
 		}
-		c.came[from] = m
+		c.came[place] = m
 		return nil
 	}
 }
 
 // add sums the received stretches and this rank's, and writes the sums to those of another walk.
-func (c *remote) add(x *Collective, mine, to walk) {
+func (c *party) add(x *Collective, mine, to walk) {
 	var places []place
 	to(func(t *kernels.Tensor, at, _ int) { places = append(places, place{t, at}) })
 	wires := make([]wire, c.ranks)
@@ -283,7 +331,7 @@ type place struct {
 }
 
 // unpack copies the received stretches of a rank to their tensors.
-func (c *remote) unpack(r int, f walk) {
+func (c *party) unpack(r int, f walk) {
 	if c.came[r] == nil {
 		return
 	}
@@ -296,7 +344,7 @@ func (c *remote) unpack(r int, f walk) {
 }
 
 // done recycles the message of a rank.
-func (c *remote) done(r int) {
+func (c *party) done(r int) {
 	if c.came[r] != nil {
 		Recycle(c.came[r])
 		c.came[r] = nil

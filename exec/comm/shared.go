@@ -5,44 +5,66 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // shared is the Comm of a rank whose memory the others can reach: a rank's operands stay unchanged
-// until all have arrived a second time.
+// until all of its group have arrived a second time.
 type shared struct {
 	*rendezvous
-	rank, ranks int
-	step        atomic.Int64 // current; atomic, since another goroutine may stop it
-	round       int64        // whose end the rank waits for
-	over        func() bool  // it has ended, or the step was stopped
+	number int          // of the rank in the world
+	step   atomic.Int64 // current; atomic, since another goroutine may stop it
+	seats  map[lowering.Group]*seat
 	summer
 }
 
-// Run posts the rank's side and waits for the others; all may then read it, until they have arrived
-// a second time.
+// seat is a rank's place in a group.
+type seat struct {
+	*shared
+	*meeting
+	group       lowering.Group
+	rank, ranks int         // in the group
+	round       int64       // whose end the rank waits for
+	over        func() bool // it has ended, or the step was stopped
+}
+
+// Run posts the rank's side and waits for the others of its group; all may then read it, until they
+// have arrived a second time.
 func (c *shared) Run(x *Collective) error {
-	c.posted[c.rank] = x
-	if err := c.wait(); err != nil {
+	s := c.seat(x.group(c.Ranks()))
+	s.posted[s.rank] = x
+	if err := s.wait(); err != nil {
 		return err
 	}
-	f, ok := collectives[[2]graph.LayoutKind{x.Op.From, x.Op.To}]
+	f, ok := collectives[x.way()]
 	if !ok {
 		panic("BUG: ranks that share memory do not know " + x.Op.Name)
 	}
-	f(c, x)
-	return c.wait()
+	f(s, x)
+	return s.wait()
 }
 
-// collectives has the work of a rank between the two rendezvous, by the layouts before and after.
-var collectives = map[[2]graph.LayoutKind]func(*shared, *Collective){
-	{graph.Partial, graph.Replicated}: (*shared).sumForAll,
-	{graph.Sharded, graph.Replicated}: (*shared).gather,
-	{graph.Partial, graph.Sharded}:    (*shared).sumOwn,
+// collectives has the work of a rank between the two rendezvous.
+var collectives = map[way]func(*seat, *Collective){
+	{from: graph.Partial, to: graph.Replicated}: (*seat).sumForAll,
+	{from: graph.Sharded, to: graph.Replicated}: (*seat).gather,
+	{from: graph.Partial, to: graph.Sharded}:    (*seat).sumOwn,
+	{passes: true}:                              (*seat).pass,
+}
+
+// pass: the receiver copies what the sender has.
+func (c *seat) pass(x *Collective) {
+	for i := range x.Results { // of which the sender has none
+		to, from := &x.Results[i], &c.posted[0].Args[i]
+		for row := range to.Rows() {
+			to.Copy(row*to.Stride, from, row*from.Stride, to.Cols)
+		}
+	}
 }
 
 // sumForAll: each rank sums its part of the elements and writes the result to
 // all, so that all have the same bits.
-func (c *shared) sumForAll(x *Collective) {
+func (c *seat) sumForAll(x *Collective) {
 	for i := range x.Args {
 		evenly(&x.Args[i], c.ranks, c.rank, func(row, col, n int) {
 			c.sum(i, row, col, n, func(col int, sum []float32) {
@@ -68,7 +90,7 @@ func evenly(t *kernels.Tensor, ranks, rank int, visit func(row, col, n int)) {
 }
 
 // sumOwn: each rank sums what it keeps.
-func (c *shared) sumOwn(x *Collective) {
+func (c *seat) sumOwn(x *Collective) {
 	for i := range x.Args {
 		from, to := &x.Args[i], &x.Results[i]
 		x.Parts[c.rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
@@ -80,7 +102,7 @@ func (c *shared) sumOwn(x *Collective) {
 }
 
 // gather: each rank copies the parts of all.
-func (c *shared) gather(x *Collective) {
+func (c *seat) gather(x *Collective) {
 	for i := range x.Results {
 		to := &x.Results[i]
 		for r, p := range c.posted {
@@ -93,10 +115,10 @@ func (c *shared) gather(x *Collective) {
 }
 
 // sum adds n elements of operand i of all ranks, which begin in a row at a column.
-func (c *shared) sum(i, row, col, n int, put func(col int, sum []float32)) {
+func (c *seat) sum(i, row, col, n int, put func(col int, sum []float32)) {
 	of := func(r int) (*kernels.Tensor, int) {
 		t := &c.posted[r].Args[i]
 		return t, row*t.Stride + col
 	}
-	c.summer.sum(c.ranks, n, c.posted[c.rank].F32, of, func(done int, sum []float32) { put(col+done, sum) })
+	c.shared.summer.sum(c.ranks, n, c.posted[c.rank].F32, of, func(done int, sum []float32) { put(col+done, sum) })
 }

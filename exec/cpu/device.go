@@ -42,6 +42,9 @@ func (d *Device) String() string {
 	return "cpu with " + isa
 }
 
+// Pipelines says that ranks may be in stages and replicas.
+func (d *Device) Pipelines() {}
+
 // Memory is nine tenths of the host's, or of what the process may take of it, for all ranks: the
 // rest is for scratch memory of kernels, requests and the system.
 func (d *Device) Memory(ranks int) (bytes int64, share int) { return memory.Limit() / 10 * 9, ranks }
@@ -73,10 +76,10 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		if err != nil {
 			return nil, err
 		}
-		if r.comm, err = world.Join(s.Rank); err != nil {
+		if r.comm, err = world.Join(s.World()); err != nil {
 			return nil, err
 		}
-		r.gives, r.origin = i == 0 && !o.Follower, m.origin
+		r.gives, r.origin = i == 0 && !o.Follower || s.Rank == 0, m.origin
 		m.ranks = append(m.ranks, r)
 	}
 	if err := m.load(workers, o.Progress); err != nil {

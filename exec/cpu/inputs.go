@@ -22,7 +22,7 @@ func newInput(s *lowering.Schedule, buffer int) input {
 	b := &s.Buffers[buffer]
 	in := input{name: b.Name, serves: b.For, buffer: buffer}
 	if b.Type.Layout.Kind == graph.Sharded {
-		part := graph.PiecesOf(b.Type, s.Ranks, s.Rank)
+		part := graph.PiecesOf(s.Share(b.Type))
 		in.part, in.cols, in.stride = &part, graph.RowElems(b.Type.Dims), graph.RowElems(s.Local(b.Type).Dims)
 	}
 	return in

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/internal/operand"
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/spin"
 	"github.com/krait-ml/krait/kernels"
@@ -20,6 +21,7 @@ type machine struct {
 	ranks   []*rank        // of this process
 	live    sync.WaitGroup // all goroutines
 	outputs []kernels.Tensor
+	one     [1]*exec.Work // of Step
 	recording
 	beside int // processes that share this host with it, and itself
 
@@ -34,8 +36,9 @@ type machine struct {
 // the steps that run once.
 type work struct {
 	ctx     context.Context
-	batch   *exec.Work
+	batches []*exec.Work
 	replays []state.Replay
+	several bool // outputs of a batch are copied, as the next one takes their memory
 }
 
 // start starts the goroutines of the ranks and of their workers.
@@ -88,24 +91,73 @@ func (m *machine) announce(turn int64) {
 	}
 }
 
-// Step runs a batch on all ranks. The outputs are where the first rank has them.
+// giver is the rank of a replica that has the outputs; nil: it is in another process.
+func (m *machine) giver(replica int) *rank {
+	for _, r := range m.ranks {
+		if r.gives && r.s.Last() && r.s.Replica == replica {
+			return r
+		}
+	}
+	return nil
+}
+
+// Step runs a batch on all ranks. The outputs are where the rank that gives them has them.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
 	m.record()
-	if err := m.run(work{ctx: ctx, batch: w}); err != nil {
+	m.one[0] = w
+	if err := m.run(work{ctx: ctx, batches: m.one[:]}); err != nil {
 		return nil, err
 	}
 	m.tell()
-	m.outputs = m.outputs[:0]
-	r := m.ranks[0]
+	r := m.giver(w.Replica)
+	if r == nil {
+		return nil, nil
+	}
+	m.outputs = r.results(w, m.outputs[:0])
+	return m.outputs, nil
+}
+
+// StepAll runs batches, each on the ranks of its replica, which take them in their order: so a
+// stage runs one while the next runs the one before.
+func (m *machine) StepAll(ctx context.Context, list []*exec.Work) ([][]kernels.Tensor, error) {
+	m.record()
+	if err := m.run(work{ctx: ctx, batches: list, several: true}); err != nil {
+		return nil, err
+	}
+	m.tell()
+	out := make([][]kernels.Tensor, len(list))
+	next := map[*rank]int{}
+	for i, w := range list {
+		if r := m.giver(w.Replica); r != nil {
+			out[i] = r.copied[next[r]]
+			next[r]++
+		}
+	}
+	return out, nil
+}
+
+// results are the outputs of a batch, where the rank has them.
+func (r *rank) results(w *exec.Work, out []kernels.Tensor) []kernels.Tensor {
 	for i := range r.outputs {
 		if w.Outputs[i] {
 			r.bind(&r.outputs[i])
-			m.outputs = append(m.outputs, r.outputs[i].Tensor)
+			out = append(out, r.outputs[i].Tensor)
 		} else {
-			m.outputs = append(m.outputs, kernels.Tensor{})
+			out = append(out, kernels.Tensor{})
 		}
 	}
-	return m.outputs, nil
+	return out
+}
+
+// keepResults copies the outputs of a batch.
+func (r *rank) keepResults(w *exec.Work) {
+	list := r.results(w, nil)
+	for i := range list {
+		if w.Outputs[i] {
+			list[i] = operand.Clone(&list[i])
+		}
+	}
+	r.copied = append(r.copied, list)
 }
 
 // Close stops the goroutines and returns when they have ended.
@@ -120,9 +172,14 @@ func (m *machine) Close() {
 // Collectives counts as they ran, since Open or ResetCounts.
 func (m *machine) Collectives() []exec.CollectiveCount {
 	var out []exec.CollectiveCount
-	for _, st := range m.ranks[0].steps {
-		if st.Kind == lowering.Collective {
-			out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
+	for _, r := range m.ranks {
+		if r != m.ranks[0] && (r.s.Rank > 0 || r.s.Replica > 0) { // as the first of its stage
+			continue
+		}
+		for _, st := range r.steps {
+			if st.Kind == lowering.Collective && st.Op != lowering.Receive {
+				out = append(out, exec.CollectiveCount{Name: st.Name, Kind: st.Op.Name, Calls: st.ran.calls, Elems: st.ran.elems, Bytes: st.ran.bytes})
+			}
 		}
 	}
 	return out

@@ -27,7 +27,7 @@ func (r *rank) stateOf(slot int) []byte {
 }
 
 // rank finds a rank of this process by its number.
-func (m *machine) rank(number int) *rank { return m.ranks[number-m.ranks[0].s.Rank] }
+func (m *machine) rank(number int) *rank { return m.ranks[number-m.ranks[0].s.World()] }
 
 // ClearSlot makes the states of a slot zero.
 func (m *machine) ClearSlot(slot int) error {

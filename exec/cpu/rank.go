@@ -36,9 +36,10 @@ type rank struct {
 	piece     int   // of a loop
 	inputs    []input
 	outputs   []operand.Operand
+	copied    [][]kernels.Tensor // outputs of the batches of several that ran
 	batch     graph.Batch
 	bound     bool // steps are bound to the batch and to the memory as it is
-	gives     bool // the outputs: the first rank of this process
+	gives     bool // the outputs, where it is of the last stage: the first rank of its stage, or here
 	trials    trials
 
 	recorded bool // what it does is written down
@@ -120,7 +121,8 @@ func (r *rank) allocate(tensor func(string) (graph.Array, error)) error {
 	for i, b := range r.s.Buffers {
 		switch b.Space {
 		case lowering.Param:
-			a, err := b.Storage.Load(b.Name, b.Type, r.s.Ranks, r.s.Rank, tensor)
+			share, ranks, at := r.s.Share(b.Type)
+			a, err := b.Storage.Load(b.Name, share, ranks, at, tensor)
 			if err != nil {
 				return fmt.Errorf("parameter %s: %w", b.Name, err)
 			}
@@ -143,28 +145,41 @@ func (r *rank) run(w work) {
 			r.comm.Stop(r.where(r.at, files.Recovered(p)))
 		}
 	}()
-	steps := r.init
-	r.events = r.events[:0]
+	r.events, r.copied = r.events[:0], nil
 	switch {
 	case w.replays != nil:
 		r.replay(w)
-		return
-	case w.batch == nil:
-		r.bindAll(steps)
-	default:
-		steps = r.steps
-		r.prepare(w.batch)
+	case w.batches == nil:
+		r.bindAll(r.init)
+		r.runSteps(r.init, w, nil)
 	}
-	for i, end := 0, 0; i < len(steps); i = end {
-		if end = loopEnd(steps, i); !r.each(steps[i:end], w) {
+	for _, batch := range w.batches {
+		if batch.Replica != r.s.Replica {
+			continue
+		}
+		r.prepare(batch)
+		if !r.runSteps(r.steps, w, batch) {
 			return
+		}
+		if w.several && r.gives && r.s.Last() {
+			r.keepResults(batch)
 		}
 	}
 }
 
+// runSteps runs steps, those of a batch as far as it wants them, and says whether the ranks go on.
+func (r *rank) runSteps(steps []step, w work, batch *exec.Work) bool {
+	for i, end := 0, 0; i < len(steps); i = end {
+		if end = loopEnd(steps, i); !r.each(steps[i:end], w, batch) {
+			return false
+		}
+	}
+	return true
+}
+
 // each runs the steps of a loop for each piece of the batch, or one that is in none, and
 // says whether the batch goes on.
-func (r *rank) each(steps []step, w work) bool {
+func (r *rank) each(steps []step, w work, batch *exec.Work) bool {
 	pieces := 1
 	if steps[0].Loop > 0 {
 		pieces = r.s.PieceCount(int(r.batch.Tokens))
@@ -174,7 +189,7 @@ func (r *rank) each(steps []step, w work) bool {
 			r.bindLoop(steps, r.s.Piece(int(r.batch.Tokens), k))
 		}
 		for i := range steps {
-			if !r.try(&steps[i], w) {
+			if !r.try(&steps[i], w, batch) {
 				return false
 			}
 		}
@@ -183,8 +198,8 @@ func (r *rank) each(steps []step, w work) bool {
 }
 
 // try runs a step, if the batch wants it, and says whether the batch goes on.
-func (r *rank) try(st *step, w work) bool {
-	if w.batch != nil && !w.batch.Runs(st.For, r.gives) {
+func (r *rank) try(st *step, w work, batch *exec.Work) bool {
+	if batch != nil && !batch.Runs(st.For, r.gives) {
 		return true
 	}
 	if !r.may(st, w) {
@@ -224,8 +239,8 @@ func (r *rank) where(st *step, err error) error {
 	if st != nil {
 		err = fmt.Errorf("%s (%s): %w", st.Name, st.Op.Name, err)
 	}
-	if r.s.Ranks > 1 {
-		err = fmt.Errorf("rank %d: %w", r.s.Rank, err)
+	if r.s.Worlds() > 1 {
+		err = fmt.Errorf("rank %d: %w", r.s.World(), err)
 	}
 	return err
 }
@@ -263,7 +278,7 @@ func (r *rank) relayout(st *step) {
 		clear(to.U16)
 		return
 	}
-	st.collective.Parts[r.s.Rank].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
+	st.collective.Parts[st.collective.At].Each(from.Rows(), from.Cols, func(row, whole, partRow, part, n int) {
 		to.Copy(partRow*to.Stride+part, from, row*from.Stride+whole, n)
 	})
 }

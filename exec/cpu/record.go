@@ -31,7 +31,7 @@ func (r *rank) timed(st *step) error {
 	before, start := st.ran.bytes, time.Since(r.origin)
 	err := r.do(st)
 	r.events = append(r.events, exec.Event{
-		Rank: r.s.Rank, Stream: st.Stream, Kind: st.Kind, Name: st.Name, Op: st.Op.Name,
+		Rank: r.s.World(), Stream: st.Stream, Kind: st.Kind, Name: st.Name, Op: st.Op.Name,
 		Start: start.Seconds(), End: time.Since(r.origin).Seconds(), Bytes: st.ran.bytes - before,
 	})
 	return err

@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -21,15 +22,18 @@ type follower struct {
 	exec.Machine // of this rank
 	group        *comm.Group
 	checkFiles   func() error
-	work         exec.Work
+	inputs       []exec.Input
+	schedule     *lowering.Schedule // whose rank has outputs of its replica
+	elsewhere    bool               // another rank than the first has outputs
+	works        []*exec.Work       // of a step, reused
 	following    atomic.Bool   // Follow was called
 	done         chan struct{} // closed when Follow has returned
 }
 
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {
 	inputs, err := exec.Inputs(schedules)
-	return &follower{Machine: own, group: g, checkFiles: checkFiles,
-		work: exec.Work{Inputs: inputs, Outputs: make(lowering.OutputMask, len(schedules[0].Outputs))}, done: make(chan struct{})}, err
+	return &follower{Machine: own, group: g, checkFiles: checkFiles, inputs: inputs, schedule: lowering.Giver(schedules),
+		elsewhere: elsewhere(givers(schedules)), done: make(chan struct{})}, err
 }
 
 // Rank is the rank of this process.
@@ -89,7 +93,8 @@ func (f *follower) serve() error {
 		reply = append(reply[:0], succeeded)
 		err = files.Guard(func() (err error) {
 			if step {
-				return f.step(message)
+				reply, err = f.step(message, reply)
+				return err
 			}
 			reply, err = f.run(&c, data, reply)
 			return err
@@ -139,12 +144,42 @@ func (f *follower) run(c *command, data, reply []byte) ([]byte, error) {
 	return reply, errMessage
 }
 
-// step runs a batch.
-func (f *follower) step(message []byte) error {
-	if err := decodeStep(message, &f.work); err != nil {
-		return err
+// step runs the batches of a step, and appends the outputs that this rank has to the reply.
+func (f *follower) step(message, reply []byte) ([]byte, error) {
+	n, more := 0, 1
+	for ; more > 0; n++ {
+		if n > 0 {
+			var err error
+			if message, err = f.group.Receive(0, false); err != nil {
+				return reply, err
+			}
+		}
+		var err error
+		if more, err = decodeStep(message, f.work(n), f.elsewhere); err != nil {
+			return reply, err
+		}
 	}
-	_, err := f.Machine.Step(context.Background(), &f.work)
+	if !f.elsewhere {
+		_, err := f.Machine.Step(context.Background(), f.works[0])
+		return reply, f.intact(err)
+	}
+	out, err := f.Machine.(exec.Pipeline).StepAll(context.Background(), f.works[:n])
+	for i := range out {
+		reply = appendOutputs(reply, out[i])
+	}
+	return reply, f.intact(err)
+}
+
+// work is the n-th batch of a step.
+func (f *follower) work(n int) *exec.Work {
+	for len(f.works) <= n {
+		f.works = append(f.works, &exec.Work{Inputs: slices.Clone(f.inputs), Outputs: make(lowering.OutputMask, len(f.schedule.Outputs))})
+	}
+	return f.works[n]
+}
+
+// intact checks the files after a step.
+func (f *follower) intact(err error) error {
 	if err == nil && f.checkFiles != nil {
 		err = f.checkFiles()
 	}

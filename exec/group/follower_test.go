@@ -43,7 +43,7 @@ func TestFollowerClosed(t *testing.T) {
 				t.Fatal(err)
 			}
 			own := &machine{}
-			l, f := newLeader(&machine{}, list[0].NewGroup()), &follower{Machine: own, group: list[1].NewGroup(), done: make(chan struct{})}
+			l, f := newLeader(&machine{}, list[0].NewGroup(), nil), &follower{Machine: own, group: list[1].NewGroup(), done: make(chan struct{})}
 			followed := make(chan error, 1)
 			if c.follows {
 				go func() { followed <- f.Follow(context.Background()) }()

@@ -25,6 +25,10 @@ type Device struct {
 	Group *comm.Group
 }
 
+// Pipelines says that ranks may be in stages and replicas, if they may on the device below, which
+// opens them.
+func (d *Device) Pipelines() {}
+
 // Open opens the machine of this process's rank: on rank 0 one that runs all ranks, elsewhere an
 // [exec.Follower]. An error here ends all processes.
 func (d *Device) Open(schedules []*lowering.Schedule, world comm.World, o exec.Setup) (m exec.Machine, err error) {
@@ -70,7 +74,7 @@ func (d *Device) Open(schedules []*lowering.Schedule, world comm.World, o exec.S
 			return nil, err
 		}
 	}
-	return newLeader(own, d.Group), nil
+	return newLeader(own, d.Group, schedules), nil
 }
 
 // command is a call of the machine of another rank, except for Step: see encodeStep. The bytes that
@@ -115,6 +119,7 @@ var errMessage = errors.New("a message of another process is not understood: it 
 
 // encoder encodes the commands for one rank.
 type encoder struct {
+	outputs bool // another rank than the first has the outputs
 	message []byte
 	numbers []int64 // of a step
 }

@@ -14,6 +14,7 @@ import (
 // decodes is a batch of n decodes with 64 KV pages each.
 func decodes(n int) *exec.Work {
 	w := &exec.Work{Outputs: lowering.OutputMask{true, false}}
+	w.Replica = n % 2
 	w.Sizes = graph.Sizes{Tokens: int64(n), Seqs: int64(n), Rows: int64(n), Cached: 8000, Pairs: 1 << 40}
 	for i := range n {
 		w.Ends = append(w.Ends, i+1)
@@ -38,16 +39,16 @@ func empty() *exec.Work {
 func TestStepMessage(t *testing.T) {
 	e, got := &encoder{}, empty()
 	for _, n := range []int{3, 1, 4} {
-		message := bytes.Clone(e.encodeStep(decodes(n)))
-		if err := decodeStep(message, got); err != nil || !reflect.DeepEqual(got, decodes(n)) {
+		message := bytes.Clone(e.encodeStep(decodes(n), 2))
+		if more, err := decodeStep(message, got, false); err != nil || more != 2 || !reflect.DeepEqual(got, decodes(n)) {
 			t.Fatalf("%d sequences: %v: %+v", n, err, got)
 		}
 		for i := range message {
-			if decodeStep(message[:i], empty()) == nil {
+			if _, err := decodeStep(message[:i], empty(), false); err == nil {
 				t.Fatalf("%d bytes of %d are a step", i, len(message))
 			}
 		}
-		if decodeStep(append(message, 0), empty()) == nil {
+		if _, err := decodeStep(append(message, 0), empty(), false); err == nil {
 			t.Fatal("a byte too many is no error")
 		}
 	}
@@ -80,7 +81,7 @@ func BenchmarkMessage(b *testing.B) {
 	e, from, to := &encoder{}, decodes(8), empty()
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := decodeStep(e.encodeStep(from), to); err != nil {
+		if _, err := decodeStep(e.encodeStep(from, 0), to, false); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,21 +10,38 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/kernels"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // leader is the machine of rank 0's engine. It lets the other ranks do what its own machine does.
 type leader struct {
 	exec.Machine // of rank 0
 	group        *comm.Group
-	encoders     []*encoder // by rank
+	encoders     []*encoder           // by rank
+	givers       []*lowering.Schedule // by replica: of the rank that has the outputs
 }
 
-func newLeader(own exec.Machine, g *comm.Group) *leader {
-	l := &leader{Machine: own, group: g}
+func newLeader(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule) *leader {
+	l := &leader{Machine: own, group: g, givers: givers(schedules)}
 	for range g.Ranks() {
-		l.encoders = append(l.encoders, &encoder{})
+		l.encoders = append(l.encoders, &encoder{outputs: elsewhere(l.givers)})
 	}
 	return l
+}
+
+// givers are the schedules of the ranks that have the outputs, by replica.
+func givers(schedules []*lowering.Schedule) (list []*lowering.Schedule) {
+	for _, s := range schedules {
+		if s.Last() && s.Rank == 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// elsewhere reports whether another rank than the first has outputs.
+func elsewhere(givers []*lowering.Schedule) bool {
+	return len(givers) > 1 || len(givers) > 0 && givers[0].World() > 0
 }
 
 func (l *leader) send(rank int, c *command, data []byte) {
@@ -40,10 +57,16 @@ func (l *leader) all(c *command, own func() error) error {
 }
 
 // wait runs a call on rank 0 and waits for the others, which run it too.
-func (l *leader) wait(own func() error) error {
+func (l *leader) wait(own func() error) error { return l.waitFor(own, nil) }
+
+// waitFor is wait, and calls read with what each of the others replies.
+func (l *leader) waitFor(own func() error, read func(rank int, reply []byte) error) error {
 	err := own()
 	for r := 1; r < l.group.Ranks(); r++ {
-		_, e := l.reply(r)
+		text, e := l.reply(r)
+		if e == nil && read != nil {
+			e = read(r, text)
+		}
 		err = cmp.Or(err, e)
 	}
 	return cmp.Or(l.group.Processes().Err(), err)
@@ -81,20 +104,64 @@ func (l *leader) write(rank int, c *command, from []byte) error {
 	return err
 }
 
-// Step runs a batch on all ranks. The outputs are those of rank 0.
+// Step runs a batch on all ranks. The outputs are those of the rank that has them.
 func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, err error) {
+	if elsewhere(l.givers) {
+		list, err := l.StepAll(ctx, []*exec.Work{w})
+		if err != nil {
+			return nil, err
+		}
+		return list[0], nil
+	}
 	if err := ctx.Err(); err != nil { // before the others begin
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	message := l.encoders[0].encodeStep(w)
-	for r := 1; r < l.group.Ranks(); r++ {
-		l.group.Send(r, message)
-	}
+	l.announce(w, 0)
 	err = l.wait(func() (e error) {
 		out, e = l.Machine.Step(ctx, w)
 		return e
 	})
 	return out, err
+}
+
+// announce sends a batch to the others.
+func (l *leader) announce(w *exec.Work, more int) {
+	message := l.encoders[0].encodeStep(w, more)
+	for r := 1; r < l.group.Ranks(); r++ {
+		l.group.Send(r, message)
+	}
+}
+
+// StepAll runs batches on all ranks.
+func (l *leader) StepAll(ctx context.Context, list []*exec.Work) (out [][]kernels.Tensor, err error) {
+	if err := ctx.Err(); err != nil { // before the others begin
+		return nil, fmt.Errorf("stopped before the step: %w", err)
+	}
+	for i, w := range list {
+		l.announce(w, len(list)-1-i)
+	}
+	result := make([][]kernels.Tensor, len(list))
+	err = l.waitFor(func() (e error) {
+		out, e = l.Machine.(exec.Pipeline).StepAll(ctx, list)
+		copy(result, out)
+		return e
+	}, func(rank int, reply []byte) error { return l.outputs(rank, reply, list, result) })
+	return result, err
+}
+
+// outputs reads the outputs of the batches whose outputs a rank has.
+func (l *leader) outputs(rank int, reply []byte, list []*exec.Work, out [][]kernels.Tensor) error {
+	for i, w := range list {
+		s := l.givers[w.Replica]
+		if s.World() != rank {
+			continue
+		}
+		var err error
+		if out[i], reply, err = decodeOutputs(s, w, reply); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+	}
+	return nil
 }
 
 // Replay runs on all ranks.

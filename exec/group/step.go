@@ -10,11 +10,12 @@ import (
 // The message of a step is encoded by hand: encoding/gob takes 32 µs for a batch of 8 sequences
 // with 64 KV pages each, and this 1.4 µs (BenchmarkMessage). It is a zero byte, with which no
 // command begins, the number of numbers, the numbers as int64, and the data of the inputs that all
-// ranks need.
+// ranks need, or of all where the outputs are of another rank than the first.
 
-// encodeStep returns the message of a step, valid until the next. numbers is memory that it reuses.
-func (e *encoder) encodeStep(w *exec.Work) []byte {
-	n := append(e.numbers[:0], w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
+// encodeStep returns the message of a batch, valid until the next, after which more of the same step
+// follow. numbers is memory that it reuses.
+func (e *encoder) encodeStep(w *exec.Work, more int) []byte {
+	n := append(e.numbers[:0], int64(w.Replica), int64(more), w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
 	for _, selected := range w.Outputs {
 		n = append(n, 0)
 		if selected {
@@ -36,7 +37,7 @@ func (e *encoder) encodeStep(w *exec.Work) []byte {
 		n = append(n, int64(x.Sequence), int64(x.Spare), int64(x.From))
 	}
 	for i := range w.Inputs {
-		if w.Inputs[i].For == nil {
+		if w.Runs(w.Inputs[i].For, e.outputs) {
 			n = append(n, int64(len(w.Inputs[i].Data)))
 		}
 	}
@@ -46,7 +47,7 @@ func (e *encoder) encodeStep(w *exec.Work) []byte {
 		b = binary.LittleEndian.AppendUint64(b, uint64(x))
 	}
 	for i := range w.Inputs {
-		if w.Inputs[i].For == nil {
+		if w.Runs(w.Inputs[i].For, e.outputs) {
 			b = append(b, w.Inputs[i].Data...)
 		}
 	}
@@ -80,19 +81,21 @@ func (n *numbers) count() int {
 }
 
 // decodeStep decodes the message of a step, and reuses memory of the last. Data of inputs stays in
-// the message.
-func decodeStep(message []byte, w *exec.Work) error {
+// the message. outputs is whether another rank than the first has the outputs, and more how many
+// batches of the step follow.
+func decodeStep(message []byte, w *exec.Work, outputs bool) (more int, err error) {
 	if len(message) < 5 || uint64(binary.LittleEndian.Uint32(message[1:])) > uint64(len(message)-5)/8 {
-		return errMessage
+		return 0, errMessage
 	}
 	end := 5 + 8*int(binary.LittleEndian.Uint32(message[1:]))
 	n, data := &numbers{b: message[5:end]}, message[end:]
+	w.Replica, more = int(n.next()), int(n.next())
 	w.Sizes = graph.Sizes{Tokens: n.next(), Seqs: n.next(), Rows: n.next(), Cached: n.next(), Pairs: n.next(), Largest: n.next()}
 	for i := range w.Outputs {
 		w.Outputs[i] = n.next() != 0
 	}
 	if w.Ends = w.Ends[:0]; w.Seqs < 0 || w.Seqs > int64(len(n.b)/8) {
-		return errMessage
+		return 0, errMessage
 	}
 	for range w.Seqs {
 		w.Ends = append(w.Ends, int(n.next()))
@@ -114,17 +117,17 @@ func decodeStep(message []byte, w *exec.Work) error {
 		w.Trials = append(w.Trials, exec.Trial{Sequence: int(n.next()), Spare: int(n.next()), From: int(n.next())})
 	}
 	for i := range w.Inputs {
-		if w.Inputs[i].For != nil {
+		if !w.Runs(w.Inputs[i].For, outputs) {
 			continue
 		}
 		size := n.next()
 		if size < 0 || size > int64(len(data)) {
-			return errMessage
+			return 0, errMessage
 		}
 		w.Inputs[i].Data, data = data[:size:size], data[size:]
 	}
 	if n.bad || len(n.b) > 0 || len(data) > 0 {
-		return errMessage
+		return 0, errMessage
 	}
-	return nil
+	return more, nil
 }

@@ -55,9 +55,9 @@ func findStates(schedules []*lowering.Schedule) ([]modelState, error) {
 			}
 			st := &list[k]
 			if !st.Type.Equal(t) {
-				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.Rank, st.Type)
+				return nil, fmt.Errorf("state %s is %s on rank %d and %s elsewhere", name, t, s.World(), st.Type)
 			}
-			sh := shard{rank: s.Rank, buffer: i, dtype: t.DType, row: int(b.Bytes) / t.DType.Bytes(), cache: b.Space == lowering.Cache, pieces: s.Pieces(b)}
+			sh := shard{rank: s.World(), buffer: i, dtype: t.DType, row: int(b.Bytes) / t.DType.Bytes(), cache: b.Space == lowering.Cache, pieces: s.Pieces(b)}
 			if !sh.cache {
 				sh.first, sh.run = int(b.Offset), int(s.Bytes[lowering.State])
 			}

@@ -15,25 +15,36 @@ import (
 // clock keeps the time of every stream of every rank.
 type clock struct {
 	reader    *programs
-	programs  []*program // by rank
 	works     []cost.Work
 	exchanges []exchange
 	rater     *cost.Rater
-	link      *cost.Link
+	profile   *cost.Profile
+	nodes     cost.Arrangement
 	slow      []float64 // by rank
 	slowLink  float64
 
-	// Of the current batch: the times of all rows, and of the rows of a piece, which has one of two
-	// lengths, the second longer by one.
-	takes  [3]takes
-	pieces int
+	batches []*batch // of the current step, in the order in which each rank runs them
 
 	ranks   []rankClock
-	meets   []meeting // of collectives
-	met     float64   // the most seconds of kernels of a rank when all met last
+	met     []float64 // by group of ranks: the most seconds of kernels of one when all met last
 	flights []flight  // collectives in transit
+	crowds  []float64 // of each, for follow
 	now     float64   // the time to which they were advanced
 	record  func(exec.Event)
+}
+
+// batch is one that goes through the ranks of a replica.
+type batch struct {
+	*unrolled
+	replica int
+	after   int // the batch that must have ended before this one begins, such as the same sequences' last; -1: none
+
+	// The times of all rows, and of the rows of a piece, which has one of two lengths, the second
+	// longer by one.
+	takes [3]takes
+	meets []meeting // of collectives
+	done  int       // ranks that have ended it
+	end   float64   // when the last one did
 }
 
 // takes has the times of steps for some sizes.
@@ -46,11 +57,13 @@ type takes struct {
 
 // rankClock is a rank in the middle of a step.
 type rankClock struct {
+	batch  int // that it runs
 	at     [streams]float64
 	next   [streams]int
 	came   [streams]bool // to the collective that is next
 	events []float64     // when they happened; not a number: not yet
 	busy   float64       // seconds of kernels
+	idle   float64       // seconds that it waited for other stages
 }
 
 // meeting is a collective where ranks come together.
@@ -62,25 +75,32 @@ type meeting struct {
 
 // flight is a collective whose ranks are all there.
 type flight struct {
-	meeting int
-	travel  *cost.Travel
-	left    float64 // bytes that a rank has to send
-	from    float64 // when they begin to travel
+	meet   *meeting
+	ranks  uint64 // a bit for each that takes part
+	travel *cost.Travel
+	left   float64 // seconds that its bytes take alone
+	from   float64 // when they begin to travel
 }
 
-// batch computes the times of all steps for a batch.
-func (c *clock) batch(z graph.Sizes, graphs bool) {
-	s := c.reader.first
-	c.unroll(s.PieceCount(int(z.Tokens)))
-	c.takes[0].fill(c, z, graphs)
+// batch sets the n-th batch of the step, and computes the times of all of its steps.
+func (c *clock) batch(n int, z graph.Sizes, graphs bool) *batch {
+	for len(c.batches) <= n {
+		c.batches = append(c.batches, &batch{})
+	}
+	c.batches = c.batches[:n+1]
+	b, s := c.batches[n], c.reader.first
+	b.replica, b.after = 0, -1
+	b.unrolled = c.unroll(s.PieceCount(int(z.Tokens)))
+	b.takes[0].fill(c, z, graphs)
 	if s.PieceTokens == 0 {
-		return
+		return b
 	}
 	y := z
-	y.Tokens /= int64(c.pieces)
-	c.takes[1].fill(c, y, graphs)
+	y.Tokens /= int64(b.pieces)
+	b.takes[1].fill(c, y, graphs)
 	y.Tokens++
-	c.takes[2].fill(c, y, graphs)
+	b.takes[2].fill(c, y, graphs)
+	return b
 }
 
 func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
@@ -90,46 +110,73 @@ func (t *takes) fill(c *clock, z graph.Sizes, graphs bool) {
 		t.seconds = append(t.seconds, c.rater.Time(&c.works[i], z, graphs))
 	}
 	for i := range c.exchanges {
-		x := c.exchanges[i].travel(c.link, z)
+		x := c.exchanges[i].travel(c.profile, z)
 		t.travels = append(t.travels, x.Slowed(c.slowLink))
 	}
 }
 
 // of returns the times for a step: of all rows, or of those of its piece.
-func (c *clock) of(st *step) *takes {
-	all := &c.takes[0]
+func (b *batch) of(st *step) *takes {
+	all := &b.takes[0]
 	if st.Loop == 0 {
 		return all
 	}
-	n := c.reader.first.Piece(int(all.sizes.Tokens), st.piece).Len
-	return &c.takes[1+n-int(c.takes[1].sizes.Tokens)]
+	n := b.programs[0].schedule.Piece(int(all.sizes.Tokens), st.piece).Len
+	return &b.takes[1+n-int(b.takes[1].sizes.Tokens)]
 }
 
-// start resets all streams to a time.
+// start resets all ranks to a time.
 func (c *clock) start(at float64) {
+	c.ranks = slices.Grow(c.ranks[:0], len(c.reader.list))[:len(c.reader.list)]
 	for r := range c.ranks {
 		k := &c.ranks[r]
-		k.at, k.next, k.came, k.busy = [streams]float64{at, at}, [streams]int{}, [streams]bool{}, 0
-		for i := range k.events {
-			k.events[i] = math.NaN()
+		k.batch, k.busy, k.idle = -1, 0, 0
+		k.at = [streams]float64{at, at}
+		c.next(r)
+	}
+	for _, b := range c.batches {
+		b.done, b.end = 0, 0
+		b.meets = slices.Grow(b.meets[:0], len(b.meetings))[:len(b.meetings)]
+		for i := range b.meets {
+			b.meets[i] = meeting{end: math.NaN()}
 		}
 	}
-	for i := range c.meets {
-		c.meets[i] = meeting{end: math.NaN()}
-	}
-	c.flights, c.now, c.met = c.flights[:0], at, 0
+	c.met = slices.Grow(c.met[:0], len(c.reader.groups))[:len(c.reader.groups)]
+	clear(c.met)
+	c.flights, c.now = c.flights[:0], at
 }
 
-// run runs a batch's step from a time on, and returns when the last rank is done.
+// next lets a rank go on with its next batch.
+func (c *clock) next(r int) {
+	k, replica := &c.ranks[r], c.reader.list[r].Replica
+	for k.batch++; k.batch < len(c.batches) && c.batches[k.batch].replica != replica; k.batch++ {
+	}
+	if k.batch == len(c.batches) {
+		return
+	}
+	end := max(k.at[0], k.at[1])
+	k.at, k.next, k.came = [streams]float64{end, end}, [streams]int{}, [streams]bool{}
+	n := c.batches[k.batch].programs[r].events
+	k.events = slices.Grow(k.events[:0], n)[:n]
+	for i := range k.events {
+		k.events[i] = math.NaN()
+	}
+}
+
+// run runs the batches of a step from a time on, and returns when the last rank is done.
 func (c *clock) run(at float64, runs func(serves []int, rank int) bool) (end float64, err error) {
 	c.start(at)
 	for {
-		done := true
+		done, moved := true, false
 		for r := range c.ranks {
-			done = c.rank(r, runs) && done
+			d, m := c.rank(r, runs)
+			done, moved = d && done, m || moved
 		}
 		if done {
 			break
+		}
+		if moved { // a rank may wait for one that has moved since
+			continue
 		}
 		if len(c.flights) == 0 {
 			return 0, errors.New("the ranks wait for each other for ever: a collective that not all take part in, or an event that is not recorded")
@@ -139,29 +186,71 @@ func (c *clock) run(at float64, runs func(serves []int, rank int) bool) (end flo
 	for i := range c.ranks {
 		end = max(end, c.ranks[i].at[0], c.ranks[i].at[1])
 	}
-	return max(end, at), nil
+	end = max(end, at)
+	for i := range c.ranks {
+		c.ranks[i].idle += end - max(c.ranks[i].at[0], c.ranks[i].at[1])
+	}
+	return end, nil
 }
 
-// rank runs a rank's streams as far as possible, and reports whether they have ended.
-func (c *clock) rank(r int, runs func([]int, int) bool) (done bool) {
-	for moved := true; moved; {
-		moved, done = false, true
+// rank runs a rank's streams as far as possible, and reports whether its batches have ended, and
+// whether a step ran.
+func (c *clock) rank(r int, runs func([]int, int) bool) (done, moved bool) {
+	k := &c.ranks[r]
+	for k.batch < len(c.batches) {
+		b := c.batches[k.batch]
+		if k.next == [streams]int{} && !c.may(k, b) {
+			return false, moved
+		}
+		m, ended := c.steps(r, b, runs)
+		moved = moved || m
+		if !ended {
+			return false, moved
+		}
+		b.done, b.end = b.done+1, max(b.end, k.at[0], k.at[1])
+		c.next(r)
+	}
+	return true, moved
+}
+
+// may reports whether the batch that a batch comes after has ended on all ranks, and waits for it.
+func (c *clock) may(k *rankClock, b *batch) bool {
+	if b.after < 0 {
+		return true
+	}
+	last := c.batches[b.after]
+	if last.done < len(c.ranks)/c.reader.replicas() {
+		return false
+	}
+	for s := range k.at {
+		if s == 0 {
+			k.idle += max(0, last.end-k.at[s])
+		}
+		k.at[s] = max(k.at[s], last.end)
+	}
+	return true
+}
+
+// steps runs the steps of a batch on a rank as far as possible.
+func (c *clock) steps(r int, b *batch, runs func([]int, int) bool) (moved, done bool) {
+	for again := true; again; {
+		again, done = false, true
 		for s := range lowering.Stream(streams) {
-			steps := c.programs[r].steps[s]
+			steps := b.programs[r].steps[s]
 			for next := &c.ranks[r].next[s]; *next < len(steps); *next++ {
-				if !c.step(r, &steps[*next], runs) {
+				if !c.step(r, b, &steps[*next], runs) {
 					done = false
 					break
 				}
-				moved = true
+				again, moved = true, true
 			}
 		}
 	}
-	return done
+	return moved, done
 }
 
 // step takes a step on its stream, and reports whether the stream can go on.
-func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
+func (c *clock) step(r int, b *batch, st *step, runs func([]int, int) bool) bool {
 	k := &c.ranks[r]
 	at := &k.at[st.Stream]
 	switch st.Kind {
@@ -172,19 +261,19 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 		if math.IsNaN(when) {
 			return false
 		}
-		c.tell(r, st, *at, when)
+		c.tell(r, b, st, *at, when)
 		*at = max(*at, when)
 	case lowering.Collective:
-		return c.meet(r, st, at)
+		return c.meet(r, b, st, at)
 	default:
 		if !runs(st.For, r) {
 			break
 		}
-		took := c.of(st).seconds[st.work] * c.slow[r]
-		if c.inSum(st) {
-			took -= c.of(st).launch * c.slow[r]
+		took := b.of(st).seconds[st.work] * c.slow[r]
+		if b.inSum(st) {
+			took -= b.of(st).launch * c.slow[r]
 		}
-		c.tell(r, st, *at, *at+took)
+		c.tell(r, b, st, *at, *at+took)
 		*at += took
 		k.busy += took
 	}
@@ -193,87 +282,100 @@ func (c *clock) step(r int, st *step, runs func([]int, int) bool) bool {
 
 // inSum reports whether the launch of a collective over peer memory, in one shot, does the step as
 // well.
-func (c *clock) inSum(st *step) bool {
+func (b *batch) inSum(st *step) bool {
 	if st.with == 0 {
 		return false
 	}
-	a := c.of(st).travels[st.with-1].Algorithm
+	a := b.of(st).travels[st.with-1].Algorithm
 	return a != nil && a.Name == "one_shot"
 }
 
 // meet adds a rank to a collective, and reports whether that has ended.
-func (c *clock) meet(r int, st *step, at *float64) bool {
-	m, came := &c.meets[st.meeting], &c.ranks[r].came[st.Stream]
+func (c *clock) meet(r int, b *batch, st *step, at *float64) bool {
+	m, of, k := &b.meets[st.meeting], b.meetings[st.meeting], &c.ranks[r]
 	if !math.IsNaN(m.end) {
-		c.tell(r, st, *at, m.end)
-		*at, *came = m.end, false
+		if of.passes {
+			k.idle += max(0, m.start-*at)
+		}
+		c.tell(r, b, st, *at, m.end)
+		*at, k.came[st.Stream] = m.end, false
 		return true
 	}
-	if !*came {
-		*came = true
+	if !k.came[st.Stream] {
+		k.came[st.Stream] = true
 		m.start = max(m.start, *at)
-		if m.came++; m.came == len(c.ranks) {
-			m.start += c.straggle()
-			t := &c.of(st).travels[st.exchange]
-			c.flights = append(c.flights, flight{st.meeting, t, t.Sent, m.start + t.Latency})
+		if m.came++; m.came == of.Size {
+			m.start += c.straggle(&of)
+			t := &b.of(st).travels[st.exchange]
+			c.flights = append(c.flights, flight{m, of.ranks, t, t.Moving(), m.start + t.Latency()})
 		}
 	}
 	return false
 }
 
-// straggle is how long the slowest rank keeps the others waiting, as kernels' times vary around the
-// clock's averages.
-func (c *clock) straggle() float64 {
-	if len(c.ranks) == 1 {
+// straggle is how long the slowest rank of a group keeps the others waiting, as kernels' times vary
+// around the clock's averages.
+func (c *clock) straggle(of *meetings) float64 {
+	if of.Size == 1 || of.passes {
 		return 0
 	}
-	busy := slices.MaxFunc(c.ranks, func(a, b rankClock) int { return cmp.Compare(a.busy, b.busy) }).busy
-	since := busy - c.met
-	c.met = busy
-	return since * c.link.Straggle.Value
+	busy := 0.0
+	for i := range of.Size {
+		busy = max(busy, c.ranks[of.At(i)].busy)
+	}
+	since := busy - c.met[of.group]
+	c.met[of.group] = busy
+	return since * c.profile.Link.Straggle.Value
 }
 
 // land advances the collectives in transit until the first of them ends. Each has a latency of its
-// own; those past it share the link evenly. No other can begin before one ends, since all streams
-// wait.
+// own; those past it share the links of the ranks that they have in common evenly. No other can
+// begin before one ends, since all streams wait.
 func (c *clock) land() {
 	for {
-		crowd, begins := 0.0, math.Inf(1)
+		first, ends, begins := -1, math.Inf(1), math.Inf(1)
 		for i := range c.flights {
-			if from := c.flights[i].from; from <= c.now {
-				crowd++
-			} else {
-				begins = min(begins, from)
+			f := &c.flights[i]
+			if f.from > c.now {
+				begins = min(begins, f.from)
+			} else if end := c.now + f.left*c.crowd(f); end < ends {
+				first, ends = i, end
 			}
 		}
-		if crowd == 0 {
-			c.now = begins
-			continue
-		}
-		first, ends := 0, math.Inf(1)
-		for i := range c.flights {
-			if f := &c.flights[i]; f.from <= c.now {
-				if end := c.now + f.left*crowd/f.bandwidth(); end < ends {
-					first, ends = i, end
-				}
-			}
-		}
-		if ends <= begins {
-			c.follow(ends, crowd)
-			c.meets[c.flights[first].meeting].end = ends
+		if first >= 0 && ends <= begins {
+			c.follow(ends)
+			c.flights[first].meet.end = ends
 			c.flights = slices.Delete(c.flights, first, first+1)
 			return
 		}
-		c.follow(begins, crowd)
+		if first < 0 {
+			c.now = begins
+			continue
+		}
+		c.follow(begins)
 	}
 }
 
+// crowd counts the collectives in transit that share a rank with one, itself among them.
+func (c *clock) crowd(f *flight) (n float64) {
+	for i := range c.flights {
+		if g := &c.flights[i]; g.from <= c.now && g.ranks&f.ranks != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // follow advances the collectives in transit to a time.
-func (c *clock) follow(to, crowd float64) {
+func (c *clock) follow(to float64) {
+	c.crowds = c.crowds[:0]
+	for i := range c.flights {
+		c.crowds = append(c.crowds, c.crowd(&c.flights[i]))
+	}
 	for i := range c.flights {
 		if f := &c.flights[i]; f.from <= c.now {
-			f.left -= (to - c.now) * f.bandwidth() / crowd
-			if f.left < 1e-12*f.travel.Sent { // a rounding error
+			f.left -= (to - c.now) / c.crowds[i]
+			if f.left < 1e-12*f.travel.Moving() { // a rounding error
 				f.left = 0
 			}
 		}
@@ -281,19 +383,17 @@ func (c *clock) follow(to, crowd float64) {
 	c.now = to
 }
 
-func (f *flight) bandwidth() float64 { return f.travel.Algorithm.Bandwidth.Value }
-
 // tell records what a rank did, or how long it waited.
-func (c *clock) tell(r int, st *step, from, to float64) {
+func (c *clock) tell(r int, b *batch, st *step, from, to float64) {
 	if c.record == nil || st.Kind == lowering.Wait && to <= from {
 		return
 	}
 	e := exec.Event{Rank: r, Stream: st.Stream, Kind: st.Kind, Name: st.Name, Start: from, End: to}
 	switch st.Kind {
 	case lowering.Collective:
-		e.Bytes = int64(c.exchanges[st.exchange].bytes.Float(c.of(st).sizes))
+		e.Bytes = int64(c.exchanges[st.exchange].bytes.Float(b.of(st).sizes))
 	case lowering.Launch, lowering.Relayout:
-		e.Bytes = int64(c.works[st.work].Moved(c.of(st).sizes))
+		e.Bytes = int64(c.works[st.work].Moved(b.of(st).sizes))
 	}
 	if st.Op != nil {
 		e.Op = st.Op.Name
@@ -303,9 +403,16 @@ func (c *clock) tell(r int, st *step, from, to float64) {
 
 // travelled is the number of seconds in which some collective was in transit.
 func (c *clock) travelled() (sum float64) {
-	order := slices.SortedFunc(slices.Values(c.meets), func(a, b meeting) int { return cmp.Compare(a.start, b.start) })
+	var order []meeting
+	for _, b := range c.batches {
+		order = append(order, b.meets...)
+	}
+	slices.SortFunc(order, func(a, b meeting) int { return cmp.Compare(a.start, b.start) })
 	until := 0.0
 	for _, m := range order {
+		if math.IsNaN(m.end) { // of another replica
+			continue
+		}
 		sum += max(0, m.end-max(m.start, until))
 		until = max(until, m.end)
 	}

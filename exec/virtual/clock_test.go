@@ -63,6 +63,13 @@ func hand(t testing.TB, text string, rank, ranks int) *lowering.Schedule {
 }
 
 func collect(st *lowering.Step, kind string, bytes []int) {
+	if kind == "send" || kind == "receive" {
+		ref := []lowering.Ref{{Type: graph.TypeOf(graph.F32, graph.Size(bytes[0]/4))}}
+		if st.Kind, st.Op, st.Args = lowering.Collective, lowering.Send, ref; kind == "receive" {
+			st.Op, st.Args, st.Results = lowering.Receive, nil, ref
+		}
+		return
+	}
 	whole, split := graph.Layout{}, graph.SplitOn(0, 1)
 	from, to := map[string]graph.Layout{"sum": {Kind: graph.Partial}, "gather": split, "scatter": {Kind: graph.Partial}}[kind], whole
 	if kind == "scatter" {

@@ -23,6 +23,9 @@ type Device struct {
 	// SlowRanks and SlowLinks are factors of the time that a rank takes for its kernels, and to
 	// send.
 	SlowRanks, SlowLinks map[int]float64
+	// NodeRanks is the number of ranks on a node; 0: a full node of the profile, or all ranks if it
+	// has no network.
+	NodeRanks int
 	// Unlimited ignores the memory size of the profile.
 	Unlimited bool
 }
@@ -36,6 +39,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	return d.open(local, o)
 }
 
+// Pipelines says that ranks may be in stages and replicas.
+func (d *Device) Pipelines() {}
+
 // Memory is that of the profile, unless it is ignored.
 func (d *Device) Memory(ranks int) (bytes int64, share int) {
 	if d.Unlimited {
@@ -47,10 +53,8 @@ func (d *Device) Memory(ranks int) (bytes int64, share int) {
 // New makes a machine for the schedules of all ranks, for [Machine.Run]. It does not check the
 // offsets of tensors, as an engine does.
 func New(schedules []*lowering.Schedule, d *Device, o exec.Setup) (*Machine, error) {
-	for i, s := range schedules {
-		if s.Rank != i || s.Ranks != len(schedules) {
-			return nil, fmt.Errorf("schedule %d of %d is for rank %d of %d", i, len(schedules), s.Rank, s.Ranks)
-		}
+	if err := lowering.Numbered(schedules); err != nil {
+		return nil, err
 	}
 	return d.open(schedules, o)
 }
@@ -77,7 +81,12 @@ func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error)
 	if m.plan, err = lowering.NewPlan(list); err != nil {
 		return nil, err
 	}
+	nodes := d.Profile.Arranged(meshOf(list[0]), d.NodeRanks)
+	if nodes.Nodes() > 1 && d.Profile.Network == nil {
+		return nil, fmt.Errorf("%d ranks with %d on a node: profile %s has no network between nodes", len(list), d.NodeRanks, d.Profile.Name)
+	}
 	m.clock = newClock(list, d, rater)
+	m.clock.arrange(nodes)
 	m.ran = make([]exec.CollectiveCount, len(m.plan.Collectives))
 	m.arena = make([]int64, len(list))
 	m.ResetCounts()

@@ -19,7 +19,7 @@ type Machine struct {
 	plan   *lowering.Plan
 	time   float64
 	last   Span
-	sizes  graph.Sizes // of the last step
+	parts  []part // of the last step
 	wanted lowering.OutputMask
 	record exec.Recorder
 	events []exec.Event
@@ -40,6 +40,9 @@ type Span struct {
 	// Busy is how long each rank's kernels ran. Its compute stream was idle for the rest of the
 	// span.
 	Busy []float64
+	// Idle is how long each rank waited for ranks of other stages, and at the end for the last one:
+	// the bubble of a pipeline.
+	Idle []float64
 	// Travelled is how long some collective was in transit, all ranks being ready.
 	Travelled float64
 }
@@ -52,21 +55,42 @@ func (s *Span) Exposed() float64 { return max(0, s.Seconds()-s.Host-slices.Max(s
 
 // Step takes a batch's time. Outputs are zeros.
 func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
+	out, err := m.StepAll(ctx, []*exec.Work{w})
+	if err != nil {
+		return nil, err
+	}
+	return out[0], nil
+}
+
+// StepAll takes the time of batches that follow each other through the stages.
+func (m *Machine) StepAll(ctx context.Context, list []*exec.Work) ([][]kernels.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	if _, err := m.Run(w.Sizes, w.Outputs); err != nil {
+	parts, out := make([]part, len(list)), make([][]kernels.Tensor, len(list))
+	for i, w := range list {
+		parts[i] = part{w.Sizes, w.Replica}
+	}
+	if _, err := m.runParts(parts, list[0].Outputs); err != nil {
 		return nil, err
 	}
-	m.keep(w)
+	for i, w := range list {
+		m.keep(w)
+		out[i] = m.outputs(w)
+	}
+	return out, nil
+}
+
+// outputs are zeros.
+func (m *Machine) outputs(w *exec.Work) []kernels.Tensor {
 	out := make([]kernels.Tensor, len(w.Outputs))
-	s := m.clock.programs[0].schedule
+	s := lowering.Giver(m.clock.reader.list)
 	for i, want := range w.Outputs {
 		if want {
 			out[i] = zeros(s, s.Outputs[i].Ref, &w.Batch)
 		}
 	}
-	return out, nil
+	return out
 }
 
 func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tensor {
@@ -85,28 +109,73 @@ func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tenso
 	return o.Tensor
 }
 
-// Run takes the time of a step for a batch that is known by its sizes. One for which there
-// is not enough memory is an error.
+// part is what the ranks of a replica run at a time of a batch.
+type part struct {
+	graph.Sizes
+	replica int
+}
+
+// split divides a batch among the replicas, and in microbatches, as an engine does.
+func (m *Machine) split(z graph.Sizes) (list []part) {
+	mesh := m.clock.reader.first.Mesh
+	replicas := int64(mesh.Along(graph.DP))
+	for r := range min(replicas, max(1, z.Seqs)) {
+		y := divided(z, replicas, r)
+		n := int64(exec.Microbatches(mesh.Along(graph.PP), int(y.Tokens)))
+		if m.plan.RowPlace > graph.Even {
+			n = 1
+		}
+		for k := range n {
+			list = append(list, part{divided(y, n, k), int(r)})
+		}
+	}
+	return list
+}
+
+// divided is share k of n of a batch.
+func divided(z graph.Sizes, n, k int64) graph.Sizes {
+	if n == 1 {
+		return z
+	}
+	share := func(all int64) int64 { return all*(k+1)/n - all*k/n }
+	return graph.Sizes{Tokens: max(1, share(z.Tokens)), Seqs: max(1, share(z.Seqs)), Rows: share(z.Rows), Cached: share(z.Cached),
+		Pairs: share(z.Pairs), Largest: share(z.Largest)}
+}
+
+// Run takes the time of a step for a batch that is known by its sizes, and that replicas and stages
+// divide as an engine does. One for which there is not enough memory is an error.
 func (m *Machine) Run(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
-	if err := m.fits(&z); err != nil {
+	return m.runParts(m.split(z), wanted)
+}
+
+func (m *Machine) runParts(list []part, wanted lowering.OutputMask) (Span, error) {
+	largest := list[0].Sizes
+	for _, p := range list {
+		if p.Tokens > largest.Tokens {
+			largest = p.Sizes
+		}
+	}
+	if err := m.fits(&largest); err != nil {
 		return Span{}, err
 	}
 	for r := range m.arena {
-		m.arena[r] = max(m.arena[r], operand.Arena(m.clock.programs[r].schedule, z))
+		m.arena[r] = max(m.arena[r], operand.Arena(m.clock.reader.list[r], largest))
 	}
-	if !m.again(z, wanted) {
-		if err := m.run(z, wanted); err != nil {
+	if !m.again(list, wanted) {
+		if err := m.run(list, wanted); err != nil {
 			return Span{}, err
 		}
 	}
-	m.count(z)
+	for _, p := range list {
+		m.count(p.Sizes)
+	}
 	m.tell()
 	return m.last, nil
 }
 
 // again repeats the last step if this one is the same, and is not recorded.
-func (m *Machine) again(z graph.Sizes, wanted lowering.OutputMask) bool {
-	if m.record != nil || m.last.Busy == nil || z != m.sizes || !slices.Equal(wanted, m.wanted) {
+func (m *Machine) again(list []part, wanted lowering.OutputMask) bool {
+	if m.record != nil || m.last.Busy == nil || !slices.Equal(list, m.parts) || !slices.Equal(wanted, m.wanted) {
 		return false
 	}
 	took := m.last.Seconds()
@@ -116,22 +185,31 @@ func (m *Machine) again(z graph.Sizes, wanted lowering.OutputMask) bool {
 }
 
 // run runs a step on the clock.
-func (m *Machine) run(z graph.Sizes, wanted lowering.OutputMask) error {
-	m.sizes, m.wanted = z, append(m.wanted[:0], wanted...)
-	m.clock.batch(z, z.Tokens == z.Seqs && !m.d.NoGraphs)
+func (m *Machine) run(list []part, wanted lowering.OutputMask) error {
+	m.parts, m.wanted = append(m.parts[:0], list...), append(m.wanted[:0], wanted...)
+	for i, p := range list {
+		m.clock.batch(i, p.Sizes, p.Tokens == p.Seqs && !m.d.NoGraphs).replica = p.replica
+	}
 	m.clock.record = nil
 	if m.events = m.events[:0]; m.record != nil {
 		m.clock.record = func(e exec.Event) { m.events = append(m.events, e) }
 	}
+	return m.runClock(wanted)
+}
+
+// runClock runs the batches of the clock.
+func (m *Machine) runClock(wanted lowering.OutputMask) error {
 	host := m.d.Profile.Overhead.Step.Value
-	end, err := m.clock.run(m.time+host, func(serves []int, rank int) bool { return serves == nil || rank == 0 && wanted.Needs(serves) })
+	end, err := m.clock.run(m.time+host, func(serves []int, rank int) bool {
+		return serves == nil || m.clock.reader.list[rank].Rank == 0 && wanted.Needs(serves)
+	})
 	if err != nil {
 		m.last.Busy = nil
 		return err
 	}
 	m.last = Span{Start: m.time, End: end, Host: host, Travelled: m.clock.travelled()}
 	for i := range m.clock.ranks {
-		m.last.Busy = append(m.last.Busy, m.clock.ranks[i].busy)
+		m.last.Busy, m.last.Idle = append(m.last.Busy, m.clock.ranks[i].busy), append(m.last.Idle, m.clock.ranks[i].idle)
 	}
 	m.time = end
 	return nil

@@ -19,7 +19,7 @@ func (m *Memory) Sum() int64 { return m.Weights + m.State + m.Cache + m.Arena }
 // Memory is the memory of a rank, as devices allocate it: the arena of the largest step, and KV
 // caches in whole pages.
 func (m *Machine) Memory(rank int) Memory {
-	s := m.clock.programs[rank].schedule
+	s := m.clock.reader.list[rank]
 	_, page := s.Page(int(m.pageTokens))
 	b := &s.Bytes
 	return Memory{b[lowering.Param] + b[lowering.Constant], b[lowering.State]*(m.slots+m.kept) + (s.TrialBytes()-b[lowering.State])*m.trials, page * m.pages, m.arena[rank]}

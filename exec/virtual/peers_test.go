@@ -41,7 +41,7 @@ output n = %n
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.clock.batch(graph.Sizes{Tokens: 2, Seqs: 1, Rows: 1}, false)
+		m.clock.batch(0, graph.Sizes{Tokens: 2, Seqs: 1, Rows: 1}, false)
 		end, err := m.clock.run(0, func([]int, int) bool { return true })
 		if err != nil {
 			t.Fatal(err)
@@ -81,7 +81,7 @@ output b = %b
 			t.Fatal(err)
 		}
 		m.clock.record = func(e exec.Event) { all += e.Bytes }
-		m.clock.batch(z, false)
+		m.clock.batch(0, z, false)
 		if _, err := m.clock.run(0, func([]int, int) bool { return true }); err != nil {
 			t.Fatal(err)
 		}

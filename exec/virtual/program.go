@@ -17,7 +17,6 @@ type program struct {
 	schedule *lowering.Schedule
 	steps    [streams][]step
 	events   int
-	meetings int
 }
 
 // step is one of a stream.
@@ -33,7 +32,7 @@ type step struct {
 
 // newClock is that of the schedules of all ranks.
 func newClock(list []*lowering.Schedule, d *Device, rater *cost.Rater) *clock {
-	c := &clock{rater: rater, link: &d.Profile.Link, slow: make([]float64, len(list)), slowLink: 1}
+	c := &clock{rater: rater, profile: d.Profile, slow: make([]float64, len(list)), slowLink: 1}
 	for r := range list {
 		c.slow[r] = 1
 		if f, ok := d.SlowRanks[r]; ok {
@@ -43,9 +42,11 @@ func newClock(list []*lowering.Schedule, d *Device, rater *cost.Rater) *clock {
 	for _, f := range d.SlowLinks {
 		c.slowLink = max(c.slowLink, f)
 	}
-	c.reader = &programs{c: c, list: list, first: list[0], known: map[workKey]int{}, kinds: map[string]int{}, unrolled: map[int][]*program{}}
+	c.reader = &programs{c: c, list: list, first: list[0], known: map[workKey]int{}, kinds: map[string]int{},
+		exchange: map[[2]int]int{}, groups: map[lowering.Group]int{}, unrolled: map[int]*unrolled{}}
 	c.reader.read()
-	c.unroll(1)
+	c.batches = []*batch{{unrolled: c.unroll(1), after: -1}}
+	c.ranks = make([]rankClock, len(list))
 	return c
 }
 
@@ -58,32 +59,73 @@ type programs struct {
 	kinds map[string]int
 	known map[workKey]int
 
-	unrolled map[int][]*program // by the number of pieces that loops run
+	exchange map[[2]int]int         // the clock's, by stage and place among its collectives
+	groups   map[lowering.Group]int // numbers them
+	unrolled map[int]*unrolled      // by the number of pieces that loops run
+}
+
+// replicas is the number of replicas.
+func (p *programs) replicas() int { return p.first.Mesh.Along(graph.DP) }
+
+// unrolled are the programs of all ranks for some pieces.
+type unrolled struct {
+	pieces   int
+	programs []*program // by rank
+	meetings []meetings
+	known    map[place]int // of meetings
+}
+
+// meetings is where the ranks of a group come together: one of its collectives.
+type meetings struct {
+	lowering.Group
+	group  int    // its number
+	ranks  uint64 // a bit for each
+	passes bool   // tensors between stages
+}
+
+// place is a collective of a group: which one.
+type place struct {
+	lowering.Group
+	n int
+}
+
+// meeting is the number of the next collective of a group.
+func (u *unrolled) meeting(g lowering.Group, n int, p *programs, passes bool) int {
+	at, ok := u.known[place{g, n}]
+	if ok {
+		return at
+	}
+	m := meetings{Group: g, passes: passes}
+	if m.group, ok = p.groups[g]; !ok {
+		m.group = len(p.groups)
+		p.groups[g] = m.group
+	}
+	for i := range g.Size {
+		m.ranks |= 1 << g.At(i)
+	}
+	u.meetings = append(u.meetings, m)
+	u.known[place{g, n}] = len(u.meetings) - 1
+	return len(u.meetings) - 1
 }
 
 // mostUnrolled bounds the cache of unrolled programs.
 const mostUnrolled = 4
 
-// unroll sets the number of pieces of loops.
-func (c *clock) unroll(pieces int) {
+// unroll returns the programs for a number of pieces of loops.
+func (c *clock) unroll(pieces int) *unrolled {
 	p := c.reader
-	list, ok := p.unrolled[pieces]
+	u, ok := p.unrolled[pieces]
 	if !ok {
 		if len(p.unrolled) == mostUnrolled {
 			clear(p.unrolled)
 		}
+		u = &unrolled{pieces: pieces, known: map[place]int{}}
 		for _, s := range p.list {
-			list = append(list, p.program(s, pieces))
+			u.programs = append(u.programs, p.program(s, pieces, u))
 		}
-		p.unrolled[pieces] = list
+		p.unrolled[pieces] = u
 	}
-	if c.pieces = pieces; len(c.programs) > 0 && c.programs[0] == list[0] {
-		return
-	}
-	c.programs, c.ranks, c.meets = list, make([]rankClock, len(list)), make([]meeting, list[0].meetings)
-	for r, p := range list {
-		c.ranks[r].events = make([]float64, p.events)
-	}
+	return u
 }
 
 // workKey is a kind of steps on a rank.
@@ -117,9 +159,9 @@ func (p *programs) kindOf(s *lowering.Schedule, st *lowering.Step) int {
 }
 
 // program is a rank's, with its loops unrolled.
-func (p *programs) program(s *lowering.Schedule, pieces int) *program {
+func (p *programs) program(s *lowering.Schedule, pieces int, all *unrolled) *program {
 	out := &program{schedule: s}
-	u := unroller{p, out, map[int]int{}, map[int]int{}, map[int]int{}}
+	u := unroller{p, out, all, map[lowering.Group]int{}, map[int]int{}, map[int]int{}, map[int]int{}}
 	for i, end, exchange := 0, 0, 0; i < len(s.Steps); i = end {
 		end = lowering.LoopEnd(s.Steps, i)
 		times := 1
@@ -145,7 +187,9 @@ func (p *programs) program(s *lowering.Schedule, pieces int) *program {
 // unroller gives the steps of a rank their numbers.
 type unroller struct {
 	*programs
-	out *program
+	out  *program
+	all  *unrolled
+	came map[lowering.Group]int // its collectives so far
 	// By the schedule's number of an event: which it is since it was recorded last, and
 	// which it will be, where a step that waits is listed before.
 	events, awaited map[int]int
@@ -171,18 +215,31 @@ func (u *unroller) add(st step, at int) {
 		}
 		st.event = e
 	case lowering.Collective:
-		if k, ok := u.out.schedule.Then(at); ok {
-			u.with[k] = st.exchange + 1
-		}
-		st.meeting = u.out.meetings
-		u.out.meetings++
-		if st.exchange == len(u.c.exchanges) { // the first rank's, the first time
-			u.c.exchanges = append(u.c.exchanges, newExchange(st.Step, u.out.schedule.Ranks))
-		}
+		u.collective(&st, at)
 	default:
 		st.work, st.with = u.work(u.out.schedule, at), u.with[at]
 	}
 	u.out.steps[st.Stream] = append(u.out.steps[st.Stream], st)
+}
+
+// collective numbers an exchange and where it meets other ranks.
+func (u *unroller) collective(st *step, at int) {
+	s := u.out.schedule
+	key := [2]int{s.Stage, st.exchange}
+	x, ok := u.exchange[key]
+	if !ok {
+		x = len(u.c.exchanges)
+		u.exchange[key], u.c.exchanges = x, append(u.c.exchanges, newExchange(s, st.Step))
+	}
+	if st.exchange = x; s.Replica == 0 {
+		u.c.exchanges[x].join(ranksOf(s, st.Step))
+	}
+	if k, ok := s.Then(at); ok {
+		u.with[k] = x + 1
+	}
+	g := s.Group(st.Step)
+	st.meeting = u.all.meeting(g, u.came[g], u.programs, st.Op == lowering.Send || st.Op == lowering.Receive)
+	u.came[g]++
 }
 
 func (u *unroller) event() int {
@@ -223,18 +280,21 @@ type exchange struct {
 	name        string
 	ranks       int
 	bytes, sent graph.Poly
+	axes        cost.Axes    // of the mesh, along which it runs
+	groups      [][]int      // of ranks that run it, each for itself
+	reaches     []cost.Reach // how these lie on nodes
 }
 
-func newExchange(st *lowering.Step, ranks int) exchange {
-	x := exchange{op: st.Op, name: st.Name, ranks: ranks}
-	_, x.bytes = graph.Payload(st.ArgTypes()...)
-	for _, t := range st.ArgTypes() {
-		x.sent = x.sent.Plus(graph.Sent(st.Op, t, ranks))
+func newExchange(s *lowering.Schedule, st *lowering.Step) exchange {
+	group := ranksOf(s, st)
+	x := exchange{op: st.Op, name: st.Name, ranks: len(group), axes: axesOf(meshOf(s), group)}
+	types := s.Payload(st)
+	_, x.bytes = graph.Payload(types...)
+	for _, t := range types {
+		x.sent = x.sent.Plus(graph.Sent(st.Op, t, x.ranks))
+	}
+	if st.Op == lowering.Send || st.Op == lowering.Receive { // one of the two sends all
+		x.sent = x.sent.Times(graph.Const(int64(x.ranks)))
 	}
 	return x
-}
-
-// travel costs the collective for a batch.
-func (x *exchange) travel(l *cost.Link, z graph.Sizes) cost.Travel {
-	return l.Best(cost.ExchangeOf(x.op, x.ranks, x.bytes.Float(z), x.sent.Float(z)))
 }

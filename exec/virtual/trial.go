@@ -16,8 +16,8 @@ import (
 // before they run, and replay to run recurrences again over these tokens.
 func (m *Machine) TrialSeconds(trials, tokens int) (keep, replay float64) {
 	z := graph.Sizes{Tokens: int64(tokens), Seqs: int64(trials)}
-	for r, p := range m.clock.programs {
-		kept, again := m.clock.trialSeconds(p.schedule, z)
+	for r, s := range m.clock.reader.list {
+		kept, again := m.clock.trialSeconds(s, z)
 		keep, replay = max(keep, kept*m.clock.slow[r]), max(replay, again*m.clock.slow[r])
 	}
 	return keep, replay

@@ -80,7 +80,11 @@ func Compile(g *graph.Graph, o passes.Options, d *virtual.Device) (*Model, error
 	if err != nil {
 		return nil, err
 	}
-	list, err := lowering.Lower(h)
+	first, err := o.Pipeline.Cut(h)
+	if err != nil {
+		return nil, err
+	}
+	list, err := lowering.LowerStages(h, lowering.PieceTokens, lowering.Stages{First: first, Replicas: o.Pipeline.Replicas})
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +161,7 @@ func (c *Choice) Result() *Result {
 // together returns the result of prefill by one and decode by another.
 func together(a, b *Result, memory []Need) *Result {
 	r := *a
-	r.Decode, r.TPOT, r.Memory = b.Decode, b.TPOT, memory
+	r.Decode, r.TPOT, r.Memory, r.Links = b.Decode, b.TPOT, memory, linksOf(a, b)
 	r.Throughput = a.Throughput * a.Seconds() / r.Seconds()
 	return &r
 }

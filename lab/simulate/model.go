@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
+	"github.com/krait-ml/krait/passes"
 )
 
 // Workload is a batch of sequences of equal length, which start together.
@@ -21,6 +22,9 @@ type Workload struct {
 	Chunk  int // prefill chunk, in tokens of each prompt; 0: the whole prompt
 	Drafts Drafts
 }
+
+// usual is the workload that nothing else is known of.
+var usual = Workload{Batch: 1, Prompt: 512, Output: 64}
 
 // check returns an error for numbers out of range.
 func (w *Workload) check() error {
@@ -69,11 +73,15 @@ func New(schedules []*lowering.Schedule, d *virtual.Device, record exec.Recorder
 	if m.machine, err = virtual.New(schedules, &free, exec.Setup{PageTokens: pageTokens, Record: record}); err != nil {
 		return nil, err
 	}
-	if m.wanted, err = schedules[0].Want(graph.ChosenOutput); err != nil {
+	if m.wanted, err = lowering.Giver(schedules).Want(graph.ChosenOutput); err != nil {
 		return nil, fmt.Errorf("the graph chooses no tokens: %w", err)
 	}
+	m.arrange(usual)
 	return m, nil
 }
+
+// Mesh is the mesh of the ranks; empty where they are along one axis.
+func (m *Model) Mesh() graph.Mesh { return m.schedules[0].Mesh }
 
 // Phase is prefill, or the decode of the tokens after the first.
 type Phase struct {
@@ -117,6 +125,7 @@ type Result struct {
 	Memory     []Need  `json:"memory"` // by rank
 	// Speculation is what drafts give; nil: the workload has none.
 	Speculation *Speculation `json:"speculation,omitempty"`
+	Links       []Link       `json:"links,omitempty"` // of ranks on several nodes
 }
 
 // Seconds returns the time of the whole workload.
@@ -133,6 +142,7 @@ func (m *Model) Run(w Workload) (*Result, error) {
 	if err := m.Fits(w); err != nil {
 		return nil, err
 	}
+	m.arrange(w)
 	r := &Result{Memory: m.needs(w)}
 	chunk := w.chunk()
 	for at := 0; at < w.Prompt; at += chunk {
@@ -146,6 +156,7 @@ func (m *Model) Run(w Workload) (*Result, error) {
 		}
 		r.Prefill.add(&s, 1)
 	}
+	r.linked(m, passes.Phases[0])
 	r.TTFT = r.Prefill.Seconds
 	if err := m.decode(r, w, w.Output-1); err != nil {
 		return nil, err
@@ -166,6 +177,7 @@ func (m *Model) decode(r *Result, w Workload, n int) error {
 		}
 		r.Decode.add(&s, 1)
 	}
+	r.linked(m, passes.Phases[1])
 	if w.Drafts.Number > 0 {
 		without := r.Decode.Seconds
 		r.Decode = Phase{}
@@ -187,8 +199,8 @@ func (m *Model) Step(batch, past, n int) (virtual.Span, error) {
 // sizes returns the sizes of a step in which each sequence has n tokens after past others, and gets
 // logits for rows of them.
 func (m *Model) sizes(w Workload, past, n, rows int) graph.Sizes {
-	b, at, k, ranks := int64(w.Batch), int64(past), int64(n), int64(len(m.schedules))
-	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(m.Plan.RowPlace, b, k, ranks)}
+	b, at, k := int64(w.Batch), int64(past), int64(n)
+	z := graph.Sizes{Tokens: b * k, Seqs: b, Rows: b * int64(rows), Largest: graph.EvenShare(m.Plan.RowPlace, b, k, int64(m.Plan.RowRanks))}
 	if m.attends() { // otherwise steps do not depend on the past
 		z.Cached, z.Pairs = b*(at+k), b*(k*at+k*(k+1)/2)
 	}

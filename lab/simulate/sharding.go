@@ -15,7 +15,7 @@ import (
 // zero workload is a prompt of 512 tokens and 64 of output.
 func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options, string) (string, error) {
 	if w == (Workload{}) {
-		w = Workload{Batch: 1, Prompt: 512, Output: 64}
+		w = usual
 	}
 	return func(g *graph.Graph, o passes.Options, phase string) (string, error) {
 		if hardware == "" {

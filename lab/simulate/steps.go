@@ -21,8 +21,9 @@ func (m *Model) Limits(o session.Options) (schedule.Limits, error) {
 
 // vocab returns the columns of the logits.
 func (m *Model) vocab() int {
-	for i := range m.schedules[0].Steps {
-		if st := &m.schedules[0].Steps[i]; st.Op != nil && st.Op.Name == "choose" {
+	s := lowering.Giver(m.schedules)
+	for i := range s.Steps {
+		if st := &s.Steps[i]; st.Op != nil && st.Op.Name == "choose" {
 			return st.Args[0].Type.Dims[1].Len()
 		}
 	}
@@ -72,7 +73,7 @@ func (s *Steps) run(z graph.Sizes) (float64, error) {
 	if z.Rows == 0 {
 		wanted = make(lowering.OutputMask, len(wanted))
 	}
-	z.Largest = graph.EvenShare(s.m.Plan.RowPlace, z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, int64(len(s.m.schedules)))
+	z.Largest = graph.EvenShare(s.m.Plan.RowPlace, z.Seqs, (z.Tokens+z.Seqs-1)/z.Seqs, int64(s.m.Plan.RowRanks))
 	span, err := s.m.machine.Run(z, wanted)
 	return span.Seconds(), err
 }

@@ -21,34 +21,49 @@ func (m *machine) exchange(n *graph.Node) error {
 	return nil
 }
 
-// pass makes result i from operand i.
+// pass makes result i from operand i, in each group of ranks that takes part.
 func (m *machine) pass(n *graph.Node, i int) error {
-	x, v, to := n.Args[i], n.Results[i], m.values[n.Results[i]]
-	if x.Type.Layout.Kind != n.Op.From || v.Type.Layout.Kind != n.Op.To {
+	a, _ := n.Along()
+	x, v := n.Args[i], n.Results[i]
+	if x.Type.On(a).Layout.Kind != n.Op.From || v.Type.On(a).Layout.Kind != n.Op.To {
 		return fmt.Errorf("takes %s as %s and gives %s", x.Name, x.Type, v.Type)
 	}
+	for rank := range m.ranks {
+		if m.over.At(rank, a) == 0 {
+			if err := m.passIn(n, i, m.over.Group(rank, a), a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// passIn is pass in one group, along an axis.
+func (m *machine) passIn(n *graph.Node, i int, group []int, a graph.MeshAxis) error {
+	x, v := n.Args[i], n.Results[i]
+	lies, ranks, _ := m.over.Share(v.Type, a, group[0])
 	if x.Type.DType == graph.I32 && n.Op.Class == graph.Relayout {
-		for r := range to {
-			cutIntegers(m.lot, &to[r], &m.values[x][r], v.Type, m.ranks, r)
+		for at, r := range group {
+			cutIntegers(m.lot, &m.values[v][r], &m.values[x][r], lies, ranks, at)
 		}
 		return nil
 	}
-	from := make([]kernels.Tensor, m.ranks)
-	for r := range from {
+	from := make([]kernels.Tensor, ranks)
+	for at, r := range group {
 		var err error
-		if from[r], err = floats(m.values[x][r]); err != nil {
+		if from[at], err = floats(m.values[x][r]); err != nil {
 			return err
 		}
 	}
-	whole, err := m.assemble(n, i, from)
+	whole, err := m.assemble(n, i, from, group[0], a)
 	if err != nil {
 		return err
 	}
-	for r := range to {
-		if n.Op.To == graph.Partial && r > 0 {
-			break // rank 0 keeps the value, the others zeros
+	for at, r := range group {
+		if n.Op.To == graph.Partial && at > 0 {
+			break // the first keeps the value, the others zeros
 		}
-		if err := lay(m.lot, &to[r], &whole[r], v, m.ranks, r); err != nil {
+		if err := lay(m.lot, &m.values[v][r], &whole[at], v, lies, ranks, at); err != nil {
 			return err
 		}
 	}
@@ -56,9 +71,9 @@ func (m *machine) pass(n *graph.Node, i int) error {
 }
 
 // lay copies what a rank is to hold of a whole value.
-func lay(l *lot, to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) error {
-	if v.Type.Layout.Kind == graph.Sharded {
-		cut(l, to, whole, v.Type, ranks, rank)
+func lay(l *lot, to, whole *kernels.Tensor, v *graph.Value, t graph.Type, ranks, rank int) error {
+	if t.Layout.Kind == graph.Sharded {
+		cut(l, to, whole, t, ranks, rank)
 		return nil
 	}
 	if len(to.F64) != len(whole.F64) {
@@ -68,8 +83,9 @@ func lay(l *lot, to, whole *kernels.Tensor, v *graph.Value, ranks, rank int) err
 	return nil
 }
 
-// assemble gives each rank the whole of operand i, of which ranks hold summands, parts, or all.
-func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor) ([]kernels.Tensor, error) {
+// assemble gives each rank of a group the whole of operand i, of which they hold summands, parts,
+// or all: whole along the axis of the group.
+func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor, first int, a graph.MeshAxis) ([]kernels.Tensor, error) {
 	var whole kernels.Tensor
 	var err error
 	switch n.Op.From {
@@ -78,21 +94,27 @@ func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor) ([]kerne
 	case graph.Partial:
 		whole, err = m.sum(n, i, held)
 	case graph.Sharded:
-		whole, err = m.gather(n.Args[i], held)
+		whole, err = m.gather(n.Args[i], held, first, a)
 	}
-	return slices.Repeat([]kernels.Tensor{whole}, m.ranks), err
+	return slices.Repeat([]kernels.Tensor{whole}, len(held)), err
 }
 
 // gather puts the parts of a value together.
-func (m *machine) gather(v *graph.Value, parts []kernels.Tensor) (kernels.Tensor, error) {
-	t := graph.TypeOf(v.Type.DType, v.Type.Dims...)
-	whole, err := describe(m.lot, v, t, 1, 0)
+func (m *machine) gather(v *graph.Value, parts []kernels.Tensor, first int, a graph.MeshAxis) (kernels.Tensor, error) {
+	lies, ranks, _ := m.over.Share(v.Type, a, first)
+	along := *v // with the layout along the other axis alone
+	if a == graph.CP {
+		along.Type.Context = graph.Layout{}
+	} else {
+		along.Type.Layout = graph.Layout{}
+	}
+	whole, err := describeOn(m.lot, &along, m.over, first)
 	if err != nil {
 		return whole, err
 	}
-	allocate(&whole, t)
-	for r := range parts {
-		gather(m.lot, &whole, &parts[r], v.Type, m.ranks, r)
+	allocate(&whole, v.Type)
+	for at := range parts {
+		gather(m.lot, &whole, &parts[at], lies, ranks, at)
 	}
 	return whole, nil
 }

@@ -16,19 +16,20 @@ import (
 type machine struct {
 	*runner
 	ranks  int
-	rounds bool // payloads, as quantize says
+	over   graph.Mesh // of the ranks, by which values lie
+	rounds bool       // payloads, as quantize says
 	params map[*graph.Value][]kernels.Tensor
 	values map[*graph.Value][]kernels.Tensor // by rank
-	over   string                            // the first value that left the range of its payload's format
+	beyond string                            // the first value that left the range of its payload's format
 }
 
-func (r *runner) machine(ranks int) *machine {
-	return &machine{runner: r, ranks: ranks, params: map[*graph.Value][]kernels.Tensor{}, values: map[*graph.Value][]kernels.Tensor{}}
+func (r *runner) machine(g *graph.Graph) *machine {
+	return &machine{runner: r, ranks: g.Ranks, over: over(g), params: map[*graph.Value][]kernels.Tensor{}, values: map[*graph.Value][]kernels.Tensor{}}
 }
 
 // rounding is a machine with the same parameters that rounds payloads.
 func (m *machine) rounding() *machine {
-	other := m.machine(m.ranks)
+	other := m.machine(m.partition)
 	other.params, other.rounds = m.params, true
 	return other
 }
@@ -128,8 +129,10 @@ func (m *machine) give(v *graph.Value) error {
 		return err
 	}
 	switch {
+	case m.over.Along(graph.CP) > 1 && whole.DType != graph.I32:
+		return m.giveOn(v, &whole)
 	case whole.DType == graph.I32:
-		if v.Type.Layout.Kind != graph.Replicated || v.Type.DType != graph.I32 {
+		if v.Type.Lies() || v.Type.DType != graph.I32 {
 			return fmt.Errorf("is %s; integers are whole on every rank", v.Type)
 		}
 		for r := range parts {
@@ -191,7 +194,8 @@ func (m *machine) param(v *graph.Value) error {
 	if m.params[v] == nil {
 		parts := make([]kernels.Tensor, m.ranks)
 		err := m.each(func(rank int) (err error) {
-			parts[rank], err = m.checkpoint.load(v, m.ranks, rank)
+			_, ranks, at := m.over.Share(v.Type, graph.TP, rank)
+			parts[rank], err = m.checkpoint.load(v, ranks, at)
 			return err
 		})
 		if err != nil {
@@ -207,7 +211,7 @@ func (m *machine) param(v *graph.Value) error {
 func (m *machine) empty(v *graph.Value) ([]kernels.Tensor, error) {
 	parts := make([]kernels.Tensor, m.ranks)
 	for r := range parts {
-		x, err := describe(m.lot, v, v.Type, m.ranks, r)
+		x, err := describeOn(m.lot, v, m.over, r)
 		if err != nil {
 			return nil, err
 		}
@@ -255,7 +259,8 @@ func (m *machine) do(n *graph.Node) error {
 			if err != nil {
 				return err
 			}
-			return takeField(m.lot, &m.values[y][r], &from, x.Type, n.Attrs.Int("axis"), n.Attrs.Text("name"), m.ranks, r)
+			share, ranks, at := m.over.Share(x.Type, graph.TP, r)
+			return takeField(m.lot, &m.values[y][r], &from, share, n.Attrs.Int("axis"), n.Attrs.Text("name"), ranks, at)
 		})
 	case n.Op.Class == graph.Collective || n.Op.Class == graph.Relayout:
 		return m.exchange(n)
@@ -319,8 +324,8 @@ func (m *machine) round(v *graph.Value, t *kernels.Tensor) {
 		}
 		kernels.Round(v.Type.DType, row)
 		for i, f := range row {
-			if x[i] = float64(f); f-f != 0 && m.over == "" {
-				m.over = v.Name
+			if x[i] = float64(f); f-f != 0 && m.beyond == "" {
+				m.beyond = v.Name
 			}
 		}
 	}

@@ -12,10 +12,8 @@ func (r *runner) need(s *section) (int64, error) {
 	var n int64
 	seen := map[string]bool{}
 	for side, h := range []*half{&s.source, &s.partition} {
-		ranks := 1
-		if side > 0 {
-			ranks = r.partition.Ranks
-		}
+		on := over([]*graph.Graph{r.source, r.partition}[side])
+		ranks := on.Ranks()
 		for _, v := range h.leaves {
 			if v.Def.Op.Name != "param" {
 				continue
@@ -30,11 +28,11 @@ func (r *runner) need(s *section) (int64, error) {
 					n += t.bytes()
 				}
 			}
-			n += copies(v, ranks)
+			n += copies(v, on.Along(graph.TP)) * int64(on.Along(graph.CP))
 		}
 		for _, v := range h.values() {
 			for rank := range ranks {
-				x, err := describe(r.lot, v, v.Type, ranks, rank)
+				x, err := describeOn(r.lot, v, on, rank)
 				if err != nil {
 					return 0, err
 				}

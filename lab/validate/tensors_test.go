@@ -65,7 +65,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := (&runner{source: g, seed: 3, batch: b, lot: short}).machine(ranks)
+		m := (&runner{source: g, seed: 3, batch: b, lot: short}).machine(g)
 		if err := m.give(v); err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,7 @@ func (r *runner) structure() error {
 		if !ok || o.field != "" || same(o.value) != same(want.Value) {
 			return fmt.Errorf("output %s: is %s; in the source it is %s", want.Name, v.Name, want.Value.Name)
 		}
-		if v.Type.Layout.Kind != graph.Replicated {
+		if v.Type.Lies() {
 			return fmt.Errorf("output %s: %s is %s; it must be whole on every rank", want.Name, v.Name, v.Type)
 		}
 	}
@@ -191,7 +191,7 @@ func (r *runner) part(ctx context.Context, s *section, p *Part) error {
 }
 
 func (r *runner) execute(ctx context.Context, s *section, p *Part) error {
-	source, partition := r.machine(1), r.machine(r.partition.Ranks)
+	source, partition := r.machine(r.source), r.machine(r.partition)
 	failed := make(chan error, 1)
 	go func() { failed <- source.run(ctx, &s.source) }()
 	stopped := partition.run(ctx, &s.partition)

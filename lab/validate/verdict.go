@@ -64,6 +64,10 @@ func (r *runner) compareValue(v *graph.Value, source, partition *machine) (d dif
 		return d, false, err
 	}
 	err = partition.guard(v, func() error {
+		if partition.over.Along(graph.CP) > 1 {
+			d, err = compareOn(r.lot, v, partition.over, parts, &want)
+			return err
+		}
 		d = compare(r.lot, v.Type, partition.ranks, parts, &want)
 		return nil
 	})
@@ -169,7 +173,7 @@ func (r *runner) rounded(ctx context.Context, s *section, source, m *machine, p 
 	if err := m.run(ctx, &s.partition); err != nil {
 		return fmt.Errorf("with payloads rounded: %w", err)
 	}
-	if p.Overflow = m.over; m.over != "" {
+	if p.Overflow = m.beyond; m.beyond != "" {
 		return nil
 	}
 	for _, v := range s.partition.results() {

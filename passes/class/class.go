@@ -103,6 +103,10 @@ func Owned(t graph.Type, made bool) bool {
 	}
 }
 
+// OfNothing reports whether a node's results are of no operand but for its rows, so that every rank
+// may have them whole and keep a part: zeros, and the segments of parts.
+func OfNothing(n *graph.Node) bool { return n.Op.Parts && n.Op.Rule == nil }
+
 // groups is the largest number of units of a field of t.
 func groups(t graph.Type) int {
 	n := 0

@@ -13,6 +13,7 @@ import (
 type Section struct {
 	Block  string
 	Ranks  int
+	Across bool // ranks are along TP, and values lie along CP already
 	Border graph.PlaceKind
 	Nodes  []*graph.Node // those that compute, in an order that keeps few values in use
 	Values []*graph.Value
@@ -37,6 +38,7 @@ type Limit struct {
 // Options of [Sections].
 type Options struct {
 	Ranks  int
+	Across bool                          // the ranks are along TP, and values lie along CP already
 	Border graph.PlaceKind               // how tokens lie in what crosses borders: Whole, Even or BySequence
 	Limit  func(*graph.Value) Limit      // nil: the class as it is
 	Placed map[*graph.Value]graph.Layout // leaves whose layout was decided elsewhere
@@ -56,7 +58,7 @@ func Sections(g *graph.Graph, o Options) []*Section {
 			continue
 		}
 		if at == nil || at.Block != block {
-			at = &Section{Block: block, Ranks: o.Ranks, Border: o.Border, ID: map[*graph.Value]int{}}
+			at = &Section{Block: block, Ranks: o.Ranks, Across: o.Across, Border: o.Border, ID: map[*graph.Value]int{}}
 			out = append(out, at)
 		}
 		at.Written = append(append(at.Written, leaves[block]...), n)

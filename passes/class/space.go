@@ -123,6 +123,9 @@ func (x *Space) cutsOf(v int) []int {
 func (x *Space) ways(n *graph.Node) []Config {
 	var out []Config
 	layouts := graph.LayoutsFor(n)
+	if x.Across {
+		layouts = graph.LayoutsAlong(n)
+	}
 	in := make([]int, len(n.Args))
 	var rest func(i int)
 	rest = func(i int) {
@@ -158,7 +161,7 @@ func (x *Space) derive(n *graph.Node, layouts func([]graph.Layout, int) ([]graph
 		if old >= 0 && out[i] == in[n.Op.States[old].Operand] {
 			continue // a state stays where it was placed
 		}
-		if old >= 0 || !Spread(x.Border, n, n.Results[i], l) || !x.has(x.ID[n.Results[i]], out[i], false) {
+		if old >= 0 || !Spread(x.Border, n, n.Results[i], l) || !x.has(x.ID[n.Results[i]], out[i], OfNothing(n)) {
 			return nil
 		}
 	}

@@ -22,7 +22,7 @@ type borders struct {
 
 // strays says of each block why it is outside of the class at its border.
 func strays(source, g *graph.Graph, s *sums) map[string][]string {
-	if g.Ranks == 1 {
+	if ranksOf(g) == 1 {
 		return nil
 	}
 	b := &borders{s, map[*graph.Node]int{}, map[*graph.Node]int{}, map[string][]string{}}

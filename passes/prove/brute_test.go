@@ -20,7 +20,7 @@ func TestSearchAgreesWithBruteForce(t *testing.T) {
 		g := randomSource(t)
 		ranks := rapid.SampledFrom([]int{2, 3}).Draw(t, "ranks")
 		border := rapid.SampledFrom([]graph.PlaceKind{graph.Whole, graph.Even}).Draw(t, "border")
-		m := minimum(g, ranks, border, Options{})[""]
+		m := minimum(g, class.Options{Ranks: ranks, Border: border}, Options{})[""]
 		b := &brute{ranks: ranks, border: border, nodes: class.Sections(g, class.Options{Ranks: ranks})[0].Nodes, outputs: g.Outputs, shares: class.Sharing(g.Nodes),
 			copies: map[*graph.Value][]copied{}, limit: m.Collectives, bound: m.None == ""}
 		for _, n := range g.Leaves("input") {

@@ -13,7 +13,9 @@ type Certificate struct {
 	Version     int      `json:"version"` // of this format, [versions.Certificate]
 	Model       string   `json:"model"`
 	Ranks       int      `json:"ranks"`
-	Nodes       int      `json:"nodes"` // whose layouts were derived again
+	Mesh        string   `json:"mesh,omitempty"` // of two axes, each with a certificate in Axes
+	Axis        string   `json:"axis,omitempty"` // of a certificate in Axes
+	Nodes       int      `json:"nodes"`          // whose layouts were derived again
 	Class       string   `json:"class"`
 	Parts       []Part   `json:"parts"`
 	Collectives int      `json:"collectives"`
@@ -26,6 +28,9 @@ type Certificate struct {
 	// Execution says what running both graphs showed. The proof does not run anything:
 	// it is for who does to set.
 	Execution fmt.Stringer `json:"execution"`
+	// Axes has a certificate for each axis of a mesh of two. Its bytes are of values as they are
+	// whole along the other axis; a rank sends what it has of them along that.
+	Axes []*Certificate `json:"axes,omitempty"`
 }
 
 // Part is a block, and the blocks that are the same, or all that is outside of blocks.

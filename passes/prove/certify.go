@@ -12,7 +12,7 @@ import (
 
 // certify writes down what was proved of g, and which blocks stray from the class at their borders.
 func certify(g *graph.Graph, s *sums, minima map[string]Minimum, stray map[string][]string) *Certificate {
-	c := &Certificate{Version: versions.Certificate.Version, Model: g.Name, Ranks: g.Ranks, Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
+	c := &Certificate{Version: versions.Certificate.Version, Model: g.Name, Ranks: ranksOf(g), Nodes: len(g.Nodes), Class: class.Text, Exact: true, Outside: []string{}, Minimum: total(minima)}
 	if s.border == graph.InParts {
 		c.Class = class.PartsText
 	} else if s.border != graph.Whole {
@@ -55,7 +55,7 @@ func (c *Certificate) add(p Part, block string) {
 }
 
 func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum) Part {
-	p := Part{Minimum: m, Collectives: []Collective{}, Outside: []string{}, Inexact: []string{}, Notes: []string{}, Sent: Volume{ranks: int64(g.Ranks)}}
+	p := Part{Minimum: m, Collectives: []Collective{}, Outside: []string{}, Inexact: []string{}, Notes: []string{}, Sent: Volume{ranks: int64(ranksOf(g))}}
 	for _, n := range nodes {
 		if n.Op.Class == graph.Compute && n.Note != "" {
 			p.Notes = append(p.Notes, local(n.Name(), block)+" is "+n.Note)
@@ -68,10 +68,10 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 		case n.Op.Name == "quantize":
 			p.Inexact = append(p.Inexact, fmt.Sprintf("%s travels as %s", local(n.Args[0].Name, block), n.Results[0].Type.DType))
 		case n.Op.Name == "param":
-			p.WeightBytes += class.WeightBytes(n.Results[0].Type, n.Results[0].Type.Layout, g.Ranks)
+			p.WeightBytes += class.WeightBytes(n.Results[0].Type, n.Results[0].Type.Layout, ranksOf(g))
 		}
 		for _, v := range n.Results {
-			if why := outside(s, n, v); why != "" && g.Ranks > 1 {
+			if why := outside(s, n, v); why != "" && ranksOf(g) > 1 {
 				p.Outside = append(p.Outside, local(v.Name, block)+" "+why)
 			}
 		}
@@ -83,7 +83,7 @@ func part(g *graph.Graph, s *sums, block string, nodes []*graph.Node, m Minimum)
 // outside says why the class does not have a value as it lies; empty if it has.
 func outside(s *sums, n *graph.Node, v *graph.Value) string {
 	t := s.unrounded(v)
-	switch made := transparent(n) || n.Op.Name == "input"; {
+	switch made := transparent(n) || n.Op.Name == "input" || class.OfNothing(n); {
 	case class.InRows(s.border, t) || s.border == graph.InParts && class.Lies(s.border, t, made):
 		return ""
 	case v.Type.Layout.ByBatch() && s.inTransit(v):
@@ -114,7 +114,7 @@ func bordering(l graph.Layout) string {
 
 // collective describes one launch.
 func (s *sums) collective(g *graph.Graph, n *graph.Node) Collective {
-	c := Collective{Kind: n.Op.Name, Name: local(n.Name(), n.Block()), to: n.Op.To, Sent: Volume{ranks: int64(g.Ranks)}}
+	c := Collective{Kind: n.Op.Name, Name: local(n.Name(), n.Block()), to: n.Op.To, Sent: Volume{ranks: int64(ranksOf(g))}}
 	for i, v := range n.Args {
 		c.Values = append(c.Values, local(v.Name, n.Block()))
 		for _, r := range s.reasons(v, n.Block()) {
@@ -125,7 +125,7 @@ func (s *sums) collective(g *graph.Graph, n *graph.Node) Collective {
 		s.needs(g, n.Results[i], n.Block(), &c.WholeFor)
 		c.Elements.Poly = c.Elements.Plus(v.Type.Elems())
 		c.Payload.Poly = c.Payload.Plus(v.Type.Bytes())
-		c.Sent = c.Sent.plus(sent(n.Op, v.Type, g.Ranks))
+		c.Sent = c.Sent.plus(sent(n.Op, v.Type, ranksOf(g)))
 	}
 	c.SentOne = c.Sent.One()
 	return c

@@ -28,14 +28,14 @@ const maxShared = 1 << 12
 // minimum searches every section of the source; equal ones once. Parameters
 // that several sections use are placed for all of them together; their weights
 // count outside of blocks. The sections of a block are added up.
-func minimum(g *graph.Graph, ranks int, border graph.PlaceKind, o Options) map[string]Minimum {
+func minimum(g *graph.Graph, in class.Options, o Options) map[string]Minimum {
+	ranks := in.Ranks
 	if ranks == 1 {
 		return alone(g)
 	}
 	b := newBudget(o)
 	found := map[string]Minimum{}
 	var best map[string]Minimum
-	in := class.Options{Ranks: ranks, Border: border}
 	shared, choices := class.Shared(g, in)
 	fixed := map[*graph.Value]bool{}
 	for _, v := range shared {

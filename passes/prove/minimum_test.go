@@ -41,7 +41,7 @@ func TestMinimum(t *testing.T) {
 	} {
 		for _, p := range []int{2, 3, 4, 8, 16} {
 			t.Run(fmt.Sprint(c.name, " on ", p), func(t *testing.T) {
-				m := minimum(parse(t, edit(t, read(t, c.file), c.edits...)), p, graph.Whole, Options{})[c.block]
+				m := minimum(parse(t, edit(t, read(t, c.file), c.edits...)), class.Options{Ranks: p, Border: graph.Whole}, Options{})[c.block]
 				got := fmt.Sprint(m.Collectives, " ", m.Launches)
 				if m.None != "" {
 					got = "none: " + m.None
@@ -92,7 +92,7 @@ param @w : f32[8/1 8/1]
 `, i, in, in)
 	}
 	g := parse(t, head+block(0, "h")+block(1, "layers.0.h")+"output y = %layers.1.h\n")
-	m := minimum(g, 2, graph.Whole, Options{})
+	m := minimum(g, class.Options{Ranks: 2, Border: graph.Whole}, Options{})
 	for _, b := range g.Blocks() {
 		if m[b].Collectives != 2 || m[b].None != "" {
 			t.Errorf("%s: %+v", b, m[b])
@@ -131,7 +131,7 @@ func BenchmarkSearch(b *testing.B) {
 	g := parse(b, "graph \"long\" stage=unpacked ranks=1\ninput %in : f32[t 6]\ninput %seg : i32[s 3]\nblock layers.0\n"+text+"output y = %layers.0."+out+"\n")
 	b.ReportMetric(float64(len(class.Sections(g, class.Options{Ranks: 4})[0].Nodes)), "nodes")
 	for b.Loop() {
-		if m := minimum(g, 4, graph.Whole, Options{})["layers.0"]; m.Collectives != 6 {
+		if m := minimum(g, class.Options{Ranks: 4, Border: graph.Whole}, Options{})["layers.0"]; m.Collectives != 6 {
 			b.Fatal(m)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/graphgen"
 	"github.com/krait-ml/krait/passes"
+	"github.com/krait-ml/krait/passes/class"
 )
 
 // TestPartitionIsTheMinimum: on random graphs, partition compiles what the class
@@ -89,7 +90,7 @@ func isMinimum(t *testing.T, seed uint64, o graphgen.Options, strategy string, b
 	}
 	g, err := passes.Compile(source, passes.Options{Ranks: ranks, Strategy: s, Stop: graph.PartitionedStage})
 	if err != nil {
-		if least := total(minimum(source, ranks, border, Options{})); least.None == "" || least.Unknown != "" {
+		if least := total(minimum(source, class.Options{Ranks: ranks, Border: border}, Options{})); least.None == "" || least.Unknown != "" {
 			t.Fatalf("seed %d on %d ranks: %v; the class has a placement\n%s", seed, ranks, err, graph.Print(source))
 		}
 		return nil
@@ -100,7 +101,7 @@ func isMinimum(t *testing.T, seed uint64, o graphgen.Options, strategy string, b
 	}
 	least := c.Minimum
 	if at := borderOf(g); at != border && at == graph.Whole { // nothing with tokens passes from block to block
-		least = total(minimum(source, ranks, border, Options{}))
+		least = total(minimum(source, class.Options{Ranks: ranks, Border: border}, Options{}))
 		c.Outside = nil
 	} else if at != border {
 		t.Fatalf("seed %d: tokens cross borders as %d, not as %d", seed, at, border)

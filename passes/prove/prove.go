@@ -29,6 +29,14 @@ func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err := recurrences(source); err != nil {
 		return nil, fmt.Errorf("the source is not valid:\n%w", err)
 	}
+	if partitioned.Mesh != (graph.Mesh{}) {
+		return across(source, partitioned, o)
+	}
+	return alongOne(source, partitioned, o)
+}
+
+// alongOne proves a graph whose values lie along one axis, of a source that is valid.
+func alongOne(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 	if err := graph.Check(partitioned); err != nil {
 		return nil, err
 	}
@@ -41,7 +49,7 @@ func Prove(source, partitioned *graph.Graph, o Options) (*Certificate, error) {
 		return nil, err
 	}
 	sums.border = borderOf(partitioned)
-	minima := minimum(source, partitioned.Ranks, sums.border, o)
+	minima := minimum(source, class.Options{Ranks: ranksOf(partitioned), Across: partitioned.Mesh != (graph.Mesh{}), Border: sums.border}, o)
 	stray := strays(source, partitioned, sums)
 	for block := range stray {
 		minima[block] = Minimum{Unknown: notOfClass}

@@ -100,7 +100,7 @@ func (s *sums) roundings(g *graph.Graph, nodes []*graph.Node, block string) []Ro
 			continue
 		}
 		for i, v := range n.Args {
-			r := Rounded{Value: local(plain(v).Name, block), Ranks: g.Ranks}
+			r := Rounded{Value: local(plain(v).Name, block), Ranks: ranksOf(g)}
 			switch {
 			case reduces(n):
 				r.Summands, r.Sum = travels(v), s.gathered(n, n.Results[i])

@@ -16,20 +16,25 @@ func (c *Certificate) String() string {
 // Summary is String without the definition of the class.
 func (c *Certificate) Summary() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on %s: proved\n\n", c.Model, count(c.Ranks, "rank"))
+	fmt.Fprintf(&b, "%s on %s%s: proved\n\n", c.Model, count(c.Ranks, "rank"), c.meshText())
 	fmt.Fprintf(&b, "  The layouts of %d nodes follow from the rules of the operations.\n", c.Nodes)
 	b.WriteString("  Every value of the source is computed once, by the same operation on the same operands.\n")
 	b.WriteString("  Every partial sum is reduced before anything nonlinear, or an output, takes it, and no value twice.\n")
 	if !c.Exact {
 		b.WriteString("  Some payloads are rounded for transport, so the result is not exact.\n")
 	}
-	for _, p := range c.Parts {
-		if len(p.Blocks) > 0 || len(p.Collectives) > 0 || p.verdict() != "the minimum" {
-			p.write(&b)
-		}
+	c.writeParts(&b)
+	for _, one := range c.Axes {
+		fmt.Fprintf(&b, "\nalong %s, %s, with what is whole along the other axis: %s; a rank sends %s bytes, %d for one token\n",
+			one.Axis, count(one.Ranks, "rank"), count(one.Collectives, "collective"), one.Sent, one.SentOne)
+		one.writeParts(&b)
 	}
-	fmt.Fprintf(&b, "\ntotal: %s; a rank sends %s bytes, %d for one token; weights of a rank %d bytes\n",
-		count(c.Collectives, "collective"), c.Sent, c.SentOne, c.WeightBytes)
+	if b.WriteString("\ntotal: " + count(c.Collectives, "collective")); len(c.Axes) == 0 {
+		fmt.Fprintf(&b, "; a rank sends %s bytes, %d for one token", c.Sent, c.SentOne)
+	} else {
+		fmt.Fprintf(&b, "; a rank sends at most %d bytes for one token", c.SentOne)
+	}
+	fmt.Fprintf(&b, "; weights of a rank %d bytes\n", c.WeightBytes)
 	if m := c.Minimum; m.None == "" && m.Unknown == "" {
 		fmt.Fprintf(&b, "minimum: %s; a rank sends %d bytes for one token; weights of a rank %d bytes\n", count(m.Collectives, "collective"), m.SentBytes, m.WeightBytes)
 	} else if m.Unknown == notOfClass {
@@ -41,6 +46,23 @@ func (c *Certificate) Summary() string {
 		b.WriteString("\nnot executed\n")
 	}
 	return b.String()
+}
+
+// writeParts writes the parts that have something to say.
+func (c *Certificate) writeParts(b *strings.Builder) {
+	for _, p := range c.Parts {
+		if len(p.Blocks) > 0 || len(p.Collectives) > 0 || p.verdict() != "the minimum" {
+			p.write(b)
+		}
+	}
+}
+
+// meshText is how the title says that ranks are along two axes.
+func (c *Certificate) meshText() string {
+	if c.Mesh == "" {
+		return ""
+	}
+	return " (" + c.Mesh + ")"
 }
 
 func count(n int, what string) string {

@@ -56,6 +56,15 @@ type Run struct {
 	// events; MeasuredOn names the device.
 	Measured   []exec.Event
 	MeasuredOn string
+	Links      []Link // what collectives carry, by axes of the mesh and level of hardware
+}
+
+// Link is what the collectives along some axes of a mesh carry over a level of hardware in a step.
+type Link struct {
+	Axes    string  `json:"axes"`
+	Level   string  `json:"level"`
+	Sent    float64 `json:"sent"` // bytes by a rank, on average
+	Seconds float64 `json:"seconds"`
 }
 
 // document is all data of a page.
@@ -99,7 +108,7 @@ func assemble(in *Input) (*document, error) {
 		return nil, err
 	}
 	d := &document{Model: clean(in.Model), Strategy: clean(in.Strategy), Ranks: len(in.Schedules), Ops: map[string]opInfo{},
-		Facts: []Fact{}, Runs: []run{}, Collectives: []collective{}, Regions: regionNames, Certificate: in.Certificate, Unproved: clean(in.Unproved)}
+		Facts: []Fact{}, Steps: []step{}, Runs: []run{}, Collectives: []collective{}, Regions: regionNames, Certificate: in.Certificate, Unproved: clean(in.Unproved)}
 	for _, f := range in.Facts {
 		d.Facts = append(d.Facts, Fact{clean(f.Name), clean(f.Text)})
 	}
@@ -108,7 +117,9 @@ func assemble(in *Input) (*document, error) {
 		d.Text, d.Executed = clean(in.Certificate.String()), in.Certificate.Execution != nil
 	}
 	d.stages(in.Stages)
-	d.steps(in.Schedules[0])
+	for _, s := range firstOfStages(in.Schedules) {
+		d.steps(s)
+	}
 	for i := range in.Runs {
 		r, err := d.run(in.Schedules, &in.Runs[i])
 		if err != nil {

@@ -53,6 +53,8 @@ func names(in *explain.Input) []string {
 // TestPage uses the page of a hybrid on 2 ranks as its readers do.
 func TestPage(t *testing.T) {
 	in := input(t, golden(t, "jamba"), 2, "channel", 2, 33)
+	in.Runs[0].Links = []explain.Link{{Axes: "tp", Level: "within a node", Sent: 1 << 10}, {Axes: "tp", Level: "between nodes", Sent: 2 << 10, Seconds: 3e-3}}
+	in.Runs[1].Links = []explain.Link{{Axes: "tp", Level: "between nodes", Sent: 4 << 10, Seconds: 5e-3}}
 	b, address := opened(t, in, 1440, 900)
 	t.Run("overview", func(t *testing.T) {
 		b := b.In(t)
@@ -208,6 +210,10 @@ func collectives(b *chromium.Browser, in *explain.Input) {
 		if text := b.Text(`document.querySelector("main").innerText`); !strings.Contains(text, c.Values[0]) {
 			b.T.Errorf("nothing is said of %s", c.Values[0])
 		}
+	}
+	links := b.Text(`[...document.querySelectorAll(".links tbody tr")].map((r) => [...r.children].map((x) => x.textContent).join("|")).join("\n")`)
+	if want := "tp|within a node|1.00 KiB|–|–|||\ntp|between nodes|2.00 KiB|3.00 ms|"; !strings.HasPrefix(links, want) || !strings.HasSuffix(links, "|4.00 KiB|5.00 ms|"+links[strings.LastIndex(links, "|")+1:]) {
+		b.T.Errorf("the links are\n%s", links)
 	}
 	single := b.Text(`[...document.querySelectorAll("tr.c")].map((r) => r.dataset.name).filter(Boolean).sort().join(" ")`)
 	var want []string

@@ -38,6 +38,7 @@ type run struct {
 	Exposed float64 `json:"exposed"`
 	Comm    float64 `json:"comm"`   // the first rank's time in collectives
 	Counts  []int64 `json:"counts"` // repetitions of each region of the arena
+	Links   []Link  `json:"links,omitempty"`
 	// Numbers of sequences, and of their tokens in KV caches.
 	Sequences int64 `json:"sequences"`
 	Cached    int64 `json:"cached"`
@@ -52,7 +53,17 @@ type timing struct {
 	Took  []int64 `json:"d,omitempty"`
 }
 
-// steps returns the steps of a rank.
+// firstOfStages are the schedules of a rank of each pipeline stage.
+func firstOfStages(all []*lowering.Schedule) (list []*lowering.Schedule) {
+	for _, s := range all {
+		if s.Rank == 0 && s.Replica == 0 {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// steps adds the steps of a rank.
 func (d *document) steps(s *lowering.Schedule) {
 	section := map[string]int{}
 	for i, name := range d.Sections {
@@ -60,7 +71,6 @@ func (d *document) steps(s *lowering.Schedule) {
 	}
 	last, recorded, waits := map[lowering.Stream]int{}, map[int]int{}, map[lowering.Stream][]int{}
 	layers := false
-	d.Steps = []step{}
 	for _, st := range s.Steps {
 		switch st.Kind {
 		case lowering.Record:
@@ -99,6 +109,10 @@ func (d *document) steps(s *lowering.Schedule) {
 func (d *document) run(schedules []*lowering.Schedule, in *Run) (*run, error) {
 	r := &run{Name: clean(in.Name), About: clean(in.About), Clock: clean(in.Clock), Ranks: []timing{},
 		Sequences: in.Sizes.Seqs, Cached: in.Sizes.Cached, sizes: in.Sizes}
+	for _, l := range in.Links {
+		l.Axes, l.Level = clean(l.Axes), clean(l.Level)
+		r.Links = append(r.Links, l)
+	}
 	for space := lowering.PerToken; space <= lowering.Fixed; space++ {
 		r.Counts = append(r.Counts, schedules[0].Count(space).At(in.Sizes))
 	}
@@ -238,10 +252,12 @@ func (d *document) collectives(in *Input, plan *lowering.Plan) {
 			d.Collectives[i].Section = st.Section
 		}
 	}
-	for _, st := range in.Schedules[0].Steps {
-		if i, ok := at[st.Name]; ok && st.Kind == lowering.Collective {
-			for _, ref := range st.Args {
-				d.Collectives[i].Values = append(d.Collectives[i].Values, ref.Name)
+	for _, s := range firstOfStages(in.Schedules) {
+		for _, st := range s.Steps {
+			if i, ok := at[st.Name]; ok && st.Kind == lowering.Collective {
+				for _, ref := range st.Args {
+					d.Collectives[i].Values = append(d.Collectives[i].Values, ref.Name)
+				}
 			}
 		}
 	}

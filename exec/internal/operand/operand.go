@@ -24,7 +24,7 @@ type Operand struct {
 // New makes an operand without the sizes of a batch.
 func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	space := s.Buffers[ref.Buffer].Space
-	o := Operand{Tensor: kernels.Describe(ref.Type, s.Ranks, s.Rank), Buffer: ref.Buffer, Offset: ref.Offset}
+	o := Operand{Tensor: kernels.Describe(s.Share(ref.Type)), Buffer: ref.Buffer, Offset: ref.Offset}
 	if !ref.Type.DType.InBlocks() { // of which rows are bytes
 		o.Stride = ref.Stride
 	}
@@ -36,8 +36,8 @@ func New(s *lowering.Schedule, ref lowering.Ref) Operand {
 	if d := ref.Type.Dims; len(d) > 0 {
 		o.first = d[0]
 	}
-	if ref.Type.Layout.ByBatch() && s.Ranks > 1 {
-		o.rows, o.ranks, o.rank = &ref.Type, s.Ranks, s.Rank
+	if rows, ranks, at, ok := s.RowShare(ref.Type); ok {
+		o.rows, o.ranks, o.rank = &rows, ranks, at
 	}
 	return o
 }

@@ -28,3 +28,11 @@ func Floats(d graph.DType, b []byte) kernels.Tensor {
 	}
 	return kernels.Tensor{DType: d, U16: View[uint16](b)}
 }
+
+// Bytes is the memory of elements.
+func Bytes[T float32 | uint16 | int32](list []T) []byte {
+	if len(list) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&list[0])), len(list)*int(unsafe.Sizeof(list[0])))
+}
