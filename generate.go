@@ -66,6 +66,10 @@ type Generate struct {
 	// 4096 bytes at most.
 	Salt string
 
+	// Breakpoints are numbers of prompt tokens after which later prompts are expected to differ. The
+	// prefix cache keeps a state after the deepest that it does not hit.
+	Breakpoints []int
+
 	// Speculate selects the drafts of this generation: ngram, mtp, auto or off. Empty: as
 	// [Options.Speculate], which must not be off for the others, and be mtp for mtp. It changes no
 	// text.
@@ -400,14 +404,15 @@ func (g *generator) askPrefiller(ctx context.Context, prompt []int, progress fun
 // request makes the scheduler's request. Tokens are chosen on the device that has the logits.
 func (g *generator) request(prompt []int) schedule.Request {
 	r := schedule.Request{
-		Prompt:    prompt,
-		Tenant:    g.o.Tenant,
-		Salt:      g.o.Salt,
-		MaxTokens: g.o.MaxTokens,
-		OnBegin:   g.o.OnBegin,
-		Choose:    g.choose,
-		Draft:     g.drafter,
-		Eager:     g.eager,
+		Prompt:      prompt,
+		Tenant:      g.o.Tenant,
+		Salt:        g.o.Salt,
+		Breakpoints: g.o.Breakpoints,
+		MaxTokens:   g.o.MaxTokens,
+		OnBegin:     g.o.OnBegin,
+		Choose:      g.choose,
+		Draft:       g.drafter,
+		Eager:       g.eager,
 		OnDrafts: func(drafts, accepted int) {
 			g.out.Drafter = g.drafter.Kind()
 			g.out.Drafts += drafts

@@ -61,7 +61,7 @@ type Options struct {
 	// docs/prefix-cache.md describes the other hits.
 	PrefixCache int64
 	// PrefixPolicy is the eviction policy of the prefix cache, named as by krait simulate cache:
-	// lru, flop:α, retuned or tuned. Empty: tuned.
+	// reuse, tuned, lru, flop:α, leaves or released:α. Empty: reuse.
 	PrefixPolicy string
 	// PrefixCacheHost is the size in bytes of the prefix cache's host tier: it holds evicted
 	// prefixes, which are loaded again if that is faster than prefill. 0: none.

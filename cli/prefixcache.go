@@ -20,7 +20,7 @@ func (f *prefixFlags) add(c *cobra.Command) {
 	flags.Var(&f.host, "prefix-cache-host", "size of the host memory tier for evicted prefixes; 0: none")
 	flags.StringVar(&f.dir, "prefix-cache-dir", "", "folder that keeps the prefix cache across restarts")
 	addStateCodec(c, &f.codec)
-	flags.StringVar(&f.policy, "prefix-policy", "", "eviction: lru, flop:α, tuned or retuned (default tuned)")
+	flags.StringVar(&f.policy, "prefix-policy", "", "eviction: reuse, tuned, lru or flop:α (default reuse)")
 	detail(c, "prefix-policy", "krait simulate cache --help describes the policies.")
 	detail(c, "prefix-cache-dir", "its size is that of --prefix-cache-host, or else of --prefix-cache.")
 	expert(c, "prefix-cache-host", "prefix-cache-dir", "prefix-policy")

@@ -22,6 +22,8 @@ type cacheFlags struct {
 	model      cacheModelFlags
 	requests   int
 	sweep, dot bool
+	analyze    bool
+	speed      float64 // FLOP/s
 	out        output
 }
 
@@ -40,11 +42,17 @@ bytes, by eviction policy:
             recently used
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
-  tuned     the same, with the α that hits most on the requests after the first eviction;
-            it returns to 0 if 0 would have hit more since
-  retuned   the same, with the α that hits most on the last 500 requests; repeated, and
-            changed if the new α hits 2 % more
+  tuned     the same, with the α that has hit most of late; 0 where that hits more
+  reuse     the same, but evicts the fewest expected hits per byte, as learned from
+            earlier requests; lru takes over where that hits more (the default of models)
   all       all of these, flop with 0.5 and 2
+
+Of the published evaluation (Marconi) there are also
+
+  leaves      lru of leaves only, where a hit touches the whole path (SGLang+)
+  released:α  flop with the released code's score: over candidates, the inverse of the
+              age, and bytes of whole prefixes
+  marconi     flop with the α that hits most on the requests after the first eviction
 
 TRACE has a request per line, {"at": seconds, "input": [...], "output": [...]}, sorted by time.
 A number is a token id, and [first, n] is n consecutive ids; - is standard input. krait simulate
@@ -64,11 +72,16 @@ at a prompt's end; tuned still differs from the published rule when it returns t
 largest, and every α; -o writes a chart. --dot draws the tree of one policy after the last
 request.
 
-With --json one policy is an object; several are a list in "results".`,
+--analyze also prints, for each policy, states and KV cache that were used before their eviction,
+bytes by kind over time, and hits by length of prompt; with --speed times to the first token; with
+a model FLOPs saved per byte by kind of layer. With one --policy, -o FILE.svg draws the bytes.
+
+With --json one policy is an object; several, and --analyze, are a list in "results".`,
 		Example: `  krait simulate cache chat.jsonl --capacity 4e9 --model ~/models/bamba-9b --states conv=bf16,cache=bf16
   krait simulate cache chat.jsonl --capacity 4e9 --flops-per-token 14e9 --flops-per-token-squared 65536 --cache-bytes 64KiB --state-bytes 50MiB
   krait simulate cache chat.jsonl --policy tuned --json --capacity 16GiB --flops-per-token 14e9 --state-bytes 50MiB
   krait simulate cache chat.jsonl --sweep --capacity 64GiB --model ~/models/bamba-9b -o sweep.svg
+  krait simulate cache chat.jsonl --analyze --policy reuse --capacity 4e9 --like bamba-9b --speed 5e14
   krait simulate cache chat.jsonl --dot --policy lru --requests 12 --capacity 1GiB --model ~/models/bamba-9b -o tree.svg`,
 		Args: takes(1, 1, "one TRACE"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -85,17 +98,22 @@ With --json one policy is an object; several are a list in "results".`,
 			if err != nil {
 				return err
 			}
-			if f.policy != "all" && f.out.json {
+			if filepath.Ext(f.out.file) == ".svg" {
+				return write(c, f.out.file, r.heldChart())
+			}
+			if f.policy != "all" && f.out.json && !f.analyze {
 				return writeJSON(c, f.out.file, r.Results[0])
 			}
 			return f.out.print(c, r, r.print)
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&f.policy, "policy", "all", "eviction: none, blocks32, lru, flop:α, tuned, retuned or all")
+	flags.StringVar(&f.policy, "policy", "all", "eviction: none, blocks32, lru, flop:α, tuned, reuse, or all")
 	flags.Var(&f.capacity, "capacity", "size of the prefix cache, such as 4GiB (required)")
 	f.model.add(c)
 	flags.IntVar(&f.requests, "requests", 0, "replay only the first requests; 0: all")
+	flags.BoolVar(&f.analyze, "analyze", false, "also print what is held, used and hit, by kind and length")
+	flags.Float64Var(&f.speed, "speed", 0, "FLOP/s of prefill, for the times of --analyze")
 	flags.BoolVar(&f.sweep, "sweep", false, "compare capacities and α; with -o FILE.svg also draw a chart")
 	flags.BoolVar(&f.dot, "dot", false, "print the final radix tree as Graphviz text, or with -o FILE.svg draw it")
 	f.out.add(c)
@@ -111,13 +129,21 @@ func (f *cacheFlags) check(c *cobra.Command, path string) error {
 	case f.sweep && one:
 		return errors.New("--sweep compares policies; leave out --policy")
 	case f.dot && !one:
-		return errors.New("--dot draws the tree of one policy; add --policy lru, flop:α, tuned or retuned")
+		return errors.New("--dot draws the tree of one policy; add --policy reuse, lru, flop:α or tuned")
 	case f.dot && f.out.json:
 		return errors.New("--dot draws and --json prints figures; give one of them")
 	case f.sweep && f.out.file != "" && filepath.Ext(f.out.file) != ".svg":
 		return fmt.Errorf("-o %s: the chart is SVG; name it FILE.svg", f.out.file)
-	case !f.sweep && !f.dot && (filepath.Ext(f.out.file) == ".svg" || filepath.Ext(f.out.file) == ".dot"):
-		return fmt.Errorf("-o %s: only --sweep and --dot draw; give one of them", f.out.file)
+	case f.analyze && (f.sweep || f.dot):
+		return errors.New("--analyze prints figures of a replay; leave out --sweep and --dot")
+	case f.speed != 0 && !f.analyze:
+		return errors.New("--speed is for the times of --analyze; add it")
+	case !(f.speed >= 0 && f.speed <= 1e30):
+		return fmt.Errorf("--speed is %g FLOP/s; it must be from 0 to 1e30", f.speed)
+	case f.analyze && f.out.file != "" && filepath.Ext(f.out.file) == ".svg" && (!one || f.policy == "none"):
+		return fmt.Errorf("-o %s: the chart is of one cache; add --policy", f.out.file)
+	case !f.sweep && !f.dot && !f.analyze && filepath.Ext(f.out.file) == ".svg", !f.dot && filepath.Ext(f.out.file) == ".dot":
+		return fmt.Errorf("-o %s: only --sweep, --analyze and --dot draw; give one of them", f.out.file)
 	case f.requests < 0:
 		return fmt.Errorf("--requests is %d; it must not be negative", f.requests)
 	case path == "-" && f.model.dir == "-":
@@ -133,6 +159,8 @@ type cacheReport struct {
 	Trace    string           `json:"trace"`
 	Model    prefix.Model     `json:"model"`
 	Capacity int64            `json:"capacity"`
+	Kinds    []kindCost       `json:"layers,omitempty"`
+	Speed    float64          `json:"-"`
 	Results  []*prefix.Result `json:"results"`
 }
 
@@ -145,11 +173,14 @@ func (f *cacheFlags) run(c *cobra.Command, path string) (*cacheReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &cacheReport{path, m, int64(f.capacity.byteCount), nil}
+	r := &cacheReport{Trace: path, Model: m, Capacity: int64(f.capacity.byteCount), Speed: f.speed}
+	if f.analyze {
+		r.Kinds = f.model.kinds
+	}
 	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate cache", "requests", false)
 	defer end()
 	for i, name := range policies {
-		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity}
+		s := prefix.Simulation{Policy: name, Model: m, Capacity: r.Capacity, Analyze: f.analyze}
 		if tell != nil {
 			s.Progress = func(done int) { tell(i*len(trace)+done, len(policies)*len(trace)) }
 		}
@@ -213,6 +244,9 @@ func (r *cacheReport) print(w io.Writer) {
 		fmt.Fprintf(w, "%-10s  %14s  %7.1f%%  %11s  %7.1f%%  %10s  %5s\n", x.Policy, thousands(x.HitTokens), percent(float64(x.HitTokens), float64(x.InputTokens)),
 			short(x.FLOPsSaved), percent(x.FLOPsSaved, x.FLOPs), thousands(int64(x.Evictions)), alpha)
 	}
+	if r.Results[0].Analysis != nil {
+		r.printAnalysis(w)
+	}
 }
 
 // mostDrawn bounds the nodes of a drawing: Graphviz is slow for more.
@@ -243,7 +277,7 @@ func (f *cacheFlags) draw(c *cobra.Command, path string) error {
 	case err != nil:
 		return err
 	case !drawn:
-		return fmt.Errorf("--policy %s has no tree to draw; use lru, flop:α, tuned or retuned", f.policy)
+		return fmt.Errorf("--policy %s has no tree to draw; use reuse, lru, flop:α or tuned", f.policy)
 	case len(nodes) > mostDrawn:
 		return fmt.Errorf("the tree has %s nodes after %s, and at most %d are drawn; draw it after fewer, with --requests", thousands(int64(len(nodes))), count(len(trace), "request"), mostDrawn)
 	}

@@ -17,6 +17,7 @@ type cacheModelFlags struct {
 	dir, states  string
 	like         string
 	grain        int
+	kinds        []kindCost // of the graph that was read
 }
 
 // figureFlags are the flags of the four figures.
@@ -83,6 +84,7 @@ func (f *cacheModelFlags) read(c *cobra.Command) (prefix.Model, error) {
 	if err != nil {
 		return prefix.Model{}, err
 	}
+	f.kinds = kindCosts(g)
 	p := g.Prefill()
 	return prefix.Model{FLOPsPerToken: p.PerToken, FLOPsPerTokenSquared: p.PerTokenSquared, CacheBytes: p.CacheBytes, StateBytes: p.StateBytes, Grain: f.grain}, nil
 }

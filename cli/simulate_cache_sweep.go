@@ -39,7 +39,7 @@ func (f *cacheFlags) runSweep(c *cobra.Command, path string) error {
 	for _, alpha := range prefix.Alphas {
 		r.Policies = append(r.Policies, sweepLine{Policy: "flop:" + short(alpha), title: "α = " + short(alpha)})
 	}
-	r.Policies = append(r.Policies, sweepLine{Policy: "tuned", title: "tuned"}, sweepLine{Policy: "retuned", title: "retuned"})
+	r.Policies = append(r.Policies, sweepLine{Policy: "tuned", title: "tuned"}, sweepLine{Policy: "reuse", title: "reuse"})
 	var names []string
 	for _, p := range r.Policies {
 		names = append(names, p.Policy)
@@ -147,7 +147,7 @@ func (r *sweepReport) chart() []byte {
 			line.Colour, line.Dashes = "#999999", "2 3"
 		case "tuned":
 			line.Dashes = "6 3"
-		case "retuned":
+		case "reuse":
 		default:
 			line.Colour = alphaColours[i-1]
 		}

@@ -89,6 +89,7 @@ other ids differ; with --vocab they are drawn below it.`,
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
 	flags.Float64Var(&o.Rate, "rate", 1, "mean new sessions per second (Poisson)")
 	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")
+	flags.Float64Var(&o.Regular, "regular", 0, "share of each pause that does not vary, 0 (exponential) to 1 (constant)")
 	flags.IntVar(&o.Vocab, "vocab", 0, "vocabulary size: draw ids below it; 0: runs of consecutive ids")
 	fileFlag(c, &file)
 	return c

@@ -54,7 +54,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.Decode.Queue.Requests, "max-queue", 256, "queued requests per server; further ones get 429")
 	flags.IntVar(&f.o.Decode.Queue.Tokens, "max-queue-tokens", 0, "tokens of running and queued requests (default: what memory holds)")
 	bytesFlag(c, &f.session.PrefixCache, "prefix-cache", 0, "prefix cache of each server that prefills, in bytes")
-	flags.StringVar(&f.session.PrefixPolicy, "prefix-policy", "tuned", "eviction: lru, flop:α, tuned or retuned")
+	flags.StringVar(&f.session.PrefixPolicy, "prefix-policy", prefix.Default, "eviction: reuse, tuned, lru or flop:α")
 	flags.Float64Var(&f.o.Link.Bandwidth, "link-bandwidth", 25e9, "bytes per second that a prefill server sends states at")
 	flags.DurationVar(&f.latency, "link-latency", time.Millisecond, "time that each transfer of a state takes besides")
 	flags.StringVar(&f.slo, "slo", "", "bounds for goodput, such as ttft=1s,tpot=50ms,e2e=30s")

@@ -165,3 +165,24 @@ func TestPrefillOfSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefillByKind: kinds add up to the whole, and have their bytes.
+func TestPrefillByKind(t *testing.T) {
+	g := hybrid(t, 2)
+	whole, kinds := g.Prefill(), g.PrefillByKind()
+	var sum graph.Prefill
+	for _, kind := range graph.PrefillKinds {
+		p := kinds[kind]
+		sum.PerToken += p.PerToken
+		sum.PerTokenSquared += p.PerTokenSquared
+		sum.CacheBytes += p.CacheBytes
+		sum.StateBytes += p.StateBytes
+	}
+	if sum != whole || len(kinds) != 3 {
+		t.Errorf("kinds have %+v, the graph %+v", sum, whole)
+	}
+	if a, s, o := kinds["attention"], kinds["SSM"], kinds["other"]; a.CacheBytes != whole.CacheBytes || a.PerTokenSquared != whole.PerTokenSquared ||
+		s.StateBytes != whole.StateBytes || o.CacheBytes+o.StateBytes != 0 || o.PerToken < 28*6*4096*10923 {
+		t.Errorf("attention %+v, SSM %+v, other %+v", a, s, o)
+	}
+}

@@ -1,10 +1,11 @@
-// Prefixcache repeats the published evaluation of a prefix cache for hybrids (Marconi, Pan
-// et al. 2025) on traces that are made up: the published ones are not at hand. It prints
-// hit rates and times to the first token of tuned, lru, blocks32 and no cache beside the
-// published figures. Nothing is fitted to these.
+// Prefixcache repeats the published evaluation of a prefix cache for hybrids (Marconi, Pan et al.
+// 2025) on synthetic traces, as the published ones are not available. It prints hit rates and times
+// to the first token by policy beside the published gains, and with -svg draws the gains against
+// the capacity: they depend on how regularly requests of a session follow each other.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,14 +18,25 @@ import (
 
 	"github.com/krait-ml/krait/lab/workload"
 	"github.com/krait-ml/krait/session/prefix"
+	"github.com/krait-ml/krait/visualize/svg"
 )
 
 func main() {
-	sessions := flag.Int("sessions", 200, "sessions of a trace; of kinds with one request each ten times as many")
+	sessions := flag.Int("sessions", 100, "sessions of a trace; of kinds with one request each ten times as many")
 	flops := flag.Float64("flops", 5e14, "FLOP/s of prefill (4 A100 at 40 % of their 312e12)")
 	queue := flag.Bool("queue", false, "let prompts wait for each other, first come first served")
+	drawing := flag.String("svg", "", "file for a chart of the gains against the capacity, instead of the tables")
 	flag.Parse()
-	if err := run(os.Stdout, *sessions, server{*flops, *queue}); err != nil {
+	err := error(nil)
+	if *drawing != "" {
+		var text []byte
+		if text, err = chart(*sessions); err == nil {
+			err = os.WriteFile(*drawing, text, 0o644)
+		}
+	} else {
+		err = run(os.Stdout, *sessions, server{*flops, *queue})
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -62,55 +74,57 @@ type section struct {
 	rows  []setting
 }
 
-// sections vary one thing each. The agents' trace stands for SWEBench, chat for ShareGPT
-// and LMSys. Layers that were published for a ratio are not known: 24 SSM layers stay.
+// agents is the trace that stands for SWE-Bench: as many sessions at a time as in the published
+// evaluation, whose steps follow after 10 seconds. A share of these is the same for all.
+func agents(sessions int, regular float64) workload.Options {
+	return workload.Options{Kind: "agent", Sessions: sessions, Seed: 1, Rate: 0.5, Pause: 10, Regular: regular}
+}
+
+// sections vary one thing each. Chat stands for ShareGPT and LMSys. Layers that were published for
+// a ratio are not known: 24 SSM layers stay.
 func sections(sessions int) []section {
-	agent := workload.Options{Kind: "agent", Sessions: sessions, Seed: 1, Rate: 1, Pause: 5}
-	with := func(o workload.Options, rate, pause float64) workload.Options {
+	agent := agents(sessions, 0.8)
+	with := func(rate, pause float64) workload.Options {
+		o := agent
 		o.Rate, o.Pause = rate, pause
 		return o
 	}
-	kind := func(name string, n int) workload.Options {
-		return workload.Options{Kind: name, Sessions: n * sessions, Seed: 1, Rate: 1, Pause: -1}
+	kind := func(name string, n int, regular float64) workload.Options {
+		return workload.Options{Kind: name, Sessions: n * sessions, Seed: 1, Rate: 1, Pause: -1, Regular: regular}
 	}
 	return []section{
-		{"kinds of requests", []setting{
-			{"chat, 5 GB", kind("chat", 5), published, 5, "ShareGPT: ×7.3, up to +19.0%; P95 -73.2% of none, -12.8% of lru"},
-			{"chat, 20 GB", kind("chat", 5), published, 20, "LMSys: ×4.5, up to +45.6%; P95 -36.9% of none, -17.2% of lru"},
-			{"agent, 6 GB", agent, published, 6, "SWEBench: ×34.4, up to +219.7%; P95 -46.8% of none, -24.7% of lru"},
-			{"agent, 20 GB", agent, published, 20, ""},
-			{"agent, 60 GB", agent, published, 60, ""},
-			{"fewshot, 1 GB", kind("fewshot", 10), published, 1, ""},
-			{"docs, 5 GB", kind("docs", 10), published, 5, ""},
-			{"docs, 15 GB", kind("docs", 10), published, 15, ""}}},
+		{"regular share of pauses", []setting{
+			{"agent, 0, 20 GB", agents(sessions, 0), published, 20, ""},
+			{"agent, 0.5, 20 GB", agents(sessions, 0.5), published, 20, ""},
+			{"agent, 0.8, 20 GB", agents(sessions, 0.8), published, 20, "SWEBench: x34.4, +219.7%; P95 -46.8% of none, -24.7% of leaves"},
+			{"agent, 1, 20 GB", agents(sessions, 1), published, 20, ""},
+			{"chat, 0, 5 GB", kind("chat", 5, 0), published, 5, ""},
+			{"chat, 0.8, 5 GB", kind("chat", 5, 0.8), published, 5, "ShareGPT: x7.3, +19.0%; LMSys: x4.5, +45.6%"}}},
 		{"capacity", []setting{
-			{"agent, 60 GB", agent, published, 60, "+24.3%"},
-			{"agent, 80 GB", agent, published, 80, "+51.5%"},
-			{"agent, 100 GB", agent, published, 100, "+68.3%"},
-			{"agent, 120 GB", agent, published, 120, "+30.0%"},
-			{"agent, 140 GB", agent, published, 140, "+10.0%"}}},
+			{"agent, 10 GB", agent, published, 10, "60 GB: +24.3%"},
+			{"agent, 20 GB", agent, published, 20, "80 GB: +51.5%"},
+			{"agent, 40 GB", agent, published, 40, "100 GB: +68.3%"},
+			{"agent, 60 GB", agent, published, 60, "120 GB: +30.0%"},
+			{"agent, 80 GB", agent, published, 80, "140 GB: +10.0%"}}},
 		{"attention : SSM", []setting{
-			{"1:2, 12 and 24", agent, hybrid{12, 24, 36, 128}, 60, "×1.135, +5.8%"},
-			{"1:4, 6 and 24", agent, hybrid{6, 24, 30, 128}, 60, "×1.666, +26.0%"},
-			{"1:8, 3 and 24", agent, hybrid{3, 24, 27, 128}, 60, "×2.6, +59.7%"},
-			{"attention only, 28", agent, hybrid{28, 0, 28, 128}, 60, "all three are equal"}}},
-		{"state", []setting{
-			{"16", agent, hybrid{4, 24, 28, 16}, 60, "×5.7"},
-			{"32", agent, hybrid{4, 24, 28, 32}, 60, ""},
-			{"64", agent, hybrid{4, 24, 28, 64}, 60, ""},
-			{"128", agent, published, 60, "×35.4"}}},
+			{"1:2, 12 and 24", agent, hybrid{12, 24, 36, 128}, 20, "x1.135, +5.8%"},
+			{"1:4, 6 and 24", agent, hybrid{6, 24, 30, 128}, 20, "x1.666, +26.0%"},
+			{"1:8, 3 and 24", agent, hybrid{3, 24, 27, 128}, 20, "x2.6, +59.7%"},
+			{"attention only, 28", agent, hybrid{28, 0, 28, 128}, 20, "all are equal"}}},
 		{"sessions per second", []setting{
-			{"0.5", with(agent, 0.5, 5), published, 60, "48.7% hit"},
-			{"1", with(agent, 1, 5), published, 60, ""},
-			{"2", with(agent, 2, 5), published, 60, "43.0% hit"}}},
-		{"seconds between requests", []setting{
-			{"5", agent, published, 60, "25.9% hit"},
-			{"10", with(agent, 1, 10), published, 60, "24.1% hit"}}},
+			{"0.25", with(0.25, 10), published, 20, ""},
+			{"0.5", with(0.5, 10), published, 20, ""},
+			{"2", with(2, 10), published, 20, "gains grow with it"}}},
+		{"other kinds", []setting{
+			{"fewshot, 1 GB", kind("fewshot", 10, 0), published, 1, ""},
+			{"docs, 15 GB", kind("docs", 10, 0), published, 15, ""},
+			{"tools, 20 GB", kind("tools", 1, 0), published, 20, ""}}},
 	}
 }
 
-// policies are compared; their names elsewhere are vanilla, vLLM+, SGLang+ and Marconi.
-var policies = [...]string{"none", "blocks32", "lru", "tuned"}
+// policies are compared. In the publication none is vanilla, blocks32 vLLM+, leaves SGLang+,
+// marconi what its text says, and released:1 what its code does.
+var policies = [...]string{"none", "blocks32", "leaves", "lru", "marconi", "released:1", "reuse"}
 
 // outcome is what the policies make of a setting.
 type outcome struct {
@@ -157,53 +171,82 @@ func (s setting) measure(at server) (out outcome, err error) {
 	return out, nil
 }
 
-// run measures all settings, on all cores, and prints them in their order.
-func run(w io.Writer, sessions int, at server) error {
-	all := sections(sessions)
+// measure measures settings, on all cores.
+func measure(rows []setting, at server) ([]outcome, error) {
 	var wg sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	out, errs := make([][]outcome, len(all)), make([][]error, len(all))
-	for i, s := range all {
-		out[i], errs[i] = make([]outcome, len(s.rows)), make([]error, len(s.rows))
-		for j, row := range s.rows {
-			wg.Go(func() {
-				free <- struct{}{}
-				defer func() { <-free }()
-				out[i][j], errs[i][j] = row.measure(at)
-			})
-		}
+	out, errs := make([]outcome, len(rows)), make([]error, len(rows))
+	for i, row := range rows {
+		wg.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			if out[i], errs[i] = row.measure(at); errs[i] != nil {
+				errs[i] = fmt.Errorf("%s: %w", row.name, errs[i])
+			}
+		})
 	}
 	wg.Wait()
-	fmt.Fprintf(w, "%-26s %8s %6s %6s   %-15s   %6s %8s %6s %6s\n", "", "blocks32", "lru", "tuned", "tuned over", "none", "blocks32", "lru", "tuned")
-	fmt.Fprintf(w, "%-26s %22s   %8s %6s   %29s   %s\n", "", "hit rate", "blocks32", "lru", "P95 TTFT, ms", "published: tuned over blocks32, over lru")
-	for i, s := range all {
+	return out, errors.Join(errs...)
+}
+
+// run prints the tables.
+func run(w io.Writer, sessions int, at server) error {
+	fmt.Fprintf(w, "%-22s %8s %6s %6s %7s %8s %6s   %7s %8s %6s   %6s %6s %8s %6s   %s\n", "", "", "", "hit", "rate", "", "", "over", "leaves", "", "P95", "TTFT,", "ms", "", "published")
+	fmt.Fprintf(w, "%-22s %8s %6s %6s %7s %8s %6s   %7s %8s %6s   %6s %6s %8s %6s   %s\n", "", "blocks32", "leaves", "lru", "marconi", "released", "reuse",
+		"marconi", "released", "reuse", "none", "leaves", "released", "reuse", "over blocks32, over leaves")
+	for _, s := range sections(sessions) {
 		fmt.Fprintln(w, s.title)
-		for j, row := range s.rows {
-			if errs[i][j] != nil {
-				return fmt.Errorf("%s, %s: %w", s.title, row.name, errs[i][j])
-			}
-			out[i][j].print(w, row)
+		out, err := measure(s.rows, at)
+		if err != nil {
+			return err
+		}
+		for i, row := range s.rows {
+			out[i].print(w, row)
 		}
 	}
 	return nil
 }
 
 func (o outcome) print(w io.Writer, row setting) {
-	line := fmt.Sprintf("  %-24s %7.1f%% %5.1f%% %5.1f%%   %8s %6s   %6.0f %8.0f %6.0f %6.0f   %s", row.name, 100*o.rate[1], 100*o.rate[2], 100*o.rate[3],
-		times(o.rate[3], o.rate[1]), more(o.rate[3], o.rate[2]), 1e3*o.ttft[0], 1e3*o.ttft[1], 1e3*o.ttft[2], 1e3*o.ttft[3], row.published)
+	r, t := o.rate, o.ttft
+	line := fmt.Sprintf("  %-20s %7.1f%% %5.1f%% %5.1f%% %6.1f%% %7.1f%% %5.1f%%   %7s %8s %6s   %6.0f %6.0f %8.0f %6.0f   %s", row.name,
+		100*r[1], 100*r[2], 100*r[3], 100*r[4], 100*r[5], 100*r[6], more(r[4], r[2]), more(r[5], r[2]), more(r[6], r[2]),
+		1e3*t[0], 1e3*t[2], 1e3*t[5], 1e3*t[6], row.published)
 	fmt.Fprintln(w, strings.TrimRight(line, " "))
-}
-
-func times(x, y float64) string {
-	if y == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("×%.4g", x/y)
 }
 
 func more(x, y float64) string {
 	if y == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%+.1f%%", 100*(x/y-1))
+	return fmt.Sprintf("%+.0f%%", 100*(x/y-1))
+}
+
+// regularities are the lines of the chart.
+var regularities = []struct {
+	share  float64
+	colour string
+}{{0, "#1f5fa8"}, {0.5, "#41ab9d"}, {0.8, "#f08c00"}, {1, "#b2182b"}}
+
+// chart draws the hit tokens of the released score over those of leaves, against the capacity.
+func chart(sessions int) ([]byte, error) {
+	c := svg.Chart{Title: "FLOP-aware eviction against LRU of leaves, by the regular share of pauses", X: "capacity", Y: "hit tokens, ratio"}
+	for i, gigabytes := range []float64{5, 10, 20, 40, 60, 80, 100} {
+		c.Categories = append(c.Categories, fmt.Sprintf("%g GB", gigabytes))
+		var rows []setting
+		for _, r := range regularities {
+			rows = append(rows, setting{trace: agents(sessions, r.share), model: published, gigabytes: gigabytes})
+		}
+		out, err := measure(rows, server{flops: 1})
+		if err != nil {
+			return nil, err
+		}
+		for k, r := range regularities {
+			if i == 0 {
+				c.Lines = append(c.Lines, svg.Line{Name: fmt.Sprintf("%g", r.share), Colour: r.colour})
+			}
+			c.Lines[k].Points = append(c.Lines[k].Points, svg.Point{X: float64(i), Y: out[k].rate[5] / out[k].rate[2]})
+		}
+	}
+	return c.SVG(), nil
 }

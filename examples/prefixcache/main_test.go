@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/krait-ml/krait/lab/workload"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
@@ -23,7 +22,7 @@ func TestRun(t *testing.T) {
 	if first.String() != second.String() || strings.Count(first.String(), "\n") != rows {
 		t.Errorf("%d lines are wanted, twice the same:\n%s%s", rows, first.String(), second.String())
 	}
-	if err := run(&first, 0, server{flops: 5e14}); err == nil || !strings.Contains(err.Error(), "kinds of requests, chat, 5 GB: 0 sessions") {
+	if err := run(&first, 0, server{flops: 5e14}); err == nil || !strings.Contains(err.Error(), "agent, 0, 20 GB: 0 sessions") {
 		t.Error(err)
 	}
 }
@@ -36,19 +35,18 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestKinds: where requests come back at random α is worth little, and much where long
-// documents come back among prompts that do not.
-func TestKinds(t *testing.T) {
-	gain := func(kind string, sessions int, gigabytes float64) float64 {
-		s := setting{"", workload.Options{Kind: kind, Sessions: sessions, Seed: 1, Pause: -1}, published, gigabytes, ""}
-		o, err := s.measure(server{flops: 5e14})
+// TestRegular: the published gain over LRU of leaves needs pauses that hardly vary. With
+// exponential ones there is none.
+func TestRegular(t *testing.T) {
+	gain := func(regular float64) float64 {
+		o, err := setting{trace: agents(60, regular), model: published, gigabytes: 20}.measure(server{flops: 5e14})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return o.rate[3] / o.rate[2]
+		return o.rate[5] / o.rate[2]
 	}
-	if chat, docs := gain("chat", 200, 10), gain("docs", 1000, 15); chat > 1.3 || chat < 0.9 || docs < 2 {
-		t.Errorf("tuned hits %.2f times what lru does on chat, and %.2f times on documents", chat, docs)
+	if regular, random := gain(0.8), gain(0); regular < 1.24 || random > 1.05 {
+		t.Errorf("the released score hits %.2f times what LRU of leaves does with regular pauses, and %.2f times with random ones", regular, random)
 	}
 }
 

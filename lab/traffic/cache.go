@@ -41,7 +41,7 @@ func (c *cache) of(salt string) *prefix.Request {
 	return &c.x.s.Trace[i]
 }
 
-func (c *cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
+func (c *cache) Begin(slot int, salt string, prompt, _ []int) (hit, mark int, err error) {
 	q := &cached{of: c.of(salt)}
 	hit, q.marks = c.tree.Lookup(q.of.Tokens.Prefix(len(prompt)), c.now())
 	q.at = q.marks.Next(hit)
@@ -50,7 +50,7 @@ func (c *cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	return hit, q.at, nil
 }
 
-func (c *cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
+func (c *cache) Given(slot int, salt string, prompt, _ []int, fed int) (mark int) {
 	q := &cached{of: c.of(salt)}
 	_, q.marks = c.tree.Find(q.of.Tokens.Prefix(len(prompt)))
 	q.marks = q.marks.Beyond(fed)
@@ -80,10 +80,7 @@ func (c *cache) End(slot int, tokens []int, wasted bool) {
 		return
 	}
 	r := prefix.Request{At: c.now(), Tokens: q.of.Tokens.Prefix(len(tokens)), InputLen: min(q.of.InputLen, len(tokens))}
-	if trial := c.tree.Admit(r, q.marks); trial != nil {
-		alpha, _ := trial.Run(nil)
-		c.tree.Take(alpha)
-	}
+	c.tree.Admit(r, q.marks)
 }
 
 // blocks makes the router's hashes of prompts, and memory for prompts.

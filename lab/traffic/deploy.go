@@ -25,7 +25,7 @@ func Deploy(number int, g *graph.Graph, p passes.Options, d *virtual.Device, o s
 	}
 	if o.PrefixCache > 0 {
 		c := g.Prefill()
-		s.Policy, s.Capacity = cmp.Or(o.PrefixPolicy, "tuned"), o.PrefixCache
+		s.Policy, s.Capacity = cmp.Or(o.PrefixPolicy, prefix.Default), o.PrefixCache
 		s.Model = prefix.Model{FLOPsPerToken: c.PerToken, FLOPsPerTokenSquared: c.PerTokenSquared,
 			CacheBytes: c.CacheBytes, StateBytes: c.StateBytes, Grain: cmp.Or(o.PrefixGrain, prefix.Grain)}
 	}

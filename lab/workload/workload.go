@@ -23,6 +23,7 @@ type Options struct {
 	Seed     uint64  // of random numbers
 	Rate     float64 // sessions that begin per second, on average; 0: 1
 	Pause    float64 // mean seconds between requests of a session; below 0: the kind's default
+	Regular  float64 // share of a pause that is the same for all, 0 to 1; the rest is exponential
 	Vocab    int     // token ids are below it; 0: no bound, and a new text is a run of consecutive ids
 }
 
@@ -73,6 +74,8 @@ func Make(o Options) ([]prefix.Request, error) {
 		return nil, fmt.Errorf("the vocabulary is %d; it must be 2 to %d, or 0 for no bound", o.Vocab, math.MaxInt32)
 	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
 		return nil, fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
+	case !(o.Regular >= 0 && o.Regular <= 1):
+		return nil, fmt.Errorf("a share of %g of pauses is regular; it must be from 0 to 1", o.Regular)
 	}
 	if o.Rate == 0 {
 		o.Rate = 1
@@ -107,7 +110,7 @@ func (m *maker) play(at float64, turns []turn) {
 	var b prefix.Builder
 	for i, t := range turns {
 		if i > 0 {
-			at += m.rng.ExpFloat64() * m.Pause
+			at += (m.Regular + (1-m.Regular)*m.rng.ExpFloat64()) * m.Pause
 		}
 		b.AppendTokens(said)
 		b.AppendTokens(t.asked)

@@ -139,3 +139,21 @@ func TestBad(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRegular: the regular share of a pause is the same for all.
+func TestRegular(t *testing.T) {
+	for _, regular := range []float64{0.8, 1} {
+		trace, err := Make(Options{Kind: "tools", Sessions: 1, Seed: 3, Pause: 10, Regular: regular})
+		if err != nil || len(trace) < 3 {
+			t.Fatal(len(trace), err)
+		}
+		for i := 1; i < len(trace); i++ {
+			if pause := trace[i].At - trace[i-1].At; pause < 10*regular-1e-5 || regular == 1 && pause > 10+1e-5 {
+				t.Errorf("%g of a pause of 10 s is regular: %g s", regular, pause)
+			}
+		}
+	}
+	if _, err := Make(Options{Kind: "tools", Sessions: 1, Regular: 1.5}); err == nil {
+		t.Error("more than all of a pause is regular")
+	}
+}

@@ -16,6 +16,7 @@ import (
 type chatRequest struct {
 	params
 	messages  []chat.Message
+	cached    []int // numbers of messages after which the client marked a breakpoint of the prefix cache
 	variables map[string]any
 	top       int
 	tools     toolChoice
@@ -29,7 +30,7 @@ func chatFields() []field[*chatRequest] {
 	type at = *chatRequest
 	const functions = "use tools, which replaced it"
 	return append(append(common(func(q at) *params { return &q.params }), inert[at]()...),
-		field[at]{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
+		field[at]{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, &q.cached, raw) }},
 		whole("max_completion_tokens", 1, maxTokens, func(q at) *int { return &q.newMost }),
 		truth("logprobs", func(q at) *bool { return &q.generate.LogProbs }),
 		whole("top_logprobs", 0, maxTopLogProbs, func(q at) *int { return &q.top }),
@@ -59,8 +60,11 @@ func readVariables(to *map[string]any, raw json.RawMessage) *Error {
 	return value(name, "an object", func(to *map[string]any) *map[string]any { return to }, nil).read(to, raw)
 }
 
-// readMessages reads a conversation.
-func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
+// mostBreakpoints of a conversation, as other servers allow.
+const mostBreakpoints = 4
+
+// readMessages reads a conversation, and after how many messages there are breakpoints.
+func readMessages(list *[]chat.Message, cached *[]int, raw json.RawMessage) *Error {
 	const what = "it must be a non-empty array of messages such as {\"role\": \"user\", \"content\": \"Hello\"}"
 	if !begins(raw, '[') || begins(raw[1:], ']') {
 		return bad("messages", what)
@@ -77,9 +81,44 @@ func readMessages(list *[]chat.Message, raw json.RawMessage) *Error {
 		if err != nil {
 			return err
 		}
-		*list = append(*list, m)
+		if *list = append(*list, m); breaks(item) {
+			*cached = append(*cached, len(*list))
+		}
+		if len(*cached) > mostBreakpoints {
+			return bad("messages", "more than %d of them have cache_control; keep the last ones", mostBreakpoints)
+		}
 	}
 	return nil
+}
+
+// breaks reports whether a message, or a part of its content, has cache_control.
+func breaks(item map[string]json.RawMessage) bool {
+	type part struct {
+		Control json.RawMessage `json:"cache_control"`
+	}
+	var parts []part
+	json.Unmarshal(item["content"], &parts) // a text has no parts
+	return slices.ContainsFunc(append(parts, part{item["cache_control"]}), func(p part) bool {
+		return p.Control != nil && string(p.Control) != "null"
+	})
+}
+
+// breakpoints returns the numbers of tokens that a prompt shares with its conversation up to each
+// message with cache_control. The template may reject a conversation that ends there.
+func (s *Server) breakpoints(q *chatRequest, o chat.Options, prompt []int) (list []int) {
+	o.Generate, o.Continue = false, false
+	for _, n := range q.cached {
+		ids, _, err := s.render(q.messages[:n], o)
+		if err != nil {
+			continue
+		}
+		same := 0
+		for same < min(len(ids), len(prompt)) && ids[same] == prompt[same] {
+			same++
+		}
+		list = append(list, same)
+	}
+	return list
 }
 
 func readMessage(at string, item map[string]json.RawMessage) (m chat.Message, err *Error) {
@@ -103,6 +142,7 @@ func readMessage(at string, item map[string]json.RawMessage) (m chat.Message, er
 				return m, bad(at+"."+key, "it must be a string, and is %s", short(string(raw)))
 			}
 			m.Fields[key] = text
+		case "cache_control": // see breaks
 		case "refusal", "annotations": // of answers that are sent back
 			if string(raw) != "[]" {
 				err = bad(at+"."+key, "it is not supported")
@@ -239,6 +279,7 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
+	whole, at := len(ids), s.breakpoints(q, o, ids)
 	if thinks && may != nil && may.Thoughts == reply.May {
 		may.Thoughts = reply.Begun
 	}
@@ -253,7 +294,9 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 		}
 	}
 	q.messages, q.tools = nil, toolChoice{}
-	ids = q.shorten(ids)
+	if ids = q.shorten(ids); len(ids) == whole {
+		q.generate.Breakpoints = at
+	}
 	if err := q.checkEchoed([][]int{ids}); err != nil {
 		return nil, err
 	}

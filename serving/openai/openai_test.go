@@ -456,6 +456,31 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
+// TestBreakpoints: a message with cache_control leaves a state behind it, so that the first prompt
+// that begins with the messages up to it hits.
+func TestBreakpoints(t *testing.T) {
+	rules := strings.Repeat("Answer in the words of the book. ", 12)
+	system := func(control string) string {
+		return fmt.Sprintf(`{"role": "system", "content": [{"type": "text", "text": %q%s}]}`, rules, control)
+	}
+	chat := func(h *httptest.Server, first, asked string) int {
+		return ask(t, h, "/v1/chat/completions", fmt.Sprintf(`{"messages": [%s, {"role": "user", "content": %q}], "max_tokens": 2}`, first, strings.Repeat(asked, 40))).Usage.Details.Cached
+	}
+	const control = `, "cache_control": {"type": "ephemeral"}`
+	_, plain, _ := server(t, openai.Options{}, 2)
+	_, marked, _ := server(t, openai.Options{}, 2)
+	if cached := chat(plain, system(""), "Who? ") + chat(plain, system(""), "When? "); cached != 0 {
+		t.Errorf("without a breakpoint %d tokens hit", cached)
+	}
+	if chat(marked, system(control), "Who? "); chat(marked, system(control), "When? ") < 64 {
+		t.Error("after a breakpoint nothing hits")
+	}
+	list := strings.Repeat(system(control)+", ", 4) + system(control)
+	if status, text := post(t, plain, "/v1/chat/completions", `{"messages": [`+list+`]}`); status != 400 || !strings.Contains(text, "more than 4 of them have cache_control") {
+		t.Errorf("%d %s", status, text)
+	}
+}
+
 const long = `{"prompt": "In the", "max_tokens": 100000, "stream": true}`
 
 // hold begins a generation that does not end, and returns when its first part is here.

@@ -121,7 +121,7 @@ func tokenizeFields() []field[*tokenizeRequest] {
 		value("prompt", "a string", func(q at) **string { return &q.text }, nil),
 		value("content", "a string", func(q at) **string { return &q.text }, nil), // llama.cpp's name
 		truth("add_special_tokens", func(q at) *bool { return &q.special }),
-		{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, raw) }},
+		{name: "messages", read: func(q at, raw json.RawMessage) *Error { return readMessages(&q.messages, new([]int), raw) }},
 		{name: "tools", read: func(q at, raw json.RawMessage) *Error { return readTools(&q.tools, raw) }},
 		truth("add_generation_prompt", func(q at) *bool { return &q.generate }),
 	}

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -36,7 +35,7 @@ type Engine interface {
 type Options struct {
 	Model    prefix.Model     // FLOPs and bytes of tokens
 	Capacity int64            // in bytes
-	Policy   string           // of eviction: lru, flop:α, retuned or tuned (default)
+	Policy   string           // of eviction, by its name; empty: reuse
 	Host     int64            // bytes of the host tier, which holds evicted nodes; 0: none
 	Folder   string           // that Close writes the host tier to; empty: none
 	Origin   statefile.Origin // of the states in the folder
@@ -57,7 +56,7 @@ type Stats struct {
 	Bytes                   int64 // on the device
 	States                  int   // on the device
 	Evictions               int
-	Alpha                   float64 // of the eviction score
+	Alpha                   float64 // of the eviction score, 0 where it has none
 	Failures                int     // failed copies; the cache is emptied then
 	Refused                 int     // nodes that codecs cannot encode, since they are not finite
 
@@ -82,7 +81,6 @@ type Cache struct {
 	failed  error             // of a store call during Admit
 	stats   Stats
 	evicted int // from earlier trees
-	trials  trials
 
 	host          *host   // nil: none
 	folder        *folder // nil: none
@@ -118,8 +116,8 @@ type sequence struct {
 
 // New makes an empty cache.
 func New(e Engine, o Options) (*Cache, error) {
-	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}, trials: trials{yield: runtime.Gosched}}
-	c.o.Policy = cmp.Or(o.Policy, "tuned")
+	c := &Cache{engine: e, o: o, begun: map[int]*sequence{}}
+	c.o.Policy = cmp.Or(o.Policy, prefix.Default)
 	if o.HostModel == (prefix.Model{}) {
 		c.o.HostModel = o.Model
 	}
@@ -162,7 +160,6 @@ func (c *Cache) empty() (*prefix.Adaptive, map[int]*node, error) {
 
 // forget empties the cache and resets α.
 func (c *Cache) forget() {
-	c.trials.stop()
 	c.evicted += c.tree.Evictions()
 	for _, n := range c.nodes {
 		n.free()
@@ -186,7 +183,6 @@ func (c *Cache) Close() (err error) {
 		c.host, c.closed = nil, true
 	}
 	c.mu.Unlock()
-	c.trials.live.Wait()
 	return err
 }
 
@@ -242,9 +238,10 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 }
 
 // Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not
-// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. After an
-// error the slot must be freed.
-func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err error) {
+// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. The
+// deepest of the breakpoints beyond the hit is one of the marks. After an error the slot must be
+// freed.
+func (c *Cache) Begin(slot int, salt string, prompt, breakpoints []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -257,6 +254,7 @@ func (c *Cache) Begin(slot int, salt string, prompt []int) (hit, mark int, err e
 	}
 	tokens, q := tokensOf(salt, prompt), &sequence{slot: slot, salt: salt, prompt: len(prompt)}
 	q.fed, q.marks = c.tree.Lookup(tokens, c.o.Now())
+	q.marks = c.o.Model.At(q.marks, breakpoints, q.fed, len(prompt))
 	back, err := c.recall(q, tokens)
 	if err == nil && !back && q.fed > 0 {
 		err = c.put(slot, tokens, q.fed)
@@ -298,7 +296,7 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 
 // Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must
 // prefill all of them.
-func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
+func (c *Cache) Given(slot int, salt string, prompt, breakpoints []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -308,7 +306,7 @@ func (c *Cache) Given(slot int, salt string, prompt []int, fed int) (mark int) {
 	}
 	q := &sequence{slot: slot, salt: salt, prompt: len(prompt), fed: fed}
 	_, q.marks = c.tree.Find(tokensOf(salt, prompt))
-	q.marks = q.marks.Beyond(fed)
+	q.marks = c.o.Model.At(q.marks, breakpoints, fed, len(prompt))
 	c.begun[slot] = q
 	return q.marks.Next(fed)
 }
@@ -450,13 +448,10 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 // admit adds a sequence that has ended to the tree.
 func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	c.admits, c.failed = q, nil
-	trial := c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.marks)
-	switch c.admits = nil; {
-	case c.failed != nil:
+	c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.marks)
+	if c.admits = nil; c.failed != nil {
 		c.stats.Failures++
 		c.forget()
-	case trial != nil:
-		c.try(trial)
 	}
 }
 

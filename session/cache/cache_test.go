@@ -108,7 +108,7 @@ type begun struct {
 // begin prefills a prompt, by the cache, up to its end.
 func (b *bench) begin(prompt []int) begun {
 	slot := b.alloc()
-	at, mark, err := b.cache.Begin(slot, "", prompt)
+	at, mark, err := b.cache.Begin(slot, "", prompt, nil)
 	if err != nil || at >= len(prompt) {
 		b.t.Fatalf("a prompt of %d tokens: hit %d, %v", len(prompt), at, err)
 	}
@@ -182,7 +182,7 @@ func TestCache(t *testing.T) {
 		for range 12 {
 			kept := &keeping{Engine: b.e}
 			b.grain = 1 + r.IntN(4)
-			b.with(kept, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "tuned"}[r.IntN(3)], max(0, r.Int64N(10)-3))
+			b.with(kept, r.Int64N(7), r.Int64N(40)+1, []string{"lru", "flop:1", "reuse"}[r.IntN(3)], max(0, r.Int64N(10)-3))
 			capacity := b.cache.Stats().Bytes
 			b.random(r)
 			s := b.cache.Stats()

@@ -31,16 +31,3 @@ func (c *Cache) HostHeld() (held, counted int64) {
 
 // Under returns the number of active sequences.
 func (c *Cache) Under() int { return len(c.begun) }
-
-// Wait waits for the running trial.
-func (c *Cache) Wait() { c.trials.live.Wait() }
-
-// Trying reports whether a trial runs.
-func (c *Cache) Trying() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.trials.stopped != nil
-}
-
-// Yield lets trials that begin later call f before each request.
-func (c *Cache) Yield(f func()) { c.trials.yield = f }

@@ -4,11 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"runtime"
-	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/session/cache"
@@ -112,7 +108,7 @@ func idsOf(q prefix.Request) []int {
 func (r *replay) begin(q prefix.Request) int {
 	r.now = max(r.now, q.At)
 	r.at[slot] = 0
-	hit, mark, err := r.Begin(slot, "", idsOf(q)[:q.InputLen])
+	hit, mark, err := r.Begin(slot, "", idsOf(q)[:q.InputLen], nil)
 	if err != nil || r.at[slot] != hit {
 		r.t.Fatalf("hit %d, the slot has %d: %v", hit, r.at[slot], err)
 	}
@@ -155,9 +151,9 @@ func golden(t *testing.T, name string) (m prefix.Model, capacity int64, trace []
 	return about.Model, about.Capacity, trace
 }
 
-// TestLiveIsOffline: a cache that is given a trace, one request after the other, and time for its
-// trials, hits and evicts what cache-sim says, and chooses the same α. Texts of the edges are
-// shorter than a live cache's grain.
+// TestLiveIsOffline: a cache that is given a trace, one request after the other, hits and evicts
+// what simulate cache says, and chooses the same α. Texts of the edges are shorter than a live
+// cache's grain.
 func TestLiveIsOffline(t *testing.T) {
 	chosen := map[float64]bool{}
 	for _, c := range []struct {
@@ -170,7 +166,7 @@ func TestLiveIsOffline(t *testing.T) {
 		name := fmt.Sprintf("%s/grain=%d", c.name, c.grain)
 		m, capacity, trace := golden(t, c.name)
 		m.Grain = c.grain
-		for _, policy := range []string{"lru", "flop:2", "tuned", "retuned"} {
+		for _, policy := range []string{"lru", "flop:2", "tuned", "reuse"} {
 			t.Run(name+"/"+policy, func(t *testing.T) {
 				want, err := prefix.Replay(policy, m, capacity, trace)
 				if err != nil {
@@ -181,7 +177,6 @@ func TestLiveIsOffline(t *testing.T) {
 					if hit := r.serve(q); hit != want.Hits[i] {
 						t.Fatalf("request %d hits %d tokens, offline %d", i, hit, want.Hits[i])
 					}
-					r.Wait()
 				}
 				s := r.Stats()
 				if s.Evictions != want.Evictions || s.HitTokens != want.HitTokens || s.PromptTokens != want.InputTokens || want.Alpha != nil && s.Alpha != *want.Alpha ||
@@ -194,60 +189,6 @@ func TestLiveIsOffline(t *testing.T) {
 	}
 	if len(chosen) < 4 {
 		t.Errorf("all α in use at the end: %v: the traces show little", chosen)
-	}
-}
-
-// TestCloseInTrial: a cache that is closed while it chooses α leaves no goroutine, and
-// takes nothing more.
-func TestCloseInTrial(t *testing.T) {
-	m, capacity, trace := golden(t, "docs-hybrid")
-	r := newReplay(t, cache.Options{Model: m, Capacity: capacity})
-	on := make(chan bool)
-	r.Yield(func() { <-on })
-	for _, q := range trace {
-		if r.serve(q); r.Trying() {
-			break
-		}
-	}
-	if !r.Trying() {
-		t.Fatal("nothing was tried")
-	}
-	time.AfterFunc(10*time.Millisecond, func() { close(on) }) // while Close waits
-	before := r.Stats()
-	r.Close()
-	stacks := make([]byte, 1<<20)
-	if text := string(stacks[:runtime.Stack(stacks, true)]); strings.Contains(text, "prefix.(*Trial)") {
-		t.Error("a trial goes on:\n" + text)
-	}
-	if s := r.Stats(); s.Bytes != 0 || s.States != 0 || s.HitTokens != before.HitTokens || s.Evictions != before.Evictions || s.Alpha != 0 || before.Bytes == 0 {
-		t.Errorf("%+v, before %+v", s, before)
-	}
-	if hit := r.serve(trace[0]); hit != 0 || r.Stats().Bytes != 0 {
-		t.Error("a closed cache has something")
-	}
-	r.Close()
-}
-
-// TestTrialAtOnce: while a trial runs requests go on, with the α that they have, and no
-// other trial begins. Its α is used when it has ended.
-func TestTrialAtOnce(t *testing.T) {
-	m, capacity, trace := golden(t, "docs-hybrid")
-	r := newReplay(t, cache.Options{Model: m, Capacity: capacity, Policy: "retuned"})
-	on := make(chan bool)
-	var calls atomic.Int64
-	r.Yield(func() { calls.Add(1); <-on })
-	for range 2 { // two windows of 500
-		for _, q := range trace {
-			q.At = r.now + 1
-			r.serve(q)
-		}
-	}
-	if s := r.Stats(); !r.Trying() || calls.Load() > 1 || s.Alpha != 0 {
-		t.Errorf("%d trials at once; %+v", calls.Load(), s)
-	}
-	close(on)
-	if r.Wait(); r.Trying() || r.Stats().Alpha == 0 {
-		t.Errorf("%+v", r.Stats())
 	}
 }
 

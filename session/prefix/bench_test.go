@@ -21,7 +21,7 @@ func BenchmarkReplay(b *testing.B) {
 		if err := prefix.WriteTrace(&text, trace); err != nil {
 			b.Fatal(err)
 		}
-		for _, policy := range []string{"blocks32", "lru", "tuned", "retuned"} {
+		for _, policy := range []string{"blocks32", "lru", "tuned", "reuse"} {
 			b.Run(name+"/"+policy, func(b *testing.B) {
 				for b.Loop() {
 					trace, err := prefix.ReadTrace(bytes.NewReader(text.Bytes()))

@@ -7,13 +7,15 @@ import "container/heap"
 // token to compute. All blocks of a request get its time. Eviction is LRU, of equals the one
 // furthest from the start: so no block is evicted before its successors.
 type Blocks struct {
-	size      int // tokens of a block
-	bytes     int64
-	capacity  int64
-	blocks    map[blockKey]*block
-	queue     blockQueue
-	made      int
-	evictions int
+	size       int // tokens of a block
+	bytes      int64
+	stateBytes int64 // of bytes
+	reused     Reused
+	capacity   int64
+	blocks     map[blockKey]*block
+	queue      blockQueue
+	made       int
+	evictions  int
 }
 
 // block is an entry. Blocks of one hash and parent are a chain.
@@ -26,6 +28,8 @@ type block struct {
 	next   *block
 	time   float64
 	queued float64 // its key in the queue, which may be an earlier time
+	read   bool    // its rows were part of a hit
+	used   bool    // its state was
 }
 
 type blockKey struct {
@@ -35,7 +39,7 @@ type blockKey struct {
 
 // NewBlocks returns an empty cache of blocks of size tokens, at least 1, with a capacity in bytes.
 func NewBlocks(m Model, capacity int64, size int) *Blocks {
-	return &Blocks{size: size, bytes: m.Bytes(size, true), capacity: capacity, blocks: map[blockKey]*block{}}
+	return &Blocks{size: size, bytes: m.Bytes(size, true), stateBytes: m.StateBytes, capacity: capacity, blocks: map[blockKey]*block{}}
 }
 
 // Bytes returns the bytes of all blocks.
@@ -47,21 +51,31 @@ func (b *Blocks) Evictions() int { return b.evictions }
 // Serve looks a request up and adds its blocks. It returns the hit.
 func (b *Blocks) Serve(r Request) int {
 	tokens, present, parent := &r.Tokens, 0, 0
+	most := max(r.InputLen-1, 0) / b.size
+	var last *block // of the hit
 	for i := range tokens.n / b.size {
 		key := blockKey{parent, b.hash(*tokens, i)}
 		x := b.find(key, *tokens, i)
 		if x != nil {
 			present++
 			x.time = r.At
+			if present <= most {
+				last = x
+				b.reused.read(x, b.size)
+			}
 		} else {
 			x = b.add(key, tokens, i, r.At)
 		}
 		parent = x.number
 	}
+	if last != nil && !last.used {
+		last.used = true
+		b.reused.StatesUsed++
+	}
 	for b.Bytes() > b.capacity {
 		b.evict()
 	}
-	return min(present, max(r.InputLen-1, 0)/b.size) * b.size
+	return min(present, most) * b.size
 }
 
 // hash returns the FNV-1a hash of the ids of block i.
@@ -89,6 +103,8 @@ func (b *Blocks) find(key blockKey, t Tokens, i int) *block {
 
 func (b *Blocks) add(key blockKey, t *Tokens, i int, now float64) *block {
 	b.made++
+	b.reused.States++
+	b.reused.CacheTokens += int64(b.size)
 	x := &block{tokens: t, index: i, parent: key.parent, number: b.made, hash: key.hash, next: b.blocks[key], time: now, queued: now}
 	b.blocks[key] = x
 	heap.Push(&b.queue, x)

@@ -31,6 +31,7 @@
 //
 // # Policies
 //
-// An [Adaptive] tree chooses α by replaying requests, once or repeatedly. [Blocks] is the baseline
-// of serving engines: a state for each full block of tokens. [Replay] runs a policy on a trace.
+// An [Adaptive] tree follows the α that hits most in trees beside it (tuned), or evicts by the hits
+// that it expects from its history of requests (reuse). [Blocks] is the baseline of serving
+// engines: a state for each full block of tokens. [Replay] runs a policy on a trace.
 package prefix

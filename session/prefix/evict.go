@@ -8,6 +8,9 @@ func (t *Tree) Shrink() bool {
 	if t.bytes == 0 {
 		return false
 	}
+	if t.rule.demand {
+		t.history.demand(t)
+	}
 	t.evict()
 	return true
 }
@@ -19,6 +22,12 @@ func (t *Tree) evict() {
 		panic("BUG: a tree holds bytes and has nothing to evict")
 	}
 	t.evictions++
+	if t.hazard != nil {
+		t.hazard.count(n, t.requests, false)
+	}
+	if t.rule.demand {
+		t.passOn(n)
+	}
 	if t.store != nil {
 		t.store.Evict(n.made, n.tokens.Prefix(n.depth))
 	}
@@ -49,12 +58,20 @@ func (t *Tree) remove(n *node) {
 	t.nodes[n.index].index = n.index
 	t.nodes[end] = nil
 	t.nodes = t.nodes[:end]
+	n.index = -1
 }
 
 // join merges n with its only child.
 func (t *Tree) join(n *node) {
 	t.remove(n)
 	for _, child := range n.children {
+		if t.model.StateBytes == 0 {
+			n.joined = child
+			child.demand += n.demand
+		}
+		if t.rule.released {
+			child.time = max(child.time, n.time)
+		}
 		t.attach(child, n.parent)
 		if t.store != nil {
 			t.store.Join(n.made, child.made)
@@ -69,7 +86,7 @@ func (t *Tree) victim() *node {
 	var best *node
 	lowest, onPath := 0.0, true
 	for _, n := range t.nodes {
-		if !n.candidate() {
+		if !t.candidate(n) {
 			continue
 		}
 		path := n.path == t.requests
@@ -84,26 +101,51 @@ func (t *Tree) victim() *node {
 	return best
 }
 
-// candidate reports whether n may be evicted.
-func (n *node) candidate() bool {
-	return n.bytes > 0 && (len(n.children) == 0 || len(n.children) == 1 && n.state)
+// candidate reports whether n may be evicted. A history keeps what the cache has.
+func (t *Tree) candidate(n *node) bool {
+	switch {
+	case n.bytes == 0 || t.hazard != nil && n.data() != nil:
+		return false
+	case len(n.children) == 1:
+		return n.state && !t.rule.leaves
+	}
+	return len(n.children) == 0
 }
 
-// spans returns the ranges of the nodes' times and worths.
+// rule orders the candidates.
+type rule struct {
+	alpha    float64
+	leaves   bool // leaves only; a hit touches all nodes on its path
+	released bool // the score as Marconi's released code has it
+	demand   bool // by expected hits
+}
+
+// spans returns the ranges of the nodes' recency and worths.
 func (t *Tree) spans() (times, worths span) {
 	times, worths = span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
 	for _, n := range t.nodes {
-		if n.bytes > 0 {
-			times.take(n.time)
+		if n.bytes > 0 && (!t.rule.released || t.candidate(n)) {
+			times.take(t.recency(n))
 			worths.take(n.worth)
 		}
 	}
 	return times, worths
 }
 
-// score returns r + α·f. The conversion prevents a fused multiply-add.
+// recency returns the time of n, or as released the inverse of its age, of at least a microsecond.
+func (t *Tree) recency(n *node) float64 {
+	if t.rule.released {
+		return 1 / max(t.now-n.time, 1e-6)
+	}
+	return n.time
+}
+
+// score returns the value of n, or r + α·f. The conversion prevents a fused multiply-add.
 func (t *Tree) score(n *node, times, worths span) float64 {
-	return times.of(n.time) + float64(t.alpha*worths.of(n.worth))
+	if t.rule.demand {
+		return t.value(n)
+	}
+	return times.of(t.recency(n)) + float64(t.rule.alpha*worths.of(n.worth))
 }
 
 // before orders nodes of equal score.

@@ -58,7 +58,7 @@ func TestGolden(t *testing.T) {
 				}
 				s := Simulation{Policy: policy, Model: want.Model, Capacity: want.Capacity}
 				if policy == "tuned" { // the published rule has no guard
-					compare(t, s.serve(newTunedOnce(want.Model, want.Capacity), trace), &w)
+					compare(t, s.serve(&published{Tree: NewTree(want.Model, want.Capacity, 0)}, trace), &w)
 					continue
 				}
 				got, err := s.Run(trace)

@@ -116,7 +116,7 @@ func TestUnlimited(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, policy := range []string{"flop:0.1", "flop:10", "tuned", "retuned"} {
+			for _, policy := range []string{"flop:0.1", "flop:10", "tuned", "reuse"} {
 				got, err := Replay(policy, m, unlimited, trace)
 				if err != nil || !slices.Equal(got.Hits, want.Hits) || got.Evictions != 0 || got.Alpha != nil {
 					t.Errorf("seed %d, %s: %s is not lru: %v", seed, name, policy, err)
@@ -142,7 +142,7 @@ func TestUnlimited(t *testing.T) {
 // TestSmall: capacities below one request, and below one state, are caches of nothing.
 func TestSmall(t *testing.T) {
 	for name, m := range models {
-		for _, policy := range []string{"blocks1", "lru", "flop:2", "tuned", "retuned"} {
+		for _, policy := range []string{"blocks1", "lru", "flop:2", "tuned", "reuse"} {
 			p, err := NewPolicy(policy, m, 1)
 			if err != nil {
 				t.Fatal(err)

@@ -83,6 +83,23 @@ func (m Marks) Next(depth int) int {
 	return 0
 }
 
+// At returns the marks with the deepest of the breakpoints that a client asked for, down to a
+// multiple of the grain, in place of the branch, if it is beyond the hit and leaves a token of the
+// prompt.
+func (m Model) At(k Marks, breakpoints []int, hit, prompt int) Marks {
+	deepest := 0
+	for _, at := range breakpoints {
+		if at = min(at, prompt-1); m.Grain > 1 {
+			at = at / m.Grain * m.Grain
+		}
+		deepest = max(deepest, at)
+	}
+	if deepest > hit && m.StateBytes > 0 {
+		k.Branch = deepest
+	}
+	return k.Beyond(hit)
+}
+
 // Beyond returns those of the marks that are deeper than a hit, each once.
 func (m Marks) Beyond(hit int) Marks {
 	if m.Branch <= hit {

@@ -431,7 +431,7 @@ func TestTuned(t *testing.T) {
 				}
 			}
 		}
-		got := Simulation{Model: m}.serve(newTunedOnce(m, capacity), trace)
+		got := Simulation{Model: m}.serve(&published{Tree: NewTree(m, capacity, 0)}, trace)
 		if (got.Alpha == nil) != (want == nil) || want != nil && *want != *got.Alpha {
 			t.Fatalf("seed %d: first eviction at %d, α %v, want %v", seed, k, got.Alpha, want)
 		}

@@ -33,10 +33,16 @@ func (None) Bytes() int64      { return 0 }
 func (None) Evictions() int    { return 0 }
 
 // Policies are compared by default.
-var Policies = []string{"none", "blocks32", "lru", "flop:0.5", "flop:2", "tuned", "retuned"}
+var Policies = []string{"none", "blocks32", "lru", "flop:0.5", "flop:2", "tuned", "reuse"}
 
-// NewPolicy makes a policy by its name: none, blocksN of N tokens, lru, flop:α, tuned or
-// retuned. The capacity is in bytes.
+// Default is the policy of caches for which none is given.
+const Default = "reuse"
+
+// treePolicies are those with a tree.
+const treePolicies = "lru, leaves, flop:α, released:α, tuned or reuse"
+
+// NewPolicy makes a policy by its name: none, blocksN of N tokens, lru, leaves, flop:α, released:α,
+// marconi, tuned or reuse. The capacity is in bytes.
 func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
@@ -49,10 +55,16 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 		return None{}, nil
 	case "lru":
 		return NewTree(m, capacity, 0), nil
+	case "leaves":
+		t := NewTree(m, capacity, 0)
+		t.rule.leaves = true
+		return t, nil
+	case "marconi":
+		return &published{Tree: NewTree(m, capacity, 0)}, nil
 	case "tuned":
 		return NewTuned(m, capacity), nil
-	case "retuned":
-		return NewRetuned(m, capacity), nil
+	case "reuse":
+		return NewReuse(m, capacity), nil
 	}
 	if text, ok := strings.CutPrefix(name, "blocks"); ok {
 		size, err := strconv.Atoi(text)
@@ -61,26 +73,30 @@ func NewPolicy(name string, m Model, capacity int64) (Policy, error) {
 		}
 		return NewBlocks(m, capacity, size), nil
 	}
-	if text, ok := strings.CutPrefix(name, "flop:"); ok {
-		alpha, err := strconv.ParseFloat(text, 64)
-		if err != nil || !(alpha >= 0) || math.IsInf(alpha, 0) {
-			return nil, fmt.Errorf("policy %q: α must be a number and not negative, as in flop:0.5", name)
-		}
-		return NewTree(m, capacity, alpha), nil
+	rule, text, _ := strings.Cut(name, ":")
+	if rule != "flop" && rule != "released" {
+		return nil, fmt.Errorf("policy %q: it must be none, blocks32 (or another number of tokens), marconi, %s", name, treePolicies)
 	}
-	return nil, fmt.Errorf("policy %q: it must be none, blocks32 (or another number of tokens), lru, flop:α, tuned or retuned", name)
+	alpha, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(alpha >= 0) || math.IsInf(alpha, 0) {
+		return nil, fmt.Errorf("policy %q: α must be a number and not negative, as in flop:0.5", name)
+	}
+	t := NewTree(m, capacity, alpha)
+	t.rule.released = rule == "released"
+	return t, nil
 }
 
 // Result is the outcome of a policy on a trace.
 type Result struct {
-	Policy      string   `json:"policy"`
-	Hits        []int    `json:"hits"` // tokens, per request
-	InputTokens int64    `json:"input_tokens"`
-	HitTokens   int64    `json:"hit_tokens"`
-	FLOPsSaved  float64  `json:"flops_saved"`
-	FLOPs       float64  `json:"flops"` // of all prefills, without a cache
-	Evictions   int      `json:"evictions"`
-	Alpha       *float64 `json:"alpha"` // null: none was chosen
+	Policy      string    `json:"policy"`
+	Hits        []int     `json:"hits"` // tokens, per request
+	InputTokens int64     `json:"input_tokens"`
+	HitTokens   int64     `json:"hit_tokens"`
+	FLOPsSaved  float64   `json:"flops_saved"`
+	FLOPs       float64   `json:"flops"` // of all prefills, without a cache
+	Evictions   int       `json:"evictions"`
+	Alpha       *float64  `json:"alpha"`              // null: none was chosen
+	Analysis    *Analysis `json:"analysis,omitempty"` // where asked for
 }
 
 // Simulation runs a policy on a trace.
@@ -88,6 +104,7 @@ type Simulation struct {
 	Policy   string // as [NewPolicy] takes it
 	Model    Model
 	Capacity int64          // in bytes
+	Analyze  bool           // fill in the result's analysis
 	Progress func(done int) // requests; it may be nil
 	After    func(Policy)   // gets the policy at the end; it may be nil
 }
@@ -109,8 +126,12 @@ func (s Simulation) Run(trace []Request) (*Result, error) {
 // serve serves the requests of a trace.
 func (s Simulation) serve(p Policy, trace []Request) *Result {
 	out := &Result{Policy: s.Policy, Hits: make([]int, len(trace))}
+	about := &analyst{m: s.Model, every: max(1, len(trace)/samples)}
 	for i, r := range trace {
 		hit := p.Serve(r)
+		if s.Analyze {
+			about.took(p, i+1, r, hit)
+		}
 		out.Hits[i] = hit
 		out.InputTokens += int64(r.InputLen)
 		out.HitTokens += int64(hit)
@@ -121,6 +142,9 @@ func (s Simulation) serve(p Policy, trace []Request) *Result {
 		}
 	}
 	out.Evictions = p.Evictions()
+	if s.Analyze {
+		out.Analysis = about.end()
+	}
 	if t, ok := p.(interface{ Alpha() (float64, bool) }); ok {
 		if alpha, ok := t.Alpha(); ok {
 			out.Alpha = &alpha

@@ -60,8 +60,15 @@ func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
 		end = t.ensure(tokens, state, now)
 	}
 	t.requests++
+	t.now = now
 	for n := end; n != t.root; n = n.parent {
 		n.path = t.requests
+	}
+	if t.bytes <= t.capacity {
+		return
+	}
+	if t.rule.demand {
+		t.history.demand(t)
 	}
 	for t.bytes > t.capacity {
 		t.evict()

@@ -14,14 +14,31 @@ type node struct {
 	path     int // the last request whose path it was on
 	bytes    int64
 	worth    float64 // FLOPs that its edge saves, per byte
+
+	kind   kind
+	uses   int     // hits so far
+	read   bool    // its rows were part of a hit
+	since  int     // of a history: the request since which it waits for the next use
+	cached *node   // of a history: the cache's node that has its data, or had it; nil: none
+	demand float64 // of a cache with a history: expected uses per request
+	joined *node   // of a removed node of a cache: the one that has its rows; nil: none
 }
+
+// kind says why a node was made.
+type kind uint8
+
+const (
+	ofEnd    kind = iota // the end of a sequence
+	ofPrompt             // the mark at the end of a prompt
+	ofBranch             // the branch
+)
 
 // Tree is a radix tree over tokens; the package's documentation has its rules. It is not safe for
 // concurrent use.
 type Tree struct {
 	model     Model
 	capacity  int64 // in bytes
-	alpha     float64
+	rule      rule
 	root      *node
 	begins    map[begin]*node // the root's children
 	nodes     []*node         // all but the root, in no order
@@ -29,12 +46,16 @@ type Tree struct {
 	made      int
 	requests  int
 	evictions int
-	store     Store // nil: none
+	reused    Reused
+	now       float64  // time of the last request
+	store     Store    // nil: none
+	history   *history // of a cache; nil: none
+	hazard    *hazard  // of a history; nil: none
 }
 
 // NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
 func NewTree(m Model, capacity int64, alpha float64) *Tree {
-	return &Tree{model: m, capacity: capacity, alpha: alpha, root: &node{}, begins: map[begin]*node{}}
+	return &Tree{model: m, capacity: capacity, rule: rule{alpha: alpha}, root: &node{}, begins: map[begin]*node{}}
 }
 
 // Bytes returns the bytes of all nodes.
@@ -80,8 +101,17 @@ func (t *Tree) walk(tokens Tokens) position {
 // prefill. It touches the node that it hits.
 func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	used, hit, marks := t.find(input)
-	if used != nil {
-		used.time = now
+	if used == nil {
+		return hit, marks
+	}
+	used.time = now
+	if t.hazard != nil {
+		t.hazard.count(used, t.requests, true)
+	}
+	t.reused.hit(t, used)
+	used.uses++
+	for p := used.parent; t.rule.leaves && p != t.root; p = p.parent {
+		p.time = now
 	}
 	return hit, marks
 }
@@ -109,7 +139,11 @@ func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 	states := t.model.StateBytes > 0
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
-		t.ensure(tokens.Prefix(at), true, now)
+		n := t.ensure(tokens.Prefix(at), true, now)
+		n.kind = max(n.kind, ofPrompt)
+		if at == marks.Branch {
+			n.kind = ofBranch
+		}
 	}
 	t.Insert(tokens, states, now)
 }
@@ -124,10 +158,18 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 	if at.depth < tokens.n {
 		leaf := &node{tokens: tokens, depth: tokens.n}
 		t.add(leaf, n, now)
+		t.reused.CacheTokens += int64(leaf.depth - n.depth)
 		if t.store != nil {
 			t.store.Add(leaf.made, n.depth, leaf.depth)
 		}
 		n = leaf
+	}
+	if state && !n.state {
+		n.since = t.requests
+		t.reused.States++
+	}
+	if t.history != nil {
+		t.history.link(n, t.model.StateBytes == 0)
 	}
 	if state && !n.state && t.store != nil {
 		t.store.Mark(n.made, n.depth)
@@ -139,19 +181,22 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 
 // split makes a node inside the edge of n.
 func (t *Tree) split(n *node, depth int, now float64) *node {
-	upper := &node{tokens: n.tokens.Prefix(depth), depth: depth}
+	upper := &node{tokens: n.tokens.Prefix(depth), depth: depth, read: n.read}
 	t.add(upper, n.parent, now)
 	t.attach(n, upper)
 	t.measure(upper)
 	if t.store != nil {
 		t.store.Split(upper.made, n.made, depth)
 	}
+	if t.history != nil {
+		t.history.link(upper, t.model.StateBytes == 0)
+	}
 	return upper
 }
 
 // add makes n a node of the tree and a child of its parent, possibly in place of another.
 func (t *Tree) add(n, parent *node, now float64) {
-	n.time, n.made, n.index = now, t.made, len(t.nodes)
+	n.time, n.made, n.index, n.since = now, t.made, len(t.nodes), t.requests
 	t.made++
 	t.nodes = append(t.nodes, n)
 	t.attach(n, parent)
@@ -159,6 +204,9 @@ func (t *Tree) add(n, parent *node, now float64) {
 
 // attach makes n a child of parent, which begins n's edge.
 func (t *Tree) attach(n, parent *node) {
+	if t.hazard != nil && parent != t.root {
+		t.hazard.count(parent, t.requests, false) // its class may change
+	}
 	n.parent = parent
 	if parent == t.root {
 		t.begins[n.tokens.begin()] = n
@@ -178,7 +226,11 @@ func (t *Tree) measure(n *node) {
 	t.bytes += n.bytes
 	n.worth = 0
 	if n.bytes > 0 {
-		n.worth = (t.model.FLOPs(n.depth) - t.model.FLOPs(n.parent.depth)) / float64(n.bytes)
+		bytes := n.bytes
+		if t.rule.released {
+			bytes = t.model.Bytes(n.depth, n.state)
+		}
+		n.worth = (t.model.FLOPs(n.depth) - t.model.FLOPs(n.parent.depth)) / float64(bytes)
 	}
 }
 
@@ -207,7 +259,8 @@ func (t *Tree) growth(tokens Tokens, marks Marks) int64 {
 // hasState reports whether a walk ended at a node of that depth with a state.
 func (p position) hasState(depth int) bool { return p.depth == depth && p.child == nil && p.node.state }
 
-// Clone returns an independent copy without a store. Both share tokens, which are immutable.
+// Clone returns an independent copy without a store, of a tree without a history. Both share
+// tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
 	c.store = nil

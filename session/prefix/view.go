@@ -13,7 +13,7 @@ type Node struct {
 	State     bool    // it has one
 	Time      float64 // it was last used
 	Bytes     int64   // that it holds
-	Score     float64 // r + α·f; those of low score go first
+	Score     float64 // r + α·f, or the expected hits per byte; those of low score go first
 	Candidate bool    // it may be evicted
 	Number    int     // by which a [Store] is told of it
 }
@@ -26,11 +26,14 @@ func (t *Tree) Nodes() []Node {
 	for i, n := range nodes {
 		place[n] = i
 	}
+	if t.rule.demand {
+		t.history.demand(t)
+	}
 	times, worths := t.spans()
 	out := make([]Node, len(nodes))
 	for i, n := range nodes {
 		out[i] = Node{place[n.parent], n.parent.depth, n.depth, n.tokens.At(n.parent.depth), n.state, n.time, n.bytes,
-			t.score(n, times, worths), n.candidate(), n.made}
+			t.score(n, times, worths), t.candidate(n), n.made}
 	}
 	return out
 }

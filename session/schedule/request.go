@@ -23,6 +23,8 @@ type Request struct {
 	Tenant string
 	// Salt separates the prefix cache: only prefixes of the same salt hit.
 	Salt string
+	// Breakpoints are numbers of prompt tokens after which the prefix cache should keep a state.
+	Breakpoints []int
 	// MaxTokens bounds the tokens generated; at least 1.
 	MaxTokens int
 	// Choose returns how the token after drafts is chosen, as if they were the next tokens of the

@@ -37,11 +37,12 @@ type Saved interface {
 // Cache is a prefix cache: see session/cache.
 type Cache interface {
 	// Begin restores the longest cached prefix of a prompt with its salt, of hit tokens, to a new
-	// sequence. If mark is not 0, Keep is called after that many tokens.
-	Begin(slot int, salt string, prompt []int) (hit, mark int, err error)
+	// sequence. If mark is not 0, Keep is called after that many tokens. Breakpoints are depths that
+	// the client expects to hit later.
+	Begin(slot int, salt string, prompt, breakpoints []int) (hit, mark int, err error)
 	// Given is Begin for a sequence that already has the state of fed tokens, or that must prefill
 	// all.
-	Given(slot int, salt string, prompt []int, fed int) (mark int)
+	Given(slot int, salt string, prompt, breakpoints []int, fed int) (mark int)
 	// Keep takes a snapshot of a sequence, and returns the next mark, or 0.
 	Keep(slot int) (mark int)
 	// Move tells the cache that a sequence resumed in another slot, Fork that the sequence of a
@@ -334,13 +335,13 @@ func (s *Scheduler) recall(r *request) {
 		from := r.from
 		r.from = nil
 		if r.fed, err = from.Begin(r.slot); err == nil && s.cache != nil {
-			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.fed)
+			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, r.fed)
 		}
 	case s.cache == nil:
 	case r.scored:
-		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, 0)
+		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, 0)
 	default:
-		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt); err == nil && r.fed > 0 && r.OnCached != nil {
+		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt, r.Breakpoints); err == nil && r.fed > 0 && r.OnCached != nil {
 			r.put(event{tokens: r.fed, call: r.OnCached})
 		}
 	}

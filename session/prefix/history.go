@@ -1,0 +1,104 @@
+package prefix
+
+// remembered is the size of a history in capacities of the cache. It holds tokens and no data.
+const remembered = 4
+
+// history remembers more prefixes than a cache has room for, and learns how soon they are used
+// again. It has no data: a node takes some hundred bytes, besides its tokens.
+type history struct {
+	tree *Tree // the least recently used go first; requests are its clock
+}
+
+func newHistory(m Model, capacity int64) *history {
+	h := &history{NewTree(m, min(capacity, MostBytes/remembered)*remembered, 0)}
+	h.tree.hazard = newHazard()
+	return h
+}
+
+// serve takes a request that the cache is about to admit.
+func (h *history) serve(r Request, marks Marks) {
+	h.tree.Lookup(r.Input(), r.At)
+	h.tree.Admit(r.Tokens, marks, r.At)
+	// Early on, when each request tells much, the densities are updated more often.
+	if now, last := h.tree.requests, h.tree.hazard.computed; now-last >= min(refreshed, now/4+1) {
+		h.tree.hazard.refresh(h.tree.waiting(), now)
+	}
+}
+
+// waiting lists the nodes that can be hit.
+func (t *Tree) waiting() (list []*node) {
+	for _, n := range t.nodes {
+		if n.state || t.model.StateBytes == 0 {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// link makes n, a node of the cache, the one that has the data of the history's nodes on its edge:
+// of its end, and without states of all.
+func (h *history) link(n *node, stateless bool) {
+	at := h.tree.walk(n.tokens.Prefix(n.depth))
+	if at.child != nil || at.depth < n.depth {
+		return
+	}
+	for m := at.node; m != h.tree.root && m.depth > n.parent.depth; m = m.parent {
+		m.cached = n
+		if !stateless {
+			return
+		}
+	}
+}
+
+// data returns the cache's node with the data of a history's node, or nil.
+func (n *node) data() *node {
+	for n.cached != nil && n.cached.index < 0 {
+		n.cached = n.cached.joined
+	}
+	return n.cached
+}
+
+// demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and
+// of all longer ones that would resume from it, since the cache has lost what is nearer to them.
+func (h *history) demand(t *Tree) {
+	for _, n := range t.nodes {
+		n.demand = 0
+	}
+	stateless := t.model.StateBytes == 0
+	for _, n := range h.tree.nodes {
+		if !n.state && !stateless {
+			continue
+		}
+		for m := n; m != h.tree.root; m = m.parent {
+			if c := m.data(); c != nil && (c.state || stateless) {
+				c.demand += h.tree.hazard.of(n, h.tree.requests)
+				break
+			}
+		}
+	}
+}
+
+// resumable returns the deepest node above n from which a sequence can resume, or the root.
+func (t *Tree) resumable(n *node) *node {
+	p := n.parent
+	for p != t.root && !p.state && t.model.StateBytes > 0 {
+		p = p.parent
+	}
+	return p
+}
+
+// value returns the tokens per request and byte that are expected to hit less without n.
+func (t *Tree) value(n *node) float64 {
+	freed := n.bytes
+	if len(n.children) == 1 {
+		freed = t.model.StateBytes
+	}
+	return n.demand * float64(n.depth-t.resumable(n).depth) / float64(freed)
+}
+
+// passOn gives the demand of a node that is evicted to the one from which its uses would resume.
+func (t *Tree) passOn(n *node) {
+	if p := t.resumable(n); p != t.root {
+		p.demand += n.demand
+	}
+}
