@@ -134,8 +134,8 @@ func distance(got, want *kernels.Tensor) (mean, most float64) {
 	return math.Sqrt(off / all), worst / top
 }
 
-// scanned runs a scan in two parts, and holds its rows and states, which are in a format, to those in
-// float64, and what lies between rows to what was there.
+// scanned runs a scan in two parts, and holds its rows and states, which are in a format, to those
+// in float64, and what lies between rows to what was there.
 func scanned(t *testing.T, what string, kernel kernels.Kernel, c, want *kernels.Call, kept graph.DType, rng *rand.Rand) *kernels.Call {
 	t.Helper()
 	got := copied(c, 5)
