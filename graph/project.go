@@ -2,10 +2,10 @@ package graph
 
 import "maps"
 
-// Project is a partitioned graph as the ranks along one axis of its mesh see it: what runs along the
-// other axis is left out, with the formats in which it travels there, and values are whole along it.
-// Along CP it is a graph of one axis; along TP it keeps the mesh, since recurrences are over the
-// parts that ranks along CP have.
+// Project is a partitioned graph as the ranks along one axis of its mesh see it: what runs along
+// the other axis is left out, with the formats in which it travels there, and values are whole
+// along it. Along CP it is a graph of one axis; along TP it keeps the mesh, since recurrences are
+// over the parts that ranks along CP have.
 func (g *Graph) Project(a MeshAxis) (*Graph, error) {
 	out := NewGraph(g.Name, g.Stage, g.Mesh.Along(a))
 	if a == TP {
