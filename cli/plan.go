@@ -126,7 +126,7 @@ func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*p
 	if err != nil {
 		return nil, err
 	}
-	r, err := planOf(all[0].Name, p, z, all[0].Mesh)
+	r, err := planOf(all[0].Name, p, z)
 	if of, ok := s.ForPrefill(); ok && err == nil {
 		r.InPlace = all[0].InPlace()
 		r.phase, r.Strategy = "decode", cmp.Or(s.Strategy, s.Place, passes.Strategies[0].Name)
@@ -198,6 +198,7 @@ func (z stepSizes) fits(p *lowering.Plan) error {
 // planReport is the plan of a model.
 type planReport struct {
 	Model string `json:"model"`
+	Mesh  string `json:"mesh,omitempty"`
 	stepSizes
 	Formats     []formatReport     `json:"weight_formats,omitempty"`
 	Ranks       []rankReport       `json:"ranks"` // of a replica
@@ -253,23 +254,22 @@ type collectiveReport struct {
 	Name     string  `json:"name"`
 	Times    int     `json:"times"`
 	Kind     string  `json:"kind"`
+	Along    string  `json:"along,omitempty"` // the axis of a mesh
 	Elements string  `json:"elements"`
 	Payload  perStep `json:"payload_bytes"`
 }
 
 // planOf is the plan of the first replica of a mesh, which has an even share of the batch.
-func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planReport, error) {
-	replicas := mesh.Along(graph.DP)
+func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+	replicas := p.Mesh.Along(graph.DP)
 	batch := z
 	z.Batch = (z.Batch + int64(replicas) - 1) / int64(replicas)
 	if err := z.fits(p); err != nil {
 		return nil, err
 	}
-	n := p.RowRanks
-	steps := func(a graph.Poly) perStep {
-		return perStep{a.At(z.on(p.RowPlace, n, z.prefill())), a.At(z.on(p.RowPlace, n, z.decode()))}
-	}
-	out := &planReport{Model: name, stepSizes: batch, mesh: mesh, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(z.prefill()), p.Sent(z.decode())}}
+	prefill, decode := z.on(p.RowPlace, p.RowRanks, z.prefill()), z.on(p.RowPlace, p.RowRanks, z.decode())
+	steps := func(a graph.Poly) perStep { return perStep{a.At(prefill), a.At(decode)} }
+	out := &planReport{Model: name, stepSizes: batch, mesh: p.Mesh, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(prefill), p.Sent(decode)}}
 	for i, x := range p.Stages {
 		s := stageReport{Stage: i, First: x.Blocks[0], Last: x.Blocks[len(x.Blocks)-1], Blocks: len(x.Blocks), Weights: p.Ranks[i*len(p.Ranks)/replicas/len(p.Stages)].Weights, Shared: x.Shared, Passed: steps(x.Passed)}
 		out.Stages = append(out.Stages, s)
@@ -278,7 +278,10 @@ func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planR
 		out.Ranks = append(out.Ranks, rankReport{r.Weights + r.Constants, r.State * z.Batch, r.Cache * z.Batch * (z.Prompt + 1), steps(r.Arena), r.Launches, r.Collectives, r.PeerNorms})
 	}
 	for _, line := range foldCollectives(p.Collectives) {
-		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Elems.String(), steps(line.c.Bytes)})
+		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Along, line.c.Elems.String(), steps(line.c.Bytes)})
+	}
+	if p.Mesh != (graph.Mesh{}) {
+		out.Mesh = p.Mesh.String()
 	}
 	return out, nil
 }
@@ -289,8 +292,8 @@ func (r *planReport) print(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	on := ranks(len(r.Ranks))
-	if r.mesh.Along(graph.PP)*r.mesh.Along(graph.DP) > 1 {
-		on = fmt.Sprintf("%s (mesh %s)", ranks(r.mesh.Ranks()), r.mesh)
+	if r.Mesh != "" {
+		on = fmt.Sprintf("%s (%s)", ranks(r.mesh.Ranks()), r.Mesh)
 	}
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
 	if n := r.mesh.Along(graph.DP); n > 1 {
@@ -330,7 +333,7 @@ func (r *planReport) print(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\n%-*s %-14s %12s %16s %16s\n", width, "collective", "kind", "elements", "prompt", "decode")
 	for _, x := range r.Collectives {
-		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), x.Kind, x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
+		fmt.Fprintf(w, "%-*s %-14s %12s %16s %16s\n", width, x.title(), strings.TrimSpace(x.Kind+" "+x.Along), x.Elements, thousands(x.Payload.Prompt), thousands(x.Payload.Decode))
 	}
 	fmt.Fprintf(w, "payload in bytes. A rank sends %s bytes for the prompts and %s for a token of each, in rings\n", thousands(r.Sent.Prompt), thousands(r.Sent.Decode))
 }
@@ -401,7 +404,7 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planOf(g.Name, c.Model.Plan, z, c.Model.Mesh())
+		p, err := planOf(g.Name, c.Model.Plan, z)
 		if err != nil {
 			return nil, err
 		}

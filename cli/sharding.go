@@ -79,7 +79,7 @@ reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
-	expert(c, "budget", "calibration", "hw", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
+	expert(c, "budget", "calibration", "hw", "mesh", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
 }
 
 // onMesh sets the ranks of --mesh.

@@ -6,13 +6,14 @@ import (
 	"maps"
 )
 
-// Two axes. On a mesh of TP and CP a value has a layout along each: ranks that differ along one axis
-// alone hold it as that axis's layout says, each group of them what its members have of it along the
-// other. The rules of operations speak of one axis, and hold along each as if the other were not
-// there: what a rank has along CP is some rows of a batch, for which a rule is as right as for all of
-// them, and a split of units is as right for some rows. Collectives are linear, and so change nothing
-// along the axis that they do not run along: a partial sum of both axes may be added up along either
-// first. An operation that is not linear in an operand refuses a partial sum of either axis.
+// Two axes. On a mesh of TP and CP a value has a layout along each: ranks that differ along one
+// axis alone hold it as that axis's layout says, each group of them what its members have of it
+// along the other. The rules of operations speak of one axis, and hold along each as if the other
+// were not there: what a rank has along CP is some rows of a batch, for which a rule is as right as
+// for all of them, and a split of units is as right for some rows. Collectives are linear, and so
+// change nothing along the axis that they do not run along: a partial sum of both axes may be added
+// up along either first. An operation that is not linear in an operand refuses a partial sum of
+// either axis.
 
 // On is t as the ranks along one axis see it: its layout is the one along that axis.
 func (t Type) On(a MeshAxis) Type {
@@ -25,6 +26,19 @@ func (t Type) On(a MeshAxis) Type {
 
 // Lies reports whether ranks hold different things: whether t is not whole on all of them.
 func (t Type) Lies() bool { return t.Layout.Kind != Replicated || t.Context.Kind != Replicated }
+
+// partial reports whether ranks have summands of t, along either axis.
+func (t Type) partial() bool { return t.Layout.Kind == Partial || t.Context.Kind == Partial }
+
+// wholeOn is t with all of it on each rank along an axis.
+func (t Type) wholeOn(a MeshAxis) Type {
+	if a == CP {
+		t.Context = Layout{}
+	} else {
+		t.Layout = Layout{}
+	}
+	return t
+}
 
 // validContext checks the layout along CP, and that no axis is split along both.
 func (t Type) validContext() error {
@@ -204,9 +218,9 @@ func (t Type) RowsAlong() (MeshAxis, bool) {
 	return TP, t.Layout.ByBatch()
 }
 
-// Project is a partitioned graph as the ranks along one axis of its mesh see it: what runs along the
-// other axis is left out, and values are whole along it. Along CP it is a graph of one axis; along TP
-// it keeps the mesh, since recurrences are over the parts that ranks along CP have.
+// Project is a partitioned graph as the ranks along one axis of its mesh see it: what runs along
+// the other axis is left out, and values are whole along it. Along CP it is a graph of one axis;
+// along TP it keeps the mesh, since recurrences are over the parts that ranks along CP have.
 func (g *Graph) Project(a MeshAxis) (*Graph, error) {
 	out := NewGraph(g.Name, g.Stage, g.Mesh.Along(a))
 	if a == TP {

@@ -20,6 +20,7 @@ func Extract(g *Graph, block string) (*Graph, error) {
 		return nil, fmt.Errorf("the graph has no block %s", block)
 	}
 	e := &extraction{from: g, block: block, out: NewGraph(g.Name+" "+block, g.Stage, g.Ranks), to: map[*Value]*Value{}, leaves: map[*Value]bool{}}
+	e.out.Mesh = g.Mesh
 	e.look()
 	e.takeOutside()
 	for _, n := range e.nodes {
@@ -98,7 +99,7 @@ func (e *extraction) takeOutside() {
 				}
 				names = append(names, name)
 			}
-			if v.Type.Layout.Kind == Partial {
+			if v.Type.partial() {
 				e.fail(fmt.Errorf("%s takes %s from outside, which is a partial sum and cannot be an input", e.block, v.Name))
 				continue
 			}
@@ -109,12 +110,13 @@ func (e *extraction) takeOutside() {
 
 func (e *extraction) leaf(op, name string, v *Value, s *Storage) {
 	t := v.Type
-	if t.Layout.ByBatch() { // an input is whole
-		t.Layout = Layout{}
+	along, byBatch := t.RowsAlong()
+	if byBatch { // an input is whole
+		t = t.wholeOn(along)
 	}
 	made, err := e.out.AddLeaf(op, name, t, s)
-	if err == nil && v.Type.Layout.ByBatch() {
-		made, err = e.relaid("shard", name+"_rows", made, CutAttrs(v.Type.Layout))
+	if err == nil && byBatch {
+		made, err = e.relaid("shard", name+"_rows", made, e.onAxis(CutAttrs(v.Type.On(along).Layout), along))
 	}
 	if err != nil {
 		e.fail(fmt.Errorf("%s: %w", v.Name, err))
@@ -134,6 +136,14 @@ func (e *extraction) relaid(op, name string, v *Value, a Attrs) (*Value, error) 
 	}
 	n.Note = "the border of the block is that of this graph"
 	return n.Results[0], nil
+}
+
+// onAxis adds the axis of a mesh to attributes.
+func (e *extraction) onAxis(a Attrs, along MeshAxis) Attrs {
+	if e.out.Mesh != (Mesh{}) {
+		a["along"] = along.String()
+	}
+	return a
 }
 
 func (e *extraction) node(n *Node) {
@@ -169,12 +179,12 @@ func (e *extraction) give() {
 			if !e.leaves[v] {
 				continue
 			}
-			if v.Type.Layout.Kind == Partial {
+			if v.Type.partial() {
 				e.fail(fmt.Errorf("%s leaves %s as a partial sum, which cannot be an output", v.Name, e.block))
 			} else if e.errs == nil {
 				out, err := e.to[v], error(nil)
-				if v.Type.Layout.ByBatch() { // an output is whole
-					out, err = e.relaid("all_gather", v.Name+"_all", out, nil)
+				if along, ok := v.Type.RowsAlong(); ok { // an output is whole
+					out, err = e.relaid("all_gather", v.Name+"_all", out, e.onAxis(Attrs{}, along))
 				}
 				if err == nil {
 					err = e.out.AddOutput(v.Name, out)

@@ -70,6 +70,23 @@ func (s *Schedule) Group(st *Step) Group {
 	return Group{me - s.Rank, 1, s.Ranks}
 }
 
+// Payload lists the types of what a collective moves: values as they are over the ranks that take
+// part, which may have but a share of them, or as the rank has them, of what passes between stages.
+func (s *Schedule) Payload(st *Step) []graph.Type {
+	types := typesOf(st.Args)
+	if st.between() {
+		types = append(types, typesOf(st.Results)...)
+	}
+	for i, t := range types {
+		if st.between() {
+			types[i] = s.Local(t)
+		} else {
+			types[i], _, _ = s.ShareOf(st, t)
+		}
+	}
+	return types
+}
+
 // Giver is the schedule whose rank returns the outputs of a step: of the ranks of the first
 // replica, the first of the last stage.
 func Giver(schedules []*Schedule) *Schedule {

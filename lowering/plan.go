@@ -13,6 +13,7 @@ type Plan struct {
 	Collectives []CollectivePlan // of one step, in order; the same for all ranks
 	RowPlace    graph.PlaceKind  // see [Schedule.RowPlace]
 	RowRanks    int              // see [Schedule.RowRanks]
+	Mesh        graph.Mesh       // zero: all ranks are along one axis
 	Stages      []StagePlan      // pipeline stages; nil: there is one
 }
 
@@ -50,6 +51,7 @@ type CollectivePlan struct {
 	Kind  string // the name of the operation: all_reduce
 	Block string // layers.N, "" outside of all
 	Stage int    // the pipeline stage whose ranks run it, or send
+	Along string // the axis of the mesh that it runs along, "" where all ranks of a stage take part
 	// Elems and Bytes are the payload: each operand whole and once.
 	Elems, Bytes graph.Poly
 	// Sent is what all ranks together send in a ring: [graph.Sent].
@@ -83,7 +85,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if err := sameCollectives(schedules); err != nil {
 		return nil, err
 	}
-	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Stages: planStages(schedules)}
+	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Mesh: schedules[0].Mesh, Stages: planStages(schedules)}
 	for _, s := range schedules {
 		p.Ranks = append(p.Ranks, s.plan())
 	}
@@ -126,13 +128,8 @@ func (s *Schedule) plan() RankPlan {
 }
 
 func (s *Schedule) planExchange(st *Step) CollectivePlan {
-	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), Stage: s.Stage, ranks: s.Group(st).Size}
-	types := st.ArgTypes()
-	if st.Op == Send { // as the rank has them
-		for i := range types {
-			types[i] = s.Local(types[i])
-		}
-	}
+	c := CollectivePlan{Name: st.Name, Kind: st.Op.Name, Block: graph.BlockOf(st.Name), Stage: s.Stage, Along: st.Attrs.Text(alongAttr), ranks: s.Group(st).Size}
+	types := s.Payload(st)
 	c.Elems, c.Bytes = graph.Payload(types...)
 	for _, t := range types {
 		c.Sent = c.Sent.Plus(graph.Sent(st.Op, t, c.ranks))

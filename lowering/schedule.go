@@ -251,9 +251,14 @@ type Output struct {
 	Ref  Ref
 }
 
+// Across reports whether values lie along both TP and CP.
+func (s *Schedule) Across() bool {
+	return s.Mesh.Along(graph.TP) > 1 && s.Mesh.Along(graph.CP) > 1
+}
+
 // over is the mesh by which values lie: of TP and CP where they lie along both.
 func (s *Schedule) over() graph.Mesh {
-	if s.Mesh.Along(graph.TP) > 1 && s.Mesh.Along(graph.CP) > 1 {
+	if s.Across() {
 		return graph.Mesh{graph.TP: s.Mesh[graph.TP], graph.CP: s.Mesh[graph.CP]}
 	}
 	return graph.Mesh{graph.TP: s.Ranks}

@@ -1,14 +1,15 @@
 package passes
 
 import (
+	"fmt"
 	"maps"
 
 	"github.com/krait-ml/krait/graph"
 )
 
 // A mesh of two axes is partitioned one axis after another. Along CP, tokens lie in parts, as the
-// strategy context has them; the collectives of that axis are part of the graph that the strategy of
-// the options then partitions along TP, to which they are functions that change nothing.
+// strategy context has them; the collectives of that axis are part of the graph that the strategy
+// of the options then partitions along TP, to which they are functions that change nothing.
 
 // across reports whether values are to lie along two axes.
 func (o *Options) across() bool { return o.Mesh.Along(graph.TP) > 1 && o.Mesh.Along(graph.CP) > 1 }
@@ -28,6 +29,9 @@ const contextStrategy = "context"
 
 // partitionAcross partitions a graph, whose recurrences are over parts, along CP and then along TP.
 func partitionAcross(g *graph.Graph, o *Options) (*graph.Graph, error) {
+	if o.Strategy.border != graph.Whole {
+		return nil, fmt.Errorf("strategy %s splits the tokens of a batch, which ranks along cp have in parts already; give one that splits units, such as channel", o.Strategy.Name)
+	}
 	parts, err := partition(g, o.along(graph.CP))
 	if err != nil {
 		return nil, err

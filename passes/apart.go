@@ -17,6 +17,9 @@ func (q *quantizer) apart(n *graph.Node, v *graph.Value) bool {
 // and adds them in f32, rank 0 first, and sends all what it has. Operands that leave the operation
 // in other formats travel along, as many launches as there are kinds of rows.
 func (q *quantizer) sumApart(n *graph.Node) error {
+	if a, ok := n.Along(); ok {
+		return fmt.Errorf("%s: summands and sums in formats of their own share out the tokens of an all_reduce along %s, which ranks along cp have in parts; on a mesh of two axes give fp16 or bf16", n.Args[0].Name, a)
+	}
 	var kinds []graph.Sym
 	for _, v := range n.Args {
 		d := v.Type.Dims

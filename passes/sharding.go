@@ -241,7 +241,8 @@ func (s Sharding) validate(g *graph.Graph, o Options) error {
 	return s.Validate(g, partitioned)
 }
 
-// OnMesh sets the numbers of ranks along the axes of a mesh. Along CP alone, the strategy is context.
+// OnMesh sets the numbers of ranks along the axes of a mesh. Along CP alone, the strategy is
+// context.
 func (s *Sharding) OnMesh(m graph.Mesh) error {
 	tp, cp := m.Along(graph.TP), m.Along(graph.CP)
 	switch {

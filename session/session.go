@@ -263,7 +263,7 @@ func partsOf(o *Options, schedules []*lowering.Schedule) int {
 		schedules = o.Prefill.Schedules
 	}
 	if schedules[0].RowPlace() == graph.InParts {
-		return len(schedules)
+		return schedules[0].RowRanks()
 	}
 	return 1
 }

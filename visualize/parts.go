@@ -98,7 +98,7 @@ func (d *drawing) taken(nodes []*graph.Node) []string {
 				continue
 			}
 			seen[v] = true
-			local := v.Type.Local(d.g.Ranks, 0).Bytes()
+			local := d.g.Local(v.Type, 0).Bytes()
 			switch v.Def.Op.Name {
 			case "param":
 				weights += local.At(graph.Sizes{})

@@ -100,7 +100,7 @@ const lineMax = 32
 // type that this does not say, or of a partial sum. On a rank it is the type of the rank's shard.
 func (d *drawing) typeText(t graph.Type) (typ, layout string) {
 	if d.local {
-		return t.Local(d.g.Ranks, d.rank).String(), ""
+		return d.g.Local(t, d.rank).String(), ""
 	}
 	layout = t.LayoutString()
 	typ = strings.TrimSuffix(strings.TrimSuffix(t.String(), layout), " ")

@@ -69,6 +69,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	if d.PeerBytes > MaxPeerBytes {
 		return nil, fmt.Errorf("peer memory for payloads of %d MiB (--peer-bytes, or link.peers of --hw); it must be at most %d MiB, and NCCL carries larger ones", d.PeerBytes>>20, MaxPeerBytes>>20)
 	}
+	if local[0].Across() {
+		return nil, fmt.Errorf("GPUs have no meshes of two axes (mesh %s); give --tp, or the CPU", local[0].Mesh)
+	}
 	if d.BatchInvariant && local[0].RowPlace() == graph.InParts { // single tokens would run the kernels of prompts beside them
 		return nil, errors.New("ranks that have tokens in parts (strategy context) are not batch-invariant on GPUs; leave out --batch-invariant, or use another strategy")
 	}

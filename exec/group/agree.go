@@ -209,7 +209,8 @@ func (w *weights) fingerprint(s *lowering.Schedule) (string, error) {
 			}
 			check, ok := w.replicated[b.Name]
 			if !ok {
-				a, err := b.Storage.Load(b.Name, b.Type, s.Ranks, s.Rank, w.tensor)
+				share, ranks, at := s.Share(b.Type)
+				a, err := b.Storage.Load(b.Name, share, ranks, at, w.tensor)
 				if err != nil {
 					return fmt.Errorf("parameter %s: %w", b.Name, err)
 				}

@@ -288,13 +288,7 @@ type exchange struct {
 func newExchange(s *lowering.Schedule, st *lowering.Step) exchange {
 	group := ranksOf(s, st)
 	x := exchange{op: st.Op, name: st.Name, ranks: len(group), axes: axesOf(meshOf(s), group)}
-	types := st.ArgTypes()
-	if st.Op == lowering.Send || st.Op == lowering.Receive {
-		types = nil
-		for _, r := range append(st.Args, st.Results...) {
-			types = append(types, s.Local(r.Type))
-		}
-	}
+	types := s.Payload(st)
 	_, x.bytes = graph.Payload(types...)
 	for _, t := range types {
 		x.sent = x.sent.Plus(graph.Sent(st.Op, t, x.ranks))

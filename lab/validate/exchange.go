@@ -83,8 +83,8 @@ func lay(l *lot, to, whole *kernels.Tensor, v *graph.Value, t graph.Type, ranks,
 	return nil
 }
 
-// assemble gives each rank of a group the whole of operand i, of which they hold summands, parts, or
-// all: whole along the axis of the group.
+// assemble gives each rank of a group the whole of operand i, of which they hold summands, parts,
+// or all: whole along the axis of the group.
 func (m *machine) assemble(n *graph.Node, i int, held []kernels.Tensor, first int, a graph.MeshAxis) ([]kernels.Tensor, error) {
 	var whole kernels.Tensor
 	var err error
