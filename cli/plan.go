@@ -78,7 +78,7 @@ Without DIR it uses the embedded model.`,
 				if err != nil {
 					return err
 				}
-				if err := hw.spread(d, max(1, s.Ranks, g.Ranks)); err != nil {
+				if err := hw.spread(d, worldRanks(&s, g)); err != nil {
 					return err
 				}
 				d.Unlimited = true
