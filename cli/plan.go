@@ -343,13 +343,13 @@ func (r *planReport) printStages(w io.Writer) {
 	if len(r.Stages) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%5s  %-24s %6s  %14s  %14s  %16s  %16s\n", "stage", "blocks", "number", "weights", "shared", "passed on prompt", "decode")
+	fmt.Fprintf(w, "\n%5s  %-24s %6s %14s %14s %17s %9s\n", "stage", "blocks", "number", "weights", "shared", "passed on prompt", "decode")
 	for _, x := range r.Stages {
 		blocks := x.First
 		if x.Last != x.First {
 			blocks += " to " + x.Last
 		}
-		fmt.Fprintf(w, "%5d  %-24s %6d  %14s  %14s  %16s  %16s\n", x.Stage, blocks, x.Blocks, thousands(x.Weights), thousands(x.Shared), thousands(x.Passed.Prompt), thousands(x.Passed.Decode))
+		fmt.Fprintf(w, "%5d  %-24s %6d %14s %14s %17s %9s\n", x.Stage, blocks, x.Blocks, thousands(x.Weights), thousands(x.Shared), thousands(x.Passed.Prompt), thousands(x.Passed.Decode))
 	}
 	fmt.Fprintln(w, "bytes of a rank; shared: weights that other stages have, too")
 }
