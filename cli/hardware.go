@@ -6,8 +6,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/graph"
 	"github.com/spf13/cobra"
 )
 
@@ -45,8 +47,13 @@ func (f *hardwareFlags) spread(d *virtual.Device, ranks int) (err error) {
 	return err
 }
 
-// nodesText says how ranks lie on nodes, such as "2 nodes: tp=8 within a node, pp=2 between nodes"; a
-// rank alone is nothing.
+// worldRanks is the number of ranks of all stages and replicas.
+func worldRanks(s *krait.Sharding, g *graph.Graph) int {
+	return max(1, s.Ranks, g.Ranks) * max(1, s.Stages) * max(1, s.Replicas)
+}
+
+// nodesText says how ranks lie on nodes, such as "2 nodes: tp=8 within a node, pp=2 between nodes";
+// a rank alone is nothing.
 func nodesText(a *cost.Arrangement) string {
 	if n := a.Nodes(); n > 1 {
 		return count(n, "node") + ": " + a.String()

@@ -109,7 +109,7 @@ func (f *simulateFlags) run(c *cobra.Command, args []string) error {
 	if comes && f.hardware.nodes != 0 {
 		return errors.New("--nodes is for one batch; servers of requests that come and go fill nodes of --hw: leave out --nodes")
 	}
-	if err := f.hardware.spread(d, max(1, f.sharding.Ranks, g.Ranks)*f.replicas.Number); err != nil {
+	if err := f.hardware.spread(d, worldRanks(&f.sharding, g)*f.replicas.Number); err != nil {
 		return err
 	}
 	if comes {
@@ -203,7 +203,8 @@ type simulation struct {
 	Replicas int    `json:"replicas"`
 	Nodes    int    `json:"nodes"`              // of a replica
 	Arranged string `json:"arranged,omitempty"` // which axes of the mesh go within nodes
-	Strategy string `json:"strategy"`           // of prefill, and of decode if that is the same
+	NodeOf   []int  `json:"node_of_rank,omitempty"`
+	Strategy string `json:"strategy"` // of prefill, and of decode if that is the same
 	Decode   string `json:"decode_strategy,omitempty"`
 	Batch    int    `json:"batch"`
 	Prompt   int    `json:"prompt_tokens"`
@@ -260,6 +261,9 @@ func (f *simulateFlags) simulate(g *graph.Graph, d *virtual.Device, tell func(do
 	nodes := m.Nodes()
 	if r.Nodes = nodes.Nodes(); r.Nodes > 1 {
 		r.Arranged = nodesText(&nodes)
+		for rank := range nodes.Mesh.Ranks() {
+			r.NodeOf = append(r.NodeOf, nodes.Node(rank))
+		}
 	}
 	if r.MaxBatch, r.MaxPrompt, err = f.most(m, part); err != nil {
 		return nil, err
@@ -381,9 +385,26 @@ func (r *simulation) print(w io.Writer) {
 	if x := r.Speculation; x != nil {
 		fmt.Fprintf(w, "%s per step, %g%% right: %.2f tokens per step; without, TPOT is %s, %.2f times as long\n\n", count(x.Number, "draft"), 100*x.Acceptance, x.Tokens, round(seconds(x.Without)), x.Gain)
 	}
+	r.printStages(w)
 	r.printLinks(w)
 	r.printMemory(w)
 	r.printBest(w)
+}
+
+// printStages prints the time of pipeline stages, if there are several.
+func (r *simulation) printStages(w io.Writer) {
+	if len(r.Result.Prefill.Stages) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%5s  %14s %14s  %14s %14s\n", "stage", "prefill busy", "bubble", "decode busy", "bubble")
+	for i, x := range r.Result.Prefill.Stages {
+		y := simulate.Stage{}
+		if i < len(r.Result.Decode.Stages) {
+			y = r.Result.Decode.Stages[i]
+		}
+		fmt.Fprintf(w, "%5d  %14s %14s  %14s %14s\n", i, round(seconds(x.Busy)), round(seconds(x.Bubble)), round(seconds(y.Busy)), round(seconds(y.Bubble)))
+	}
+	fmt.Fprint(w, "busy: kernels run; bubble: the stage waits for others; of its ranks with most\n\n")
 }
 
 // printLinks prints what crosses the links, of ranks on several nodes.

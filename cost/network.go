@@ -14,8 +14,8 @@ type Network struct {
 // [algorithmNames] write into the memory of other ranks.
 var networkNames = algorithmNames[:2]
 
-// rails is how many rails some ranks of a node have, if so many of its ranks use the network at the
-// same time. A rank alone has one rail, or its share of a full node's if that is more.
+// rails is how many rails some ranks of a node have, if that many of its ranks use the network at
+// the same time. A rank alone has one rail, or its share of a full node's if that is more.
 func (n *Network) rails(ranks, using int) float64 {
 	each := max(1, n.Rails.Value/n.Ranks.Value)
 	return float64(ranks) * min(each, n.Rails.Value/float64(using))
@@ -76,8 +76,8 @@ func (l *Link) named(a *Algorithm) *Algorithm {
 
 // ringAcross is a ring of n ranks on m nodes that enters each node once, by an algorithm of the
 // network and the one with its name within nodes. In each phase n-1 steps follow each other, m-1 of
-// them between nodes (NCCL's model, ncclTopoTuneModel in src/graph/tuning.cc). All bytes that a rank
-// sends pass the slowest link: the ring's rails, or the link within nodes.
+// them between nodes (NCCL's model, ncclTopoTuneModel in src/graph/tuning.cc). All bytes that a
+// rank sends pass the slowest link: the ring's rails, or the link within nodes.
 //
 //	base + phases·((m-1)·step + (n-m)·step within) + sent / min(rails·bandwidth, bandwidth within)
 //
@@ -89,9 +89,9 @@ func ringAcross(a, near *Algorithm, e Exchange, r Reach) Travel {
 	return Travel{a, [numLevels]Leg{Within: {Sent: e.Sent * (n - m) / n}, Between: {e.Sent * m / n, latency, e.Sent / bandwidth}}}
 }
 
-// treeAcross is a tree of m nodes whose ranks, at most k on each, are trees. It sums up the tree and
-// hands the sum down, in two trees that share the bytes, so that a rank sends as many as in a ring
-// (Sanders, Speck and Träff 2009; [Algorithm.takes]).
+// treeAcross is a tree of m nodes whose ranks, at most k on each, are trees. It sums up the tree
+// and hands the sum down, in two trees that share the bytes, so that a rank sends as many as in a
+// ring (Sanders, Speck and Träff 2009; [Algorithm.takes]).
 //
 //	base + 2·(⌈log₂ m⌉·step + ⌈log₂ k⌉·step within) + sent / min(rails·bandwidth, bandwidth within)
 func treeAcross(a, near *Algorithm, e Exchange, r Reach) Travel {
@@ -116,11 +116,11 @@ func (a *Algorithm) across(near *Algorithm, r Reach) (step, bandwidth float64) {
 // hierarchicalName is that of an exchange in three parts.
 var hierarchicalName = &Algorithm{Name: "hierarchical"}
 
-// hierarchical exchanges S bytes within nodes and between them, one after the other, with k ranks on
-// each of m nodes (Cho et al., "BlueConnect", 2019; Jia et al., arXiv 1807.11205): an all_reduce is
-// a reduce_scatter of S within each node, an all_reduce of each rank's S/k with its likes on other
-// nodes, and an all_gather of S within each node. A reduce_scatter is the first two with one phase
-// between nodes, an all_gather the last two. Each part has its fastest algorithm.
+// hierarchical exchanges S bytes within nodes and between them, one after the other, with k ranks
+// on each of m nodes (Cho et al., "BlueConnect", 2019; Jia et al., arXiv 1807.11205): an all_reduce
+// is a reduce_scatter of S within each node, an all_reduce of each rank's S/k with its likes on
+// other nodes, and an all_gather of S within each node. A reduce_scatter is the first two with one
+// phase between nodes, an all_gather the last two. Each part has its fastest algorithm.
 //
 //	phases·(time of one phase of S on k ranks) + (time of S/k on m ranks, one on each node)
 func (p *Profile) hierarchical(e Exchange, r Reach) Travel {

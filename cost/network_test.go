@@ -41,7 +41,8 @@ func TestRingAcross(t *testing.T) {
 		ranks                      int
 		latency, moving, near, far float64
 	}{
-		// 2 phases of 1 network and 6 near steps; a rank sends 2·7/8·64 = 112 bytes over 2 rails of 4 a second
+		// 2 phases of 1 network and 6 near steps; a rank sends 2·7/8·64 = 112 bytes over 2 rails
+		// of 4 a second
 		{"8 ranks on 2 nodes", "all_reduce", 64, Reach{2, 4, 4, 2}, 8, 5 + 2*(10+6*2), 112. / 8, 112 * 6. / 8, 112 * 2. / 8},
 		// the link of 8 bytes a second is slower than 3 rails
 		{"3 rails", "all_reduce", 64, Reach{2, 4, 4, 3}, 8, 49, 112. / 8, 84, 28},
@@ -81,8 +82,8 @@ func TestTreeAcross(t *testing.T) {
 	}
 }
 
-// TestHierarchical: the hierarchical way, by hand, on 2 nodes of 4 ranks with 1 rail for each rank's
-// part, if not said otherwise.
+// TestHierarchical: the hierarchical way, by hand, on 2 nodes of 4 ranks with 1 rail for each
+// rank's part, if not said otherwise.
 func TestHierarchical(t *testing.T) {
 	p := round()
 	p.Link.Algorithms, p.Network.Algorithms = p.Link.Algorithms[:1], p.Network.Algorithms[:1]
@@ -117,8 +118,8 @@ func same(t *testing.T, name string, got Travel, want [numLevels]Leg) {
 	}
 }
 
-// TestBest: the fastest way is taken: a tree for few bytes, the hierarchical way for many, a ring if
-// nodes have one rank; within a node the link alone.
+// TestBest: the fastest way is taken: a tree for few bytes, the hierarchical way for many, a ring
+// if nodes have one rank; within a node the link alone.
 func TestBest(t *testing.T) {
 	p := round()
 	on2 := Reach{2, 4, 4, 2}
@@ -206,8 +207,8 @@ func TestNodeRanks(t *testing.T) {
 	}
 }
 
-// TestPosition: each order numbers the ranks of a mesh anew, each once; in the mesh's own it changes
-// nothing, and in the reverse one the last axis has the neighbours.
+// TestPosition: each order numbers the ranks of a mesh anew, each once; in the mesh's own it
+// changes nothing, and in the reverse one the last axis has the neighbours.
 func TestPosition(t *testing.T) {
 	mesh := graph.Mesh{2, 3, 1, 4}
 	a := round().Arranged(mesh, 0)
@@ -288,8 +289,9 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestArrange: tp has more to exchange than pp and is kept within nodes, even where the mesh numbers
-// pp's ranks first; where pp has more, it is pp. Nothing to exchange keeps the mesh's order.
+// TestArrange: tp has more to exchange than pp and is kept within nodes, even where the mesh
+// numbers pp's ranks first; where pp has more, it is pp. Nothing to exchange keeps the mesh's
+// order.
 func TestArrange(t *testing.T) {
 	const tp, cp, pp, dp = graph.TP, graph.CP, graph.PP, graph.DP
 	p := round()

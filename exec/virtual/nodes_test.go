@@ -27,10 +27,10 @@ func nodes() *cost.Profile {
 // seconds, worked out on paper.
 //
 //   - 1 node: a ring, 1 + 14·2, and 2·7/8·64 = 112 bytes at 8: 43.
-//   - 2 nodes of 4: within them twice 1 + 3·2, and 2·48 bytes at 8, so 26; each rank has half a rail
-//     for its 16 bytes, 5 + 2·10 + 16/2, so 33. A ring takes 5 + 2·(10 + 6·2) + 112/8 = 63.
-//   - 4 nodes of 2: twice 1 + 2, and 2·32 bytes at 8, so 14; 5 + 6·10, and 2·3/4·32 = 48 bytes at 4,
-//     so 77. A ring takes 5 + 2·(3·10 + 4·2) + 112/8 = 95.
+//   - 2 nodes of 4: within them twice 1 + 3·2, and 2·48 bytes at 8, so 26; each rank has half a
+//     rail for its 16 bytes, 5 + 2·10 + 16/2, so 33. A ring takes 5 + 2·(10 + 6·2) + 112/8 = 63.
+//   - 4 nodes of 2: twice 1 + 2, and 2·32 bytes at 8, so 14; 5 + 6·10, and 2·3/4·32 = 48 bytes
+//     at 4, so 77. A ring takes 5 + 2·(3·10 + 4·2) + 112/8 = 95.
 //   - 8 nodes of 1: a ring, 5 + 14·10, and 112 bytes by a rail each, at 4: 173.
 func TestNodesByHand(t *testing.T) {
 	for _, c := range []struct {
@@ -120,6 +120,49 @@ func TestArrange(t *testing.T) {
 		nodes := m.Nodes()
 		if got := m.Crossings(); nodes.String() != c.want || !slices.Equal(got, c.cross) {
 			t.Errorf("%s: %s, %+v\nwant %s, %+v", c.text, &nodes, got, c.want, c.cross)
+		}
+	}
+}
+
+// TestStagesOnNodes: two stages of 4 ranks, each a kernel of 3 and 5 seconds and a sum of 64 bytes,
+// with 8 bytes between them, on 1 to 8 nodes, worked out on paper. The sums stay within nodes while
+// these have 4 ranks.
+//
+//   - 1 node: a sum is 1 + 6·2 + 96/8 = 25, a send 1 + 2 + 8/8 = 4: 3 + 25 + 4 + 25 + 5 = 62.
+//   - 2 nodes: a rank has half a rail, and a send takes 5 + 10 + 8/2 = 19.
+//   - 4 nodes: a sum goes over two of them, with a rail for each rank: a ring takes 5 + 2·14 and 96
+//     bytes at 8, so 45 (the hierarchical way 6 + 8 + 5 + 20 + 8 = 47); a send takes 15 and 8/4.
+//   - 8 nodes: a sum goes over four, 5 + 6·10 + 96/4 = 89, a send takes 17.
+func TestStagesOnNodes(t *testing.T) {
+	mesh := graph.Mesh{graph.TP: 4, graph.PP: 2}
+	for _, c := range []struct {
+		nodes int
+		want  float64
+		how   string
+	}{
+		{1, 3 + 25 + 4 + 25 + 5, "tp=4 within a node, pp=2 within a node"},
+		{2, 3 + 25 + 19 + 25 + 5, "tp=4 within a node, pp=2 between nodes"},
+		{4, 3 + 45 + 17 + 45 + 5, "tp=4 between nodes, pp=2 between nodes"},
+		{8, 3 + 89 + 17 + 89 + 5, "tp=4 between nodes, pp=2 between nodes"},
+	} {
+		var list []*lowering.Schedule
+		for stage, text := range []string{"k3 r0 w1 | w0 sum64 send8 r1", "w0 k5 | receive8 sum64 r0"} {
+			for r := range 4 {
+				s := hand(t, text, r, 4)
+				s.Mesh, s.Stage = mesh, stage
+				list = append(list, s)
+			}
+		}
+		m, err := New(list, &Device{Profile: nodes(), NodeRanks: 8 / c.nodes}, exec.Setup{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := graph.Sizes{Tokens: 1, Seqs: 1, Rows: 1}
+		m.Arrange(Steps{z, 1})
+		s, err := m.Run(z, nil)
+		how := m.Nodes()
+		if err != nil || s.Seconds() != c.want || how.String() != c.how {
+			t.Errorf("%d nodes, %s: %g seconds, want %s and %g; %v", c.nodes, &how, s.Seconds(), c.how, c.want, err)
 		}
 	}
 }

@@ -37,13 +37,14 @@ type Link struct {
 	deliver func(from int, m comm.Message)
 	lost    func(rank int, err error)
 
-	closing atomic.Bool
-	failed  bool
-	end     time.Time // deadline for sending if the processes have failed
-	said    bool      // that nothing follows was sent
-	leaving int       // number of others that have sent so
-	ended   chan struct{}
-	err     error
+	closing   atomic.Bool
+	finalized atomic.Bool // MPI_Finalize was called
+	failed    bool
+	end       time.Time // deadline for sending if the processes have failed
+	said      bool      // that nothing follows was sent
+	leaving   int       // number of others that have sent so
+	ended     chan struct{}
+	err       error
 }
 
 // outgoing is a message on its way.
@@ -131,6 +132,7 @@ func (l *Link) run(ready chan<- error) {
 		}
 	}
 	if l.err == nil && !l.failed {
+		l.finalized.Store(true)
 		l.err = l.lib.check(finalize, l.lib.call(finalize))
 	}
 }
@@ -313,12 +315,24 @@ func (l *Link) receive() (bool, error) {
 }
 
 // Close sends queued messages and finalizes MPI with the other processes. If they have failed it
-// does not wait for them.
+// does not wait for them. It is an error if MPI_Finalize does not return, as that of MPICH 4.0 over
+// UCX's TCP at times does not: the process must end.
 func (l *Link) Close(within time.Duration, failed bool) error {
 	l.failed = failed
 	l.end = time.Now().Add(within)
 	l.closing.Store(true)
 	l.rouse()
-	<-l.ended
-	return l.err
+	for {
+		select {
+		case <-l.ended:
+			return l.err
+		case <-time.After(within + finalizing):
+			if l.finalized.Load() {
+				return fmt.Errorf("%s does not return from %s; all messages had arrived, so results are complete", l.lib.name, names[finalize])
+			}
+		}
+	}
 }
+
+// finalizing is how long MPI_Finalize may take.
+const finalizing = 4 * time.Second
