@@ -127,7 +127,7 @@ func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*p
 	if err != nil {
 		return nil, err
 	}
-	r, err := planOf(all[0].Name, p, z, all[0].Mesh)
+	r, err := planOf(all[0].Name, p, z)
 	if of, ok := s.ForPrefill(); ok && err == nil {
 		r.InPlace = all[0].InPlace()
 		r.phase, r.Strategy = "decode", cmp.Or(s.Strategy, s.Place, passes.Strategies[0].Name)
@@ -261,8 +261,8 @@ type collectiveReport struct {
 }
 
 // planOf is the plan of the first replica of a mesh, which has an even share of the batch.
-func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planReport, error) {
-	replicas := mesh.Along(graph.DP)
+func planOf(name string, p *lowering.Plan, z stepSizes) (*planReport, error) {
+	replicas := p.Mesh.Along(graph.DP)
 	batch := z
 	z.Batch = (z.Batch + int64(replicas) - 1) / int64(replicas)
 	if err := z.fits(p); err != nil {
@@ -270,7 +270,7 @@ func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planR
 	}
 	prefill, decode := z.on(p.RowPlace, p.RowRanks, z.prefill()), z.on(p.RowPlace, p.RowRanks, z.decode())
 	steps := func(a graph.Poly) perStep { return perStep{a.At(prefill), a.At(decode)} }
-	out := &planReport{Model: name, stepSizes: batch, mesh: mesh, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(prefill), p.Sent(decode)}}
+	out := &planReport{Model: name, stepSizes: batch, mesh: p.Mesh, Collectives: []collectiveReport{}, Sent: perStep{p.Sent(prefill), p.Sent(decode)}}
 	for i, x := range p.Stages {
 		s := stageReport{Stage: i, First: x.Blocks[0], Last: x.Blocks[len(x.Blocks)-1], Blocks: len(x.Blocks), Weights: p.Ranks[i*len(p.Ranks)/replicas/len(p.Stages)].Weights, Shared: x.Shared, Passed: steps(x.Passed)}
 		out.Stages = append(out.Stages, s)
@@ -281,8 +281,8 @@ func planOf(name string, p *lowering.Plan, z stepSizes, mesh graph.Mesh) (*planR
 	for _, line := range foldCollectives(p.Collectives) {
 		out.Collectives = append(out.Collectives, collectiveReport{line.c.Name, line.times, line.c.Kind, line.c.Along, line.c.Elems.String(), steps(line.c.Bytes)})
 	}
-	if mesh != (graph.Mesh{}) {
-		out.Mesh = mesh.String()
+	if p.Mesh != (graph.Mesh{}) {
+		out.Mesh = p.Mesh.String()
 	}
 	return out, nil
 }
@@ -294,7 +294,7 @@ func (r *planReport) print(w io.Writer) {
 	}
 	on := ranks(len(r.Ranks))
 	if r.Mesh != "" {
-		on = fmt.Sprintf("%s (mesh %s)", ranks(r.mesh.Ranks()), r.mesh)
+		on = fmt.Sprintf("%s (%s)", ranks(r.mesh.Ranks()), r.Mesh)
 	}
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
 	if n := r.mesh.Along(graph.DP); n > 1 {
@@ -344,13 +344,13 @@ func (r *planReport) printStages(w io.Writer) {
 	if len(r.Stages) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n%5s  %-24s %6s  %14s  %14s  %16s  %16s\n", "stage", "blocks", "number", "weights", "shared", "passed on prompt", "decode")
+	fmt.Fprintf(w, "\n%5s  %-24s %6s %14s %14s %17s %9s\n", "stage", "blocks", "number", "weights", "shared", "passed on prompt", "decode")
 	for _, x := range r.Stages {
 		blocks := x.First
 		if x.Last != x.First {
 			blocks += " to " + x.Last
 		}
-		fmt.Fprintf(w, "%5d  %-24s %6d  %14s  %14s  %16s  %16s\n", x.Stage, blocks, x.Blocks, thousands(x.Weights), thousands(x.Shared), thousands(x.Passed.Prompt), thousands(x.Passed.Decode))
+		fmt.Fprintf(w, "%5d  %-24s %6d %14s %14s %17s %9s\n", x.Stage, blocks, x.Blocks, thousands(x.Weights), thousands(x.Shared), thousands(x.Passed.Prompt), thousands(x.Passed.Decode))
 	}
 	fmt.Fprintln(w, "bytes of a rank; shared: weights that other stages have, too")
 }
@@ -406,7 +406,7 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 			out.Strategies = append(out.Strategies, r)
 			continue
 		}
-		p, err := planOf(g.Name, c.Model.Plan, z, c.Model.Mesh())
+		p, err := planOf(g.Name, c.Model.Plan, z)
 		if err != nil {
 			return nil, err
 		}

@@ -52,6 +52,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	}
 	c.Flags().IntVar(&s.Ranks, "tp", 0, tpHelp)
 	c.Flags().StringVar(&mesh, "mesh", "", "ranks along several axes, such as tp=4,cp=2 (default: along tp)")
+	c.Flags().StringVar(&s.StagesAt, "stages", "", "blocks at which pipeline stages after the first begin, such as 10,20")
 	c.Flags().StringVar(&s.Strategy, "strategy", "", "sharding strategy, or auto: the fastest on --hw (default channel)")
 	c.Flags().StringVar(&s.Prefill, "prefill-strategy", "", "strategy of prefill, or auto (default: that of --strategy)")
 	c.Flags().String("hw", "", "hardware profile for --strategy auto: a name or a file")
@@ -66,6 +67,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to after each pass that changes it")
 	detail(c, "mesh", `in place of --tp: tp is tensor parallelism by --strategy, cp context parallelism (the tokens of a
 prompt in parts), pp pipeline stages, dp replicas. Ranks are numbered along tp first.`)
+	detail(c, "stages", "in place of a cut by cost, into the stages of --mesh pp=N.")
 	detail(c, "strategy", "one of "+strings.Join(names, ", ")+", or auto, which takes the fastest on --hw.")
 	detail(c, "prefill-strategy", `such as context, beside --strategy channel: prompts run by the one, decode by the other. Each has
 its own copies of weights, states and KV caches, but weights that the CPU reads from the file in place.`)
@@ -79,7 +81,7 @@ reduce-scatter and in_proj.ag the all-gather; for one phase as int8@decode. auto
 	detail(c, "states", "ssm is f32 or bf16.")
 	detail(c, "scan", "unfused scans write tensors of [tokens, channels, states] to memory.")
 	detail(c, "fuse", "exact changes no bit of the result; launches also fuses where that saves only launches. The default without a device is exact.")
-	expert(c, "budget", "calibration", "hw", "mesh", "place", "phase", "prefill-strategy", "scan", "fuse", "formats", "overlap", "dump")
+	expert(c, "budget", "calibration", "hw", "mesh", "place", "phase", "prefill-strategy", "stages", "scan", "fuse", "formats", "overlap", "dump")
 }
 
 // onMesh sets the ranks of --mesh.

@@ -385,9 +385,26 @@ func (r *simulation) print(w io.Writer) {
 	if x := r.Speculation; x != nil {
 		fmt.Fprintf(w, "%s per step, %g%% right: %.2f tokens per step; without, TPOT is %s, %.2f times as long\n\n", count(x.Number, "draft"), 100*x.Acceptance, x.Tokens, round(seconds(x.Without)), x.Gain)
 	}
+	r.printStages(w)
 	r.printLinks(w)
 	r.printMemory(w)
 	r.printBest(w)
+}
+
+// printStages prints the time of pipeline stages, if there are several.
+func (r *simulation) printStages(w io.Writer) {
+	if len(r.Result.Prefill.Stages) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "%5s  %14s %14s  %14s %14s\n", "stage", "prefill busy", "bubble", "decode busy", "bubble")
+	for i, x := range r.Result.Prefill.Stages {
+		y := simulate.Stage{}
+		if i < len(r.Result.Decode.Stages) {
+			y = r.Result.Decode.Stages[i]
+		}
+		fmt.Fprintf(w, "%5d  %14s %14s  %14s %14s\n", i, round(seconds(x.Busy)), round(seconds(x.Bubble)), round(seconds(y.Busy)), round(seconds(y.Bubble)))
+	}
+	fmt.Fprint(w, "busy: kernels run; bubble: the stage waits for others; of its ranks with most\n\n")
 }
 
 // printLinks prints what crosses the links, of ranks on several nodes.

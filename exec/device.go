@@ -80,8 +80,8 @@ type Machine interface {
 // Pipelines is a [Device] whose machines are a [Pipeline].
 type Pipelines interface{ Pipelines() }
 
-// Pipeline is a [Machine] whose ranks may be in stages and replicas. Each batch runs on the ranks of
-// its replica; those of one replica follow each other through its stages, in their order.
+// Pipeline is a [Machine] whose ranks may be in stages and replicas. Each batch runs on the ranks
+// of its replica; those of one replica follow each other through its stages, in their order.
 type Pipeline interface {
 	Machine
 	// StepAll runs batches, and returns the outputs of each as Step does.

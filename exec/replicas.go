@@ -8,7 +8,7 @@ import (
 
 // replicas are the copies of a model that divide the sequences of an engine, by their slots. All
 // ranks are of one machine, with the same slots and KV pages. The store knows those of one replica.
-// What a replica needs and another has moves when a batch needs it there:
+// States and pages move to a replica when a batch needs them there:
 //
 //   - A slot's states are current on some replicas: on all when they are zero, on one after a step.
 //   - A KV page has current rows on each replica, the first ones.
@@ -24,7 +24,7 @@ type replicas struct {
 	pages      [][]int  // by page and replica: how many rows are current
 }
 
-// newReplicas joins the replicas of a machine, whose slots are zero. The schedules are those of one.
+// newReplicas joins the replicas of a machine, whose slots are zero. The schedules are of one.
 func newReplicas(m Machine, n int, one []*lowering.Schedule, slots, spares, pageTokens int) *replicas {
 	r := &replicas{Machine: m, n: n, ranks: len(one), pageTokens: pageTokens, spares: make([]int, spares)}
 	r.slots = slices.Repeat([]uint64{r.all()}, slots)

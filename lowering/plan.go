@@ -13,6 +13,7 @@ type Plan struct {
 	Collectives []CollectivePlan // of one step, in order; the same for all ranks
 	RowPlace    graph.PlaceKind  // see [Schedule.RowPlace]
 	RowRanks    int              // see [Schedule.RowRanks]
+	Mesh        graph.Mesh       // zero: all ranks are along one axis
 	Stages      []StagePlan      // pipeline stages; nil: there is one
 }
 
@@ -84,7 +85,7 @@ func NewPlan(schedules []*Schedule) (*Plan, error) {
 	if err := sameCollectives(schedules); err != nil {
 		return nil, err
 	}
-	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Stages: planStages(schedules)}
+	p := &Plan{RowPlace: schedules[0].RowPlace(), RowRanks: schedules[0].RowRanks(), Mesh: schedules[0].Mesh, Stages: planStages(schedules)}
 	for _, s := range schedules {
 		p.Ranks = append(p.Ranks, s.plan())
 	}

@@ -94,9 +94,10 @@ func blockCosts(g *graph.Graph, blocks []string) []float64 {
 	return costs
 }
 
-// cutEvenly cuts costs in n runs, none empty, so that the largest sum is the least that is possible,
-// and returns where the runs after the first begin. Dynamic programming over the prefixes: the
-// best of s runs of the first b costs grows with b, so that the last cut is found by bisection.
+// cutEvenly cuts costs in n runs, none empty, so that the largest sum is the least that is
+// possible, and returns where the runs after the first begin. Dynamic programming over the
+// prefixes: the best of s runs of the first b costs grows with b, so that the last cut is found by
+// bisection.
 func cutEvenly(costs []float64, n int) []int {
 	sums := make([]float64, len(costs)+1)
 	for i, c := range costs {

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/krait-ml/krait/exec/state/statefile"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -70,9 +71,12 @@ func newOrigin(m Model, schedules []*lowering.Schedule) (statefile.Origin, error
 	if m.Graph.Ranks == 1 {
 		ranks = "1 rank"
 	}
+	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {
+		ranks += fmt.Sprintf(" in each of %d pipeline stages", n)
+	}
 	sum := sha256.New()
 	for _, s := range schedules {
-		fmt.Fprintln(sum, s.Rank, s.Ranks, s.Bytes[lowering.State])
+		fmt.Fprintln(sum, s.World(), s.Ranks, s.Bytes[lowering.State])
 		for i := range s.Buffers {
 			if b := &s.Buffers[i]; b.Space == lowering.State || b.Space == lowering.Cache {
 				name, t := b.State()

@@ -39,7 +39,7 @@ func openTrials(t *testing.T, name string, s krait.Sharding) *krait.Model {
 	return m
 }
 
-// movedStates moves the states of sequences in every way, and returns logits of what they go on with.
+// movedStates moves the states of sequences in every way, and returns the logits that follow.
 func movedStates(t *testing.T, m *krait.Model) (logits [][]float32) {
 	e := m.Engine()
 	must := func(err error) {

@@ -23,8 +23,9 @@ type Comm interface {
 	// Begin begins a step, and clears the error of the last. All ranks run the same steps.
 	Begin()
 	// Run takes part in a collective. The ranks of a group run the same collectives in the same
-	// order; groups of one world run theirs at the same time. Run returns when the rank's results are complete and its operands may be overwritten, or with the
-	// error for which the step was stopped.
+	// order; groups of one world run theirs at the same time. Run returns when the rank's results
+	// are complete and its operands may be overwritten, or with the error for which the step was
+	// stopped.
 	Run(c *Collective) error
 	// Stop ends the step on all ranks. The first of several errors counts.
 	Stop(err error)

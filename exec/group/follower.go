@@ -26,8 +26,8 @@ type follower struct {
 	schedule     *lowering.Schedule // whose rank has outputs of its replica
 	elsewhere    bool               // another rank than the first has outputs
 	works        []*exec.Work       // of a step, reused
-	following    atomic.Bool   // Follow was called
-	done         chan struct{} // closed when Follow has returned
+	following    atomic.Bool        // Follow was called
+	done         chan struct{}      // closed when Follow has returned
 }
 
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {

@@ -12,8 +12,8 @@ import (
 // command begins, the number of numbers, the numbers as int64, and the data of the inputs that all
 // ranks need, or of all where the outputs are of another rank than the first.
 
-// encodeStep returns the message of a batch, valid until the next, after which more of the same step
-// follow. numbers is memory that it reuses.
+// encodeStep returns the message of a batch, valid until the next, after which more of the same
+// step follow. numbers is memory that it reuses.
 func (e *encoder) encodeStep(w *exec.Work, more int) []byte {
 	n := append(e.numbers[:0], int64(w.Replica), int64(more), w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
 	for _, selected := range w.Outputs {

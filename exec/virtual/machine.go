@@ -43,8 +43,16 @@ type Span struct {
 	// Idle is how long each rank waited for ranks of other stages, and at the end for the last one:
 	// the bubble of a pipeline.
 	Idle []float64
+	// Stages has the pipeline stages, of all replicas; nil: there is one.
+	Stages []Stage
 	// Travelled is how long some collective was in transit, all ranks being ready.
 	Travelled float64
+}
+
+// Stage is the time of the ranks of a pipeline stage in a step, of the one with most.
+type Stage struct {
+	Busy float64 // its kernels ran
+	Idle float64 // it waited for other stages
 }
 
 // Seconds is how long the step took.
@@ -212,7 +220,21 @@ func (m *Machine) runClock(wanted lowering.OutputMask) error {
 		m.last.Busy, m.last.Idle = append(m.last.Busy, m.clock.ranks[i].busy), append(m.last.Idle, m.clock.ranks[i].idle)
 	}
 	m.time = end
+	m.addStages()
 	return nil
+}
+
+// addStages sums up the ranks of each stage.
+func (m *Machine) addStages() {
+	n := m.clock.reader.first.Mesh.Along(graph.PP)
+	if n == 1 {
+		return
+	}
+	m.last.Stages = make([]Stage, n)
+	for r, s := range m.clock.reader.list {
+		x := &m.last.Stages[s.Stage]
+		x.Busy, x.Idle = max(x.Busy, m.last.Busy[r]), max(x.Idle, m.last.Idle[r])
+	}
 }
 
 // tell passes the events of a step to the recorder, rank by rank.

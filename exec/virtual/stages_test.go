@@ -24,8 +24,8 @@ func staged(t *testing.T, replicas int, texts ...string) (list []*lowering.Sched
 	return list
 }
 
-// TestStagesByHand: a kernel of 3 seconds in the first stage, 1 + 8 seconds of 8 bytes on their way,
-// and a kernel of 5 in the second, worked out on paper.
+// TestStagesByHand: a kernel of 3 seconds in the first stage, 1 + 8 seconds of 8 bytes on their
+// way, and a kernel of 5 in the second, worked out on paper.
 //
 //   - One batch: 3 + 9 + 5 = 17. The first stage stands still for 5 at the end, the second for 3 at
 //     the beginning.

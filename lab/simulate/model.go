@@ -93,6 +93,14 @@ type Phase struct {
 	Exposed     float64 `json:"exposed_seconds"`
 	// Busy is the share of the time in which the busiest rank's kernels ran.
 	Busy float64 `json:"busy"`
+	// Stages has the pipeline stages, if there are several.
+	Stages []Stage `json:"stages,omitempty"`
+}
+
+// Stage is the time of a pipeline stage, of its ranks with most. The rest is collectives.
+type Stage struct {
+	Busy   float64 `json:"busy_seconds"`   // kernels run
+	Bubble float64 `json:"bubble_seconds"` // it waits for other stages
 }
 
 func (p *Phase) add(s *virtual.Span, times int) {
@@ -102,6 +110,13 @@ func (p *Phase) add(s *virtual.Span, times int) {
 	p.Collectives += n * s.Travelled
 	p.Exposed += n * s.Exposed()
 	p.Steps += times
+	if len(p.Stages) == 0 {
+		p.Stages = make([]Stage, len(s.Stages))
+	}
+	for i, x := range s.Stages {
+		p.Stages[i].Busy += n * x.Busy
+		p.Stages[i].Bubble += n * x.Idle
+	}
 }
 
 // wait adds time in which kernels run beside steps.
