@@ -3,7 +3,6 @@ package graph
 import (
 	"errors"
 	"fmt"
-	"maps"
 )
 
 // Two axes. On a mesh of TP and CP a value has a layout along each: ranks that differ along one
@@ -216,48 +215,4 @@ func (t Type) RowsAlong() (MeshAxis, bool) {
 		return CP, true
 	}
 	return TP, t.Layout.ByBatch()
-}
-
-// Project is a partitioned graph as the ranks along one axis of its mesh see it: what runs along
-// the other axis is left out, and values are whole along it. Along CP it is a graph of one axis;
-// along TP it keeps the mesh, since recurrences are over the parts that ranks along CP have.
-func (g *Graph) Project(a MeshAxis) (*Graph, error) {
-	out := NewGraph(g.Name, g.Stage, g.Mesh.Along(a))
-	if a == TP {
-		out.Ranks, out.Mesh = g.Ranks, g.Mesh
-	}
-	to := make(map[*Value]*Value, g.Len())
-	for _, n := range g.Nodes {
-		args := make([]*Value, len(n.Args))
-		for i, v := range n.Args {
-			args[i] = to[v]
-		}
-		if own, ok := n.Along(); ok && own != a {
-			for i, v := range n.Results {
-				to[v] = args[i]
-			}
-			continue
-		}
-		m := &Node{Op: n.Op, Args: args, Attrs: n.Attrs, Storage: n.Storage, Part: n.Part, Note: n.Note}
-		if n.exchange() && a != TP {
-			m.Attrs = maps.Clone(n.Attrs)
-			m.Attrs["along"] = ""
-		}
-		names, types := make([]string, len(n.Results)), make([]Type, len(n.Results))
-		for i, v := range n.Results {
-			names[i], types[i] = v.Name, v.Type.On(a)
-		}
-		if err := out.append(m, names, types); err != nil {
-			return nil, err
-		}
-		for i, v := range n.Results {
-			to[v] = m.Results[i]
-		}
-	}
-	for _, o := range g.Outputs {
-		if err := out.AddOutput(o.Name, to[o.Value]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }

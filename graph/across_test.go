@@ -85,3 +85,62 @@ func TestAcrossBroken(t *testing.T) {
 		}
 	}
 }
+
+// TestAcrossShares holds what ranks of a mesh have of a value against one element at a time: rows
+// by the part of the sequence, columns by the owner of the unit.
+func TestAcrossShares(t *testing.T) {
+	const width, unit = 24, 2
+	b := &Batch{Ends: []int{70, 71, 300}}
+	b.Tokens, b.Seqs = 300, 3
+	for _, m := range []Mesh{{TP: 2, CP: 2}, {TP: 3, CP: 2}, {TP: 4, CP: 4}, {TP: 8, CP: 8}} {
+		typ := Type{DType: F32, Dims: []Dim{Symbol(Tokens), Units(width, unit)}, Layout: SplitOn(1, 1), Context: SplitRows(InParts)}
+		tp, cp := m.Along(TP), m.Along(CP)
+		owners := make([]int, 300*width)
+		for rank := range m.Ranks() {
+			cols, n, at := m.Share(typ, TP, rank)
+			rows, parts, part := m.Share(typ, CP, rank)
+			if n != tp || at != rank%tp || parts != cp || part != rank/tp {
+				t.Fatalf("%s: rank %d is %d of %d and %d of %d", m, rank, at, n, part, parts)
+			}
+			local := m.Local(typ, rank)
+			held := 0
+			for _, r := range PiecesIn(b, rows, parts, part).List {
+				for _, c := range PiecesOf(cols, n, at).List {
+					held += r.N * c.N
+					for i := range r.N {
+						for j := range c.N {
+							owners[(r.Whole+i)*width+c.Whole+j] += 1 + rank
+						}
+					}
+				}
+			}
+			if width := local.Dims[1].Len(); local.Dims[0].Sym != Largest || rows.Dims[1].Len() != width || local.Layout.Kind != Replicated {
+				t.Errorf("%s: rank %d holds %s, and shares %s", m, rank, local, rows)
+			}
+		}
+		for row := range 300 {
+			first, end := 0, 0
+			for _, end = range b.Ends {
+				if row < end {
+					break
+				}
+				first = end
+			}
+			blocks := (end - first + PartBlock - 1) / PartBlock
+			for col := range width {
+				owner := func(units, ranks, i int) (rank int) {
+					for rank = range ranks {
+						if i < (rank+1)*units/ranks {
+							break
+						}
+					}
+					return rank
+				}
+				want := owner(width/unit, tp, col/unit) + tp*owner(blocks, cp, (row-first)/PartBlock)
+				if got := owners[row*width+col]; got != 1+want {
+					t.Fatalf("%s: element %d of row %d: %d, want it on rank %d alone", m, col, row, got, want)
+				}
+			}
+		}
+	}
+}

@@ -3,6 +3,7 @@ package passes_test
 import (
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
@@ -32,4 +33,26 @@ func TestProveAcross(t *testing.T) {
 			t.Errorf("not the minimum:\n%s", c.Summary())
 		}
 	})
+}
+
+// TestProveAcrossRounded: what is rounded to travel along one axis is exact along the other.
+func TestProveAcrossRounded(t *testing.T) {
+	_, g, err := checkpoint.Describe("../testdata/golden/jamba")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := graph.Mesh{graph.TP: 2, graph.CP: 2}
+	o := passes.Options{Ranks: m.Ranks(), Mesh: m, Stop: graph.UnpackedStage}
+	source := compile(t, g, o)
+	if o.Quantize, err = passes.ParseQuantize("fp16"); err != nil {
+		t.Fatal(err)
+	}
+	o.Stop = graph.PartitionedStage
+	c, err := prove.Prove(source, compile(t, source, o), prove.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Exact || c.Axes[0].Exact || !c.Axes[1].Exact {
+		t.Errorf("exact: %v, along tp %v, along cp %v; want it along cp alone", c.Exact, c.Axes[0].Exact, c.Axes[1].Exact)
+	}
 }
