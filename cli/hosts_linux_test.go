@@ -44,8 +44,10 @@ func TestHosts(t *testing.T) {
 	if out, err := onHosts(t, t.TempDir(), "true"); err != nil {
 		t.Skipf("network namespaces with veth pairs cannot be made here: %v: %s", err, out)
 	}
+	want := goldenText(t)
 	for _, l := range across {
 		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
 			if _, err := exec.LookPath(l.program); err != nil {
 				t.Skipf("there is no %s", l.program)
 			}
@@ -55,7 +57,6 @@ func TestHosts(t *testing.T) {
 				command := strings.NewReplacer("AGENT", dir+"/agent", "KRAIT", program).Replace(l.command)
 				return onHosts(t, dir, strings.NewReplacer("DIR", dir, "COMMAND", command).Replace(script))
 			}
-			want := goldenText(t)
 			for _, link := range []string{"", "slow"} {
 				t.Run(link+"link", func(t *testing.T) {
 					begun := time.Now()

@@ -367,6 +367,7 @@ type comparison struct {
 	Ranks int    `json:"ranks"`
 	stepSizes
 	Hardware   string         `json:"hardware"`
+	Nodes      int            `json:"nodes,omitempty"` // if several
 	Strategies []choiceReport `json:"strategies"`
 	about      string
 }
@@ -408,6 +409,9 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 		if err != nil {
 			return nil, err
 		}
+		if nodes := c.Model.Nodes(); nodes.Nodes() > 1 {
+			out.Nodes = nodes.Nodes()
+		}
 		r.Collectives, r.Sent = len(c.Model.Plan.Collectives), p.Sent
 		for _, x := range p.Ranks {
 			r.Weights = max(r.Weights, x.Weights)
@@ -433,7 +437,11 @@ func (r *choiceReport) steps(m *simulate.Model, z stepSizes) error {
 }
 
 func (r *comparison) print(w io.Writer) {
-	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, ranks(r.Ranks), r.stepSizes)
+	on := ranks(r.Ranks)
+	if r.Nodes > 0 {
+		on += ", " + count(r.Nodes, "node")
+	}
+	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
 	fmt.Fprintf(w, "%s\n\n", r.about)
 	fmt.Fprintf(w, "%-12s  %11s  %14s  %14s  %14s  %14s  %9s  %9s  %9s  %9s\n", "strategy", "collectives", "sent, prefill", "sent, decode", "weights", "activations", "prefill", "of it", "decode", "of it")
 	for _, x := range r.Strategies {

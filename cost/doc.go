@@ -4,5 +4,6 @@
 //
 // A launch takes its floating-point operations at the rate of the hardware, or its bytes
 // at the bandwidth of memory, whichever is longer, and an overhead. A collective takes
-// what the fastest algorithm of the link takes for its bytes.
+// what the fastest way over its links takes for its bytes: the link within a node, and
+// the [Network] between nodes.
 package cost

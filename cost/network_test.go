@@ -137,6 +137,8 @@ func TestBest(t *testing.T) {
 		{"all_reduce", 4096, 8, Reach{2, 4, 4, 1}, "hierarchical", 39 + 6144./8 + 1024},
 		{"all_reduce", 64, 8, on2, "hierarchical", 39 + 12 + 8},
 		{"all_gather", 64, 8, on2, "hierarchical", 7 + 6 + 5 + 10 + 8./2},
+		// 4 and 2 ranks are not hierarchical, which would take 60
+		{"all_reduce", 48, 6, Reach{2, 2, 4, 1}, "ring", 5 + 2*(10+4*2) + 80./4},
 		{"all_reduce", 64, 2, Reach{2, 1, 1, 1}, "ring", 5 + 2*10 + 64./4},
 		{"all_reduce", 64, 4, Reach{}, "tree", 3 + 4*2 + 96./8},
 		{"all_gather", 64, 4, Reach{1, 4, 4, 2}, "ring", 1 + 3*2 + 48./8},
