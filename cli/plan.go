@@ -294,7 +294,7 @@ func (r *planReport) print(w io.Writer) {
 	}
 	on := ranks(len(r.Ranks))
 	if r.Mesh != "" {
-		on = fmt.Sprintf("%s (%s)", ranks(r.mesh.Ranks()), r.Mesh)
+		on = fmt.Sprintf("%s (mesh %s)", ranks(r.mesh.Ranks()), r.Mesh)
 	}
 	fmt.Fprintf(w, "%s on %s; %s\n", r.Model, on, r.stepSizes)
 	if n := r.mesh.Along(graph.DP); n > 1 {
