@@ -258,18 +258,7 @@ func (o *Options) join() error {
 	if o.Processes == nil {
 		return nil
 	}
-	n := o.Processes.Ranks()
-	if s := &o.Sharding; s.Stages > 1 || s.Replicas > 1 {
-		if all := max(1, s.Ranks) * max(1, s.Stages) * max(1, s.Replicas); all != n {
-			return fmt.Errorf("%d ranks were requested, in %d stages and %d replicas, but %d processes run one each", all, max(1, s.Stages), max(1, s.Replicas), n)
-		}
-		return nil
-	}
-	if o.Sharding.Ranks != 0 && o.Sharding.Ranks != n {
-		return fmt.Errorf("%d ranks were requested, but %d processes run one each: leave the number of ranks out", o.Sharding.Ranks, n)
-	}
-	o.Sharding.Ranks = n
-	return nil
+	return o.Sharding.OnProcesses(o.Processes.Ranks())
 }
 
 // Follow runs this process's rank of a model until the process of rank 0 closes it. See

@@ -264,6 +264,22 @@ func (s *Sharding) OnMesh(m graph.Mesh) error {
 	return nil
 }
 
+// OnProcesses sets the number of ranks to that of processes, each of which runs one. On a mesh, which
+// says how they are arranged, the numbers must agree.
+func (s *Sharding) OnProcesses(n int) error {
+	stages, replicas := max(1, s.Stages), max(1, s.Replicas)
+	all := max(1, s.Ranks) * stages * replicas
+	switch {
+	case stages*replicas > 1 && all != n:
+		return fmt.Errorf("%d ranks were requested, in %d stages and %d replicas, but %d processes run one each", all, stages, replicas, n)
+	case stages*replicas == 1 && s.Ranks != 0 && all != n:
+		return fmt.Errorf("%d ranks were requested, but %d processes run one each: leave the number of ranks out", s.Ranks, n)
+	case stages*replicas == 1:
+		s.Ranks = n
+	}
+	return nil
+}
+
 // axes is the mesh of TP and CP where values lie along both; zero: along one.
 func (s *Sharding) axes() graph.Mesh {
 	if s.Context > 1 && s.Ranks > s.Context && s.Ranks%s.Context == 0 {
