@@ -264,8 +264,8 @@ func (s *Sharding) OnMesh(m graph.Mesh) error {
 	return nil
 }
 
-// OnProcesses sets the number of ranks to that of processes, each of which runs one. On a mesh, which
-// says how they are arranged, the numbers must agree.
+// OnProcesses sets the number of ranks to that of processes, each of which runs one. On a mesh,
+// which says how they are arranged, the numbers must agree.
 func (s *Sharding) OnProcesses(n int) error {
 	stages, replicas := max(1, s.Stages), max(1, s.Replicas)
 	all := max(1, s.Ranks) * stages * replicas
