@@ -167,7 +167,7 @@ func TestWrong(t *testing.T) {
 		"network.ranks.value": {65, "network.ranks.value: 65 is more than 64, and it is pieces of a node"}, "network.about": {nil, "network.about: missing"},
 		"network.ring.simple.step": {figure(-1), "network.ring.simple.step.value: -1 is negative"}, "network.tree": {nil, "network.tree: missing"},
 		"network.ring.simple.bandwidth": {figure(0), "network.ring.simple.bandwidth.value: is 0"}, "network.one_shot": {map[string]any{"unavailable": "far"}, "network.one_shot: unknown key"},
-		"network.straggle": {figure(0), "network.straggle: unknown key"}, "memory": {map[string]any{}, "memory: unknown key; it must be one of about, node, network"},
+		"network.straggle": {figure(0), "network.straggle: unknown key"}, "memory": {map[string]any{}, "memory: unknown key; it must be one of version, about, node, network"},
 	} {
 		if _, err := Parse("my.json", editedOf(t, "a100-hdr", path, c.value)); err == nil || !strings.Contains(err.Error(), "my.json: "+c.want) {
 			t.Errorf("%s = %v: %v\nwant %s", path, c.value, err, c.want)

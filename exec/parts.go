@@ -286,6 +286,12 @@ func (e *Engine) joinRows(b *Batch, axis graph.Sym, from []kernels.Tensor) kerne
 	if axis == 0 {
 		return out
 	}
+	for _, t := range from { // one without rows has no memory, which would say of what format it is
+		if t.Rows() > 0 {
+			out = t
+			break
+		}
+	}
 	type rows struct{ part, at, n int }
 	by := make([][]rows, len(b.Sequences))
 	out.Dims[0] = 0

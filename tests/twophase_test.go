@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/transfer"
@@ -34,6 +35,33 @@ func TestTwoPhases(t *testing.T) {
 			got, kept := runSharded(t, m, contextSteps)
 			near(t, got, want, kept, states)
 		})
+	}
+}
+
+// TestRowsOfOnePhase: a prompt of which no rows are wanted, beside a decode step of another sequence:
+// the step's logits are those that it has alone, in whichever order they come.
+func TestRowsOfOnePhase(t *testing.T) {
+	m := openModel(t, "../testdata/golden/mamba-a", krait.Options{Slots: 3, Sharding: krait.Sharding{Ranks: 2, Prefill: "context"}})
+	prompt := randomIDs(9, m.Vocab())
+	want := slices.Clone(stepped(t, sequence(t, m), 3))
+	for _, first := range []int{0, 1} {
+		a, b := sequence(t, m), sequence(t, m)
+		batch := []exec.Sequence{{Slot: a.slot, Tokens: prompt, Rows: []int{}}, {Slot: b.slot, Tokens: []int{3}}}
+		if first == 1 {
+			slices.Reverse(batch)
+		}
+		err := m.Session().Step(t.Context(), &exec.Batch{Sequences: batch}, func(r *exec.Results) error {
+			logits, err := r.Output(exec.LogitsOutput)
+			if err == nil && !slices.Equal(logits.Row(0), want) {
+				t.Errorf("order %d: the logits of the step differ", first)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		a.Close()
+		b.Close()
 	}
 }
 
