@@ -156,7 +156,11 @@ func vocabOf(g *graph.Graph) int {
 
 // describe is one line about a model.
 func describe(m *krait.Model, device string) string {
-	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), ranks(m.Ranks()), device)
+	on := ranks(m.Ranks())
+	if mesh := m.Engine().Schedules()[0].Mesh; mesh.Ranks() > mesh.Along(graph.TP) {
+		on += fmt.Sprintf(" (%s)", mesh)
+	}
+	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), on, device)
 	if how := m.Engine().Transport(); how != "" {
 		text += "; " + how
 	}

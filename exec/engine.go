@@ -97,7 +97,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
 	if n := schedules[0].Mesh.Along(graph.DP); n > o.Slots {
-		return nil, fmt.Errorf("%d replicas (dp) divide %d slots; there must be a slot for each: give more slots, or fewer replicas", n, o.Slots)
+		return nil, fmt.Errorf("%d replicas (dp) need a sequence each, and the model has slots for %d: give more slots, or leave out dp", n, o.Slots)
 	}
 	one := schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica: all are alike
 	table, err := state.NewTable(one, o.Slots, o.Trials, o.Context, o.PageTokens)
