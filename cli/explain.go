@@ -98,6 +98,7 @@ type explainFlags struct {
 	execute bool
 	search  prove.Options
 	nodes   string // how the ranks lie on nodes
+	pipe    string // which blocks are in which pipeline stage
 
 	diff     []string
 	measured string
@@ -274,6 +275,7 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 		{Name: "prompt", About: fmt.Sprintf("%s of %s in one step", count(int(b), "prompt"), count(int(p), "token")), Sizes: prompt},
 		{Name: "decode", About: fmt.Sprintf("one token in each of %s, after %s", count(int(b), "sequence"), count(int(p), "token")), Sizes: decode},
 	}
+	e.pipe = stagesText(all)
 	m.Arrange(virtual.Steps{Sizes: prompt, Times: 1}, virtual.Steps{Sizes: decode, Times: 63}) // as krait simulate's 64 tokens
 	nodes := m.Nodes()
 	e.nodes = nodesText(&nodes)
@@ -289,13 +291,27 @@ func (e *explainFlags) runs(all []*lowering.Schedule, hw *virtual.Device) ([]exp
 	return runs, nil
 }
 
+// stagesText says which blocks and ranks each pipeline stage has, if there are several.
+func stagesText(all []*lowering.Schedule) string {
+	plan, err := lowering.NewPlan(all)
+	if err != nil || plan.Stages == nil {
+		return ""
+	}
+	var list []string
+	ranks := len(all) / len(plan.Stages) / all[0].Mesh.Along(graph.DP)
+	for i, s := range plan.Stages {
+		list = append(list, fmt.Sprintf("%s to %s on ranks %d to %d", s.Blocks[0], s.Blocks[len(s.Blocks)-1], i*ranks, (i+1)*ranks-1))
+	}
+	return strings.Join(list, "; ")
+}
+
 // facts are what the page is of, in words.
 func (e *explainFlags) facts(hw *cost.Profile) []explain.Fact {
 	facts := []explain.Fact{{Name: "batch", Text: e.z.String()}, {Name: "hardware", Text: hw.Name + ": " + hw.About}}
 	if e.nodes != "" {
 		facts = append(facts, explain.Fact{Name: "mesh", Text: e.nodes})
 	}
-	for _, f := range []explain.Fact{{Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
+	for _, f := range []explain.Fact{{Name: "pipeline stages", Text: e.pipe}, {Name: "payloads", Text: e.s.Payload}, {Name: "states", Text: e.s.States}} {
 		if f.Text != "" {
 			facts = append(facts, f)
 		}
