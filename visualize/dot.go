@@ -56,6 +56,7 @@ type Options struct {
 // that matches nothing is an error.
 func Dot(w io.Writer, g *graph.Graph, o Options) error {
 	p := newPicture(o.Dark)
+	p.meshed = g.Mesh != (graph.Mesh{})
 	d, err := p.drawing(g, o)
 	if err != nil {
 		return err
@@ -74,6 +75,9 @@ func titleOf(g *graph.Graph, o Options) string {
 	title := g.Name + ", stage " + g.Stage.String()
 	if g.Ranks > 1 {
 		title += fmt.Sprintf(", %d ranks", g.Ranks)
+	}
+	if g.Mesh != (graph.Mesh{}) {
+		title += " (" + g.Mesh.String() + ")"
 	}
 	if o.Local {
 		title += fmt.Sprintf(": what rank %d holds", o.Rank)

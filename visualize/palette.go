@@ -96,8 +96,12 @@ func (p *picture) legend() string {
 		if !strings.Contains(border, "border=") {
 			border += ` border="1"`
 		}
+		text := c.text
+		if p.meshed {
+			text = strings.NewReplacer("every rank", "every rank along tp", "over ranks", "over ranks along tp").Replace(text)
+		}
 		fmt.Fprintf(&b, `<td bgcolor="%s" color="%s" %s fixedsize="true" width="22" height="14"></td><td width="%d" align="left"><font point-size="%d">%s</font></td>`,
-			c.fill, c.line, border, wide(fonts.Width(c.text, noteSize, false))+8, noteSize, c.text)
+			c.fill, c.line, border, wide(fonts.Width(text, noteSize, false))+8, noteSize, text)
 	}
 	if n == 0 {
 		b.WriteString("<td></td>")

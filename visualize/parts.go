@@ -76,12 +76,17 @@ func rank(op string) int {
 	return slices.Index([]string{"mix", "multiply", "other"}, Work(op))
 }
 
+// exchangeOf names a collective, and the axis of a mesh that it is along.
+func exchangeOf(n *graph.Node) string {
+	return strings.TrimSpace(n.Op.Name + " " + n.Attrs.Text("along"))
+}
+
 // carried returns collectives with their payloads.
 func carried(nodes []*graph.Node) []string {
 	var out []string
 	for _, n := range nodes {
 		if n.Op.Class == graph.Collective {
-			out = append(out, fmt.Sprintf("%s %s: %s bytes", n.Op.Name, short(n.Args[0].Name, n), payload(n)))
+			out = append(out, fmt.Sprintf("%s %s: %s bytes", exchangeOf(n), short(n.Args[0].Name, n), payload(n)))
 		}
 	}
 	return out

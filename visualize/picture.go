@@ -20,6 +20,7 @@ type picture struct {
 	count    int
 	met      map[string]bool // entries of the legend
 	dark     bool
+	meshed   bool // ranks are along tp and cp; colours are of tp
 }
 
 func newPicture(dark bool) *picture {

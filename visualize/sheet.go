@@ -262,7 +262,7 @@ func (s *sheet) fill(n *graph.Node) colour {
 // collective labels a collective: its payload and its reason.
 func (s *sheet) collective(box dot.Node, n *graph.Node) {
 	var l label
-	l.line(n.Op.Name, "", headSize, true)
+	l.line(exchangeOf(n), "", headSize, true)
 	l.line(payload(n).String()+" bytes", "", textSize, true)
 	for _, v := range n.Results {
 		s.typeLine(&l, short(v.Name, n), v, noteSize)
