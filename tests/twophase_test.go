@@ -38,8 +38,8 @@ func TestTwoPhases(t *testing.T) {
 	}
 }
 
-// TestRowsOfOnePhase: a prompt of which no rows are wanted, beside a decode step of another sequence:
-// the step's logits are those that it has alone, in whichever order they come.
+// TestRowsOfOnePhase: a prompt of which no rows are wanted, beside a decode step of another
+// sequence: the step's logits are those that it has alone, in whichever order they come.
 func TestRowsOfOnePhase(t *testing.T) {
 	m := openModel(t, "../testdata/golden/mamba-a", krait.Options{Slots: 3, Sharding: krait.Sharding{Ranks: 2, Prefill: "context"}})
 	prompt := randomIDs(9, m.Vocab())
