@@ -80,14 +80,15 @@ def check(s, name, *flags, job=""):
 
 def goldens(s):
     """All goldens: in f32, some in bf16, on two ranks of this GPU or on a GPU each, batch-invariant;
-    and weights in blocks. Returns False if none is right: then nothing is worth timing."""
+    weights in blocks, and speculation. Returns False if none is right: then nothing is worth timing."""
     names = sorted(n for n in os.listdir(s.golden) if os.path.exists(os.path.join(s.golden, n, "expected.safetensors")))
     ways = [("", names, ()), (" in bf16", DENSE, ("--math", "bf16", "--tolerance", BF16_TOLERANCE)), (" on two ranks", KINDS, ("--tp", "2"))]
     if not s.tiny:  # a simulated GPU is slow
         ways.append((" batch-invariant", KINDS, ("--batch-invariant",)))
     checks = [lambda name=name, flags=flags, job=job: check(s, name, *flags, job=job) for job, of, flags in ways for name in of[: 1 if s.tiny else None]]
     blocks = [lambda name=name: same_tokens(s, name, os.path.join(s.golden, "gguf", name + ".gguf")) for name in ("mamba-a-q8_0", "mamba2-g1-q8_0")[: 1 if s.tiny else None]]
-    return any(s.together(*checks, *blocks))
+    drafts = [lambda name=name: same_with_drafts(s, name) for name in (*KINDS, "qwen3-next")[: 1 if s.tiny else None]]
+    return any(s.together(*checks, *blocks, *drafts))
 
 
 def speed(s, name, synth=(), hows=((),)):
@@ -141,16 +142,22 @@ def like_cpu(s, m):
     same_tokens(s, f"two layers of {m.name}", s.weights(m.name + "-2-f32", *m.flags, "--layers", "2", "--dtype", "f32"))
 
 
-def same_tokens(s, what, model):
-    """The CPU and the GPU choose the same tokens."""
+def same_tokens(s, what, model, ways=()):
+    """The CPU and the GPU, or two ways, choose the same tokens."""
     said = []
-    for device in ("cpu", s.device):
-        job = f"{what} on {device}"
-        if s.job(job, [s.krait, "generate", "-q", "--device", device, "--model", model, "--ids", "-n", "4" if s.tiny else "32", "1 2 3 4 5 6 7 8 9"], 30):
+    for way, flags in ways or [(f" on {device}", ("--device", device)) for device in ("cpu", s.device)]:
+        job = what + way
+        if s.job(job, [s.krait, "generate", "-q", *flags, "--model", model, "--ids", "-n", "4" if s.tiny else "32", "1 2 3 4 1 2 3 4 1 2 3"], 30):
             with open(s.log(job)) as f:
                 said.append(f.read().splitlines()[1:])
     if len(said) == 2:
         s.row(f"{what}, the same tokens", "ok" if said[0] == said[1] else "failed: other tokens")
+
+
+def same_with_drafts(s, name):
+    """Speculation changes no token of a batch-invariant text."""
+    alone = ("--device", s.device, "--batch-invariant")
+    same_tokens(s, f"{name} and drafts", os.path.join(s.golden, name), [(", without", alone), (", with", (*alone, "--speculate", "ngram"))])
 
 
 def gated_delta(s):
