@@ -96,7 +96,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 		return nil, fmt.Errorf("a model on %d ranks in a world of %d", len(schedules), world.Ranks())
 	}
 	o.Slots = cmp.Or(o.Slots, 8)
-	if n := schedules[0].Mesh.Along(graph.DP); n > o.Slots {
+	if n := schedules[0].Mesh.Along(graph.DP); n > max(1, o.Slots) {
 		return nil, fmt.Errorf("%d replicas (dp) need a sequence each, and the model has slots for %d: give more slots, or leave out dp", n, o.Slots)
 	}
 	one := schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica: all are alike
