@@ -83,18 +83,9 @@ func (c *Checkpoint) matrices(lookups bool) map[string][]int {
 // Vocabulary lists the tensors with a row per token of the vocabulary: the embedding and the head.
 func (c *Checkpoint) Vocabulary() map[string]bool {
 	out := map[string]bool{}
-	for _, n := range c.Graph.Nodes {
-		dims := n.Results[0].Type.Dims
-		if n.Op.Name != "embedding" && (n.Op.Name != "matmul" || len(dims) == 0 || dims[0].Sym != graph.Rows) {
-			continue
-		}
-		for _, v := range n.Args {
-			if v.Def.Storage == nil {
-				continue
-			}
-			for _, piece := range v.Def.Storage.Pieces {
-				out[piece.Tensor] = true
-			}
+	for _, v := range graph.Vocabulary(c.Graph) {
+		for _, piece := range v.Def.Storage.Pieces {
+			out[piece.Tensor] = true
 		}
 	}
 	return out

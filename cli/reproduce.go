@@ -38,7 +38,7 @@ profiles (docs/simulate.md).
 			end()
 			if err == nil && (asJSON || dir != "") {
 				tell, end := terminal.Progress(c.ErrOrStderr(), "assumptions", "figures", false)
-				r.Sensitive, err = reproduce.Sensitivities(c.Context(), tell)
+				err = r.Assume(c.Context(), tell)
 				end()
 			}
 			switch {

@@ -102,6 +102,8 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
 		return nil, errors.New("--prefill needs the servers that decode: give --decode, such as 4xtp2")
+	case c.Flags().Changed("servers") && len(f.servers) == 0:
+		return nil, errors.New("--servers is empty: list deployments, such as tp8,tp4+tp4")
 	case f.servers != nil && (f.decode != "" || c.Flags().Changed("tp") || c.Flags().Changed("dp") || f.find || c.Flags().Changed("compare")):
 		return nil, errors.New("--servers says all servers and ranks; leave out --prefill, --decode, --tp, --dp, --find and --compare")
 	case f.decode != "" && (c.Flags().Changed("tp") || c.Flags().Changed("dp") || f.find):

@@ -175,12 +175,9 @@ func expert(x, in, out string) string {
 	return "x f32[t 5]" + x + "; p f32[t 3]; gate bf16[3 8 5]" + in + "; up bf16[3 8 5]" + in + "; down bf16[3 6 8]" + out
 }
 
-// TestAttentionOfRows: a rank that has a third of the queries has a third of the work, and all
-// keys and values to keep.
-func TestAttentionOfRows(t *testing.T) {
-	g, n := deriveGraph(t, attendedBut(), attentionNode)
-	op, _ := Lookup("attention")
-	var args []Type
+// typesOf are the types of a node's operands and results.
+func typesOf(t *testing.T, g *Graph, n *Node) (args, results []Type) {
+	t.Helper()
 	for _, v := range n.Args {
 		args = append(args, v.Type)
 	}
@@ -188,14 +185,22 @@ func TestAttentionOfRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return args, results
+}
+
+// TestAttentionOfRows: a rank that has a third of the queries has a third of the work, and all
+// keys and values to keep.
+func TestAttentionOfRows(t *testing.T) {
+	g, n := deriveGraph(t, attendedBut(), attentionNode)
+	args, results := typesOf(t, g, n)
 	z := Sizes{Tokens: 30, Seqs: 2, Cached: 99, Pairs: 600}
-	whole, err := CostOf(op, n.Attrs, args, results)
+	whole, err := CostOf(n.Op, n.Attrs, args, results)
 	if err != nil {
 		t.Fatal(err)
 	}
 	args[0].Layout, results[0].Layout = SplitRows(Even), SplitRows(Even)
 	args[0], results[0] = args[0].Local(3, 0), results[0].Local(3, 0)
-	third, err := CostOf(op, n.Attrs, args, results)
+	third, err := CostOf(n.Op, n.Attrs, args, results)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,16 +238,8 @@ func checkDerived(t *testing.T, leaves, node, want string) {
 func TestExpertsRead(t *testing.T) {
 	leaves := "x f32[t 5]; p f32[t 8]; gate bf16[8 4 5]; up bf16[8 4 5]; down bf16[8 6 4]"
 	g, n := deriveGraph(t, leaves, "experts x p gate up down {top=2}")
-	op, _ := Lookup("experts")
-	var args []Type
-	for _, v := range n.Args {
-		args = append(args, v.Type)
-	}
-	results, err := infer(n, g.Ranks)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := CostOf(op, n.Attrs, args, results)
+	args, results := typesOf(t, g, n)
+	c, err := CostOf(n.Op, n.Attrs, args, results)
 	if err != nil {
 		t.Fatal(err)
 	}

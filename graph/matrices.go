@@ -20,6 +20,23 @@ func Matrices(g *Graph, lookups bool) (list []*Value) {
 	return list
 }
 
+// Vocabulary lists the parameters with a row per token of the vocabulary: the embedding and the
+// head.
+func Vocabulary(g *Graph) (list []*Value) {
+	for _, n := range g.Nodes {
+		dims := n.Results[0].Type.Dims
+		if n.Op.Name != "embedding" && (n.Op.Name != "matmul" || len(dims) == 0 || dims[0].Sym != Rows) {
+			continue
+		}
+		for _, v := range n.Args {
+			if v.Def.Storage != nil {
+				list = append(list, v)
+			}
+		}
+	}
+	return list
+}
+
 // multiplies reports whether a parameter, or all fields of it, are only multiplied with,
 // or looked up in as well, and decide nothing.
 func multiplies(v *Value, users [][]*Node, lookups bool) bool {

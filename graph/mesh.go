@@ -91,7 +91,7 @@ func ParseMesh(text string) (Mesh, error) {
 		case !ok || a < 0:
 			return m, fmt.Errorf("mesh %q: %q is not an axis with its number of ranks, such as tp=4; the axes are %s", text, part, strings.Join(meshAxisNames[:], ", "))
 		case err != nil || n < 1 || n > MaxMesh:
-			return m, fmt.Errorf("mesh %q: %s ranks along %s; the number must be from 1 to %d", text, count, name, MaxMesh)
+			return m, fmt.Errorf("mesh %q: %q ranks along %s; it must be a number from 1 to %d, and commas separate axes", text, count, name, MaxMesh)
 		case m[a] != 0:
 			return m, fmt.Errorf("mesh %q: axis %s is there twice", text, name)
 		}

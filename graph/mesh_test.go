@@ -56,14 +56,15 @@ func TestMeshErrors(t *testing.T) {
 		"4":                   "is not an axis",
 		"tp":                  "is not an axis",
 		"ep=2":                "the axes are tp, cp, pp, dp",
-		"tp=0":                "must be from 1 to 64",
-		"tp=x":                "x ranks along tp",
-		"tp=65":               "must be from 1 to 64",
+		"tp=0":                "must be a number from 1 to 64",
+		"tp=2;pp=2":           `"2;pp=2" ranks along tp; it must be a number from 1 to 64, and commas separate axes`,
+		"tp=x":                `"x" ranks along tp`,
+		"tp=65":               "must be a number from 1 to 64",
 		"tp=2,tp=2":           "there twice",
 		"tp=8,cp=4,pp=4":      "128 ranks; at most 64",
 		"tp=64,pp=64,dp=64":   "at most 64",
 		"tp=2,,cp=2":          "is not an axis",
-		"tp=9999999999999999": "must be from 1 to 64",
+		"tp=9999999999999999": "must be a number from 1 to 64",
 	} {
 		if _, err := graph.ParseMesh(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)

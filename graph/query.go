@@ -105,20 +105,6 @@ func ByTokens(n *Node) bool {
 	return r.out[0][0].fixed == 0 || slices.ContainsFunc(n.Args, ofParts)
 }
 
-// OfGroups reports whether v is made per group of an index of groups and members:
-// ranks that share the members of a group have sums over parts of it.
-func OfGroups(v *Value) bool {
-	r := v.Def.Op.Rule
-	if r == nil || slices.ContainsFunc(v.Def.Op.States, func(p StatePair) bool { return v == v.Def.Results[p.Result] }) {
-		return false
-	}
-	i := slices.Index(v.Def.Results, v)
-	return slices.ContainsFunc(r.forRank(len(v.Type.Dims)).out[i], func(a axis) bool {
-		lead := a.lead()
-		return lead != "" && len(r.index(lead[0])) > len(lead)
-	})
-}
-
 // Groups reports, for a node whose rule has an index of groups and members, how many units that
 // index has for each number of groups: ranks that own units must hold the groups that cover them.
 func Groups(n *Node) (groups, units int, ok bool) {

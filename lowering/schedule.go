@@ -223,10 +223,13 @@ func (s *Schedule) BySequence() bool { return s.Bytes[PerLargest] > 0 }
 
 // RowPlace is how ranks hold tokens where [Schedule.BySequence] is true, else Whole.
 func (s *Schedule) RowPlace() graph.PlaceKind {
+	if !s.BySequence() {
+		return graph.Whole
+	}
 	for i := range s.Buffers {
 		t := &s.Buffers[i].Type
 		for _, l := range []*graph.Layout{&t.Layout, &t.Context} {
-			if s.BySequence() && l.ByBatch() && l.Place[0].Kind > graph.Even {
+			if l.ByBatch() && l.Place[0].Kind > graph.Even {
 				return l.Place[0].Kind
 			}
 		}

@@ -29,11 +29,9 @@ func (m *Model) GraphIn(format string) (*graph.Graph, error) {
 			matrix[piece.Tensor] = true
 		}
 	}
-	for _, n := range g.Nodes { // the head's product has a row per wanted one
-		if n.Op.Name == "matmul" && n.Results[0].Type.Dims[0].Sym == graph.Rows && n.Args[1].Def.Storage != nil {
-			for _, piece := range n.Args[1].Def.Storage.Pieces {
-				delete(matrix, piece.Tensor)
-			}
+	for _, v := range graph.Vocabulary(g) {
+		for _, piece := range v.Def.Storage.Pieces {
+			delete(matrix, piece.Tensor)
 		}
 	}
 	return m.Graph(func(tensor string) (graph.DType, bool) {

@@ -37,14 +37,11 @@ type clock struct {
 type batch struct {
 	*unrolled
 	replica int
-	after   int // the batch that must have ended before this one begins, such as the same sequences' last; -1: none
 
 	// The times of all rows, and of the rows of a piece, which has one of two lengths, the second
 	// longer by one.
 	takes [3]takes
 	meets []meeting // of collectives
-	done  int       // ranks that have ended it
-	end   float64   // when the last one did
 }
 
 // takes has the times of steps for some sizes.
@@ -89,7 +86,7 @@ func (c *clock) batch(n int, z graph.Sizes, graphs bool) *batch {
 	}
 	c.batches = c.batches[:n+1]
 	b, s := c.batches[n], c.reader.first
-	b.replica, b.after = 0, -1
+	b.replica = 0
 	b.unrolled = c.unroll(s.PieceCount(int(z.Tokens)))
 	b.takes[0].fill(c, z, graphs)
 	if s.PieceTokens == 0 {
@@ -135,7 +132,6 @@ func (c *clock) start(at float64) {
 		c.next(r)
 	}
 	for _, b := range c.batches {
-		b.done, b.end = 0, 0
 		b.meets = slices.Grow(b.meets[:0], len(b.meetings))[:len(b.meetings)]
 		for i := range b.meets {
 			b.meets[i] = meeting{end: math.NaN()}
@@ -199,36 +195,14 @@ func (c *clock) rank(r int, runs func([]int, int) bool) (done, moved bool) {
 	k := &c.ranks[r]
 	for k.batch < len(c.batches) {
 		b := c.batches[k.batch]
-		if k.next == [streams]int{} && !c.may(k, b) {
-			return false, moved
-		}
 		m, ended := c.steps(r, b, runs)
 		moved = moved || m
 		if !ended {
 			return false, moved
 		}
-		b.done, b.end = b.done+1, max(b.end, k.at[0], k.at[1])
 		c.next(r)
 	}
 	return true, moved
-}
-
-// may reports whether the batch that a batch comes after has ended on all ranks, and waits for it.
-func (c *clock) may(k *rankClock, b *batch) bool {
-	if b.after < 0 {
-		return true
-	}
-	last := c.batches[b.after]
-	if last.done < len(c.ranks)/c.reader.replicas() {
-		return false
-	}
-	for s := range k.at {
-		if s == 0 {
-			k.idle += max(0, last.end-k.at[s])
-		}
-		k.at[s] = max(k.at[s], last.end)
-	}
-	return true
 }
 
 // steps runs the steps of a batch on a rank as far as possible.

@@ -45,7 +45,7 @@ func newClock(list []*lowering.Schedule, d *Device, rater *cost.Rater) *clock {
 	c.reader = &programs{c: c, list: list, first: list[0], known: map[workKey]int{}, kinds: map[string]int{},
 		exchange: map[[2]int]int{}, groups: map[lowering.Group]int{}, unrolled: map[int]*unrolled{}}
 	c.reader.read()
-	c.batches = []*batch{{unrolled: c.unroll(1), after: -1}}
+	c.batches = []*batch{{unrolled: c.unroll(1)}}
 	c.ranks = make([]rankClock, len(list))
 	return c
 }
@@ -63,9 +63,6 @@ type programs struct {
 	groups   map[lowering.Group]int // numbers them
 	unrolled map[int]*unrolled      // by the number of pieces that loops run
 }
-
-// replicas is the number of replicas.
-func (p *programs) replicas() int { return p.first.Mesh.Along(graph.DP) }
 
 // unrolled are the programs of all ranks for some pieces.
 type unrolled struct {

@@ -28,7 +28,9 @@ type Report struct {
 	Ours    []Own    `json:"krait"`
 	Order   []Order  `json:"overlap"`
 
-	Sensitive []Sensitivity `json:"sensitivity,omitempty"` // of [Sensitivities]
+	Sensitive []Sensitivity `json:"sensitivity,omitempty"` // of [Report.Assume]
+
+	lab *lab
 }
 
 // Run simulates all claims. Progress gets how many are simulated; it may be nil.
@@ -37,7 +39,8 @@ func Run(ctx context.Context, progress func(done, all int)) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, r := newLab(), &Report{}
+	l := newLab()
+	r := &Report{lab: l}
 	for i := range claims {
 		if err := ctx.Err(); err != nil {
 			return nil, err

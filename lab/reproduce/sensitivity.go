@@ -68,27 +68,28 @@ func (c *claim) near() float64 {
 //go:embed sensitivity.md
 var sensitivityIntro string
 
-// Sensitivities simulates the figures that depend on rates under each assumption by itself, at the
+// Assume simulates the figures that depend on rates under each assumption by itself, at the
 // corners of the grid. Progress gets how many are done; it may be nil.
-func Sensitivities(ctx context.Context, progress func(done, all int)) ([]Sensitivity, error) {
+func (r *Report) Assume(ctx context.Context, progress func(done, all int)) error {
 	claims, err := readClaims()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	claims = slices.DeleteFunc(claims, func(c claim) bool { return !c.sensitive() })
-	l, out := newLab(), make([]Sensitivity, len(claims))
+	out := make([]Sensitivity, len(claims))
 	for i := range claims {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
-		if out[i], err = l.sensitivity(&claims[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", claims[i].Leaf, err)
+		if out[i], err = r.lab.sensitivity(&claims[i]); err != nil {
+			return fmt.Errorf("%s: %w", claims[i].Leaf, err)
 		}
 		if progress != nil {
 			progress(i+1, len(claims))
 		}
 	}
-	return out, nil
+	r.Sensitive = out
+	return nil
 }
 
 // sensitivity simulates one figure under each assumption.
