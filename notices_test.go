@@ -31,7 +31,7 @@ func TestNotices(t *testing.T) {
 	if err != nil { // some distributions leave it out: then it is the one that was written
 		license = []byte(goLicence(t))
 	}
-	texts[string(license)] = []string{"Go's library"}
+	texts[trimmed(license)] = []string{"Go's library"}
 	for _, m := range linked(t) {
 		path, rest, _ := strings.Cut(m, " ")
 		version, dir, _ := strings.Cut(rest, " ")
@@ -43,7 +43,7 @@ func TestNotices(t *testing.T) {
 			}
 			base := strings.ToLower(filepath.Base(file))
 			found = found || strings.HasPrefix(base, "licen") || strings.HasPrefix(base, "copying")
-			texts[string(text)] = append(texts[string(text)], path+" "+version)
+			texts[trimmed(text)] = append(texts[trimmed(text)], path+" "+version)
 		}
 		if !found {
 			t.Errorf("%s has no licence in %s", path, dir)
@@ -109,11 +109,15 @@ func licences(t *testing.T, dir string) (files []string) {
 	return files
 }
 
+// trimmed is a text without what only files differ in.
+func trimmed(text []byte) string {
+	return strings.ReplaceAll(strings.Trim(string(text), "\r\n"), "\r", "")
+}
+
 // printed prints each text once, below the modules that it is of.
 func printed(texts map[string][]string) string {
 	var parts []string
 	for text, of := range texts {
-		text = strings.ReplaceAll(strings.Trim(text, "\r\n"), "\r", "")
 		parts = append(parts, fmt.Sprintf("\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(of, "\n"), text))
 	}
 	slices.Sort(parts)
