@@ -45,7 +45,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.Float64SliceVar(&f.rates, "rate", nil, "mean `requests` per second (Poisson), or a list to sweep")
 	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients, or a list to sweep")
 	flags.IntVar(&f.requests, "requests", 256, "requests per load (default: 256, or all of --traffic)")
-	flags.Float64Var(&f.bursts, "bursts", 0, "coefficient of variation of the gaps between arrivals, with --rate (default: 1, Poisson)")
+	flags.Float64Var(&f.bursts, "bursts", 0, "coefficient of variation of gaps, with --rate (default: 1, Poisson)")
 	flags.StringVar(&f.prefill, "prefill", "", "prefill servers, each on some ranks, such as 2xtp4; needs --decode")
 	flags.StringVar(&f.decode, "decode", "", "decode servers, each on some ranks (default: --dp servers on --tp)")
 	flags.StringSliceVar(&f.servers, "servers", nil, "deployments to compare, such as tp8,tp4+tp4 (prefill + decode)")
