@@ -25,8 +25,7 @@ func newCalibrate() *cobra.Command {
 		Long: `Calibrate measures this machine's CPU: the speed of Krait's kernels, in models of random
 weights that it makes, and the overhead of steps and collectives. It writes the hardware
 profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an idle machine
-and some minutes: two to three on two cores. It measures each model in two rounds and takes the
-first quartile.
+and about a minute. It measures each model in two rounds and takes the first quartile.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
 with measurements, the first quartile of five runs.`,

@@ -147,7 +147,7 @@ type payloadFlags struct{ budget, calibration string }
 
 func (f *payloadFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.budget, "budget", "", "allowed increase of bits per token for --payload auto, such as 0.5%")
-	c.Flags().StringVar(&f.calibration, "calibration", "", "file of krait calibrate payload, by which --payload auto chooses")
+	c.Flags().StringVar(&f.calibration, "calibration", "", "file of krait calibrate payload that --payload auto uses")
 }
 
 // choose replaces auto by the choice of a calibration, and prints why.

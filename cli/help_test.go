@@ -50,6 +50,11 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --%s: the help is not one line of at most 80 characters (%d): %s", c.CommandPath(), f.Name, utf8.RuneCountInString(text), text)
 			}
 		}
+		for line := range strings.Lines(shown.FlagUsages() + experts.FlagUsages()) {
+			if strings.Contains(line, "64Slice") || strings.Contains(line, "(default )") || strings.Count(line, "(default") > 1 {
+				t.Errorf("%s: the default or the type of a flag is not for readers: %s", c.CommandPath(), line)
+			}
+		}
 		shown.VisitAll(check)
 		experts.VisitAll(check)
 	})

@@ -83,17 +83,20 @@ is 1 if no request succeeds.`,
 	flags.StringVarP(&f.o.Server.Model, "model", "m", "", "model name to request (default: the first that the server lists)")
 	flags.BoolVar(&f.o.Server.Chat, "chat", false, "request chat completions")
 	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients, or a list to sweep (default 1,2,4,8)")
-	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second (Poisson), or a list to sweep")
+	flags.Float64SliceVar(&f.rates, "rate", nil, "mean `requests` per second (Poisson), or a list to sweep")
 	flags.StringVar(&f.trace, "trace", "", "trace with the requests to send; - is standard input")
-	flags.IntVar(&f.requests, "requests", 32, "requests per load (default with --trace: all of them)")
+	flags.IntVar(&f.requests, "requests", 32, "requests per load (default: 32, or all of --trace)")
 	flags.IntVar(&f.prompt, "prompt-tokens", 64, "words per prompt; with --vocab tokens")
-	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "maximum tokens of an answer (default with --trace: as in the trace)")
+	flags.IntVar(&f.o.MaxTokens, "max-tokens", 64, "maximum tokens of an answer (default: 64, or as in --trace)")
 	flags.IntVar(&f.o.Vocab, "vocab", 0, "vocabulary size: send prompts as token ids below it; 0: as text")
 	flags.BoolVar(&f.o.IgnoreEOS, "ignore-eos", false, "send ignore_eos, so that answers have exactly --max-tokens")
 	flags.DurationVar(&f.o.Timeout, "timeout", 10*time.Minute, "timeout of a request; 0: none")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "seed of arrival times and prompts")
 	flags.IntVar(&f.o.Ranks, "ranks", 0, "the server's ranks, for throughput per rank (default: ask the server)")
 	flags.StringVar(&f.svg, "svg", "", "FILE.svg: chart of throughput per rank over tokens per second and user")
+	for name, zero := range map[string]string{"requests": "0", "max-tokens": "0", "rate": ""} {
+		flags.Lookup(name).DefValue = zero // the help says the default, or there is none
+	}
 	f.out.add(c)
 	return c
 }

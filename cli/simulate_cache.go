@@ -42,7 +42,7 @@ bytes, by eviction policy:
             recently used
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
-  tuned     the same, with the α that has hit most of late; 0 where that hits more
+  tuned     the same, with the α that has hit most recently; 0 where that hits more
   reuse     the same, but evicts the fewest expected hits per byte, as learned from
             earlier requests; lru takes over where that hits more (the default of models)
   all       all of these, flop with 0.5 and 2

@@ -85,7 +85,8 @@ other ids differ; with --vocab they are drawn below it.`,
 	}
 	flags := c.Flags()
 	flags.StringVar(&from, "from", "", "format of FILE: "+strings.Join(workload.FormatNames(), ", "))
-	flags.IntVar(&o.Sessions, "sessions", 100, "sessions, or requests that share no session (default with --from: all)")
+	flags.IntVar(&o.Sessions, "sessions", 100, "sessions, or requests that share no session (default: 100, or all of --from)")
+	flags.Lookup("sessions").DefValue = "0" // the help says the default
 	flags.Uint64Var(&o.Seed, "seed", 0, "seed; the same seed gives the same trace")
 	flags.Float64Var(&o.Rate, "rate", 1, "mean new sessions per second (Poisson)")
 	flags.Float64Var(&o.Pause, "pause", 0, "mean seconds between requests of a session (default: chat 30, agent 5)")

@@ -42,10 +42,10 @@ var trafficNames = []string{"bursts", "find", "link-bandwidth", "link-latency", 
 func (f *trafficFlags) add(c *cobra.Command) {
 	flags := c.Flags()
 	flags.StringVar(&f.trace, "traffic", "", "trace of requests to serve, at their times; - is standard input")
-	flags.Float64SliceVar(&f.rates, "rate", nil, "mean requests per second (Poisson), or a list to sweep")
+	flags.Float64SliceVar(&f.rates, "rate", nil, "mean `requests` per second (Poisson), or a list to sweep")
 	flags.IntSliceVar(&f.concurrency, "concurrency", nil, "closed-loop clients, or a list to sweep")
-	flags.IntVar(&f.requests, "requests", 256, "requests per load (default 256, or all of --traffic)")
-	flags.Float64Var(&f.bursts, "bursts", 0, "variation of gaps between arrivals, with --rate; 0: 1, as Poisson's")
+	flags.IntVar(&f.requests, "requests", 256, "requests per load (default: 256, or all of --traffic)")
+	flags.Float64Var(&f.bursts, "bursts", 0, "coefficient of variation of gaps, with --rate (default: 1, Poisson)")
 	flags.StringVar(&f.prefill, "prefill", "", "prefill servers, each on some ranks, such as 2xtp4; needs --decode")
 	flags.StringVar(&f.decode, "decode", "", "decode servers, each on some ranks (default: --dp servers on --tp)")
 	flags.StringSliceVar(&f.servers, "servers", nil, "deployments to compare, such as tp8,tp4+tp4 (prefill + decode)")
@@ -55,15 +55,15 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.Decode.Queue.Tokens, "max-queue-tokens", 0, "tokens of running and queued requests (default: what memory holds)")
 	bytesFlag(c, &f.session.PrefixCache, "prefix-cache", 0, "prefix cache of each server that prefills, in bytes")
 	flags.StringVar(&f.session.PrefixPolicy, "prefix-policy", prefix.Default, "eviction: reuse, tuned, lru or flop:α")
-	flags.Float64Var(&f.o.Link.Bandwidth, "link-bandwidth", 25e9, "bytes per second that a prefill server sends states at")
-	flags.DurationVar(&f.latency, "link-latency", time.Millisecond, "time that each transfer of a state takes besides")
+	flags.Float64Var(&f.o.Link.Bandwidth, "link-bandwidth", 25e9, "bandwidth at which a prefill server sends states, in bytes per second")
+	flags.DurationVar(&f.latency, "link-latency", time.Millisecond, "latency of each transfer of a state")
 	flags.StringVar(&f.slo, "slo", "", "bounds for goodput, such as ttft=1s,tpot=50ms,e2e=30s")
-	flags.Float64Var(&f.price, "price", 0, "price of a GPU per hour, for prices of tokens")
+	flags.Float64Var(&f.price, "price", 0, "price of a GPU per hour, for the cost of a million tokens")
 	flags.BoolVar(&f.find, "find", false, "find the fewest GPUs, up to --tp times --dp, that meet --slo")
 	flags.Uint64Var(&f.o.Seed, "seed", 0, "seed of arrivals and drafts")
 	flags.StringVar(&f.svg, "svg", "", "FILE.svg: chart of throughput per rank over tokens per second and user")
-	for _, name := range []string{"requests", "prefix-cache", "rate", "concurrency"} {
-		flags.Lookup(name).DefValue = ""
+	for name, zero := range map[string]string{"requests": "0", "prefix-cache": "", "rate": "", "concurrency": "[]"} {
+		flags.Lookup(name).DefValue = zero // the help says the default, or there is none
 	}
 	detail(c, "find", fmt.Sprintf("%g %% of the requests must meet --slo.", 100*traffic.Attained))
 	expert(c, "acceptance", "drafts", "no-graphs", "states", "prefill", "decode", "prefix-cache", "svg", "payload", "max-batch", "max-prompt", "bursts", "prompt-share", "max-queue", "max-queue-tokens", "prefix-policy", "link-bandwidth", "link-latency", "price", "seed")
