@@ -55,22 +55,14 @@ done:
 	VZEROUPPER
 	RET
 
-DATA tails<>+0(SB)/4, $0xffffffff
-DATA tails<>+4(SB)/4, $0xffffffff
-DATA tails<>+8(SB)/4, $0xffffffff
-DATA tails<>+12(SB)/4, $0xffffffff
-DATA tails<>+16(SB)/4, $0xffffffff
-DATA tails<>+20(SB)/4, $0xffffffff
-DATA tails<>+24(SB)/4, $0xffffffff
-DATA tails<>+28(SB)/4, $0xffffffff
-DATA tails<>+32(SB)/4, $0x00000000
-DATA tails<>+36(SB)/4, $0x00000000
-DATA tails<>+40(SB)/4, $0x00000000
-DATA tails<>+44(SB)/4, $0x00000000
-DATA tails<>+48(SB)/4, $0x00000000
-DATA tails<>+52(SB)/4, $0x00000000
-DATA tails<>+56(SB)/4, $0x00000000
-DATA tails<>+60(SB)/4, $0x00000000
+DATA tails<>+0(SB)/8, $0xffffffffffffffff
+DATA tails<>+8(SB)/8, $0xffffffffffffffff
+DATA tails<>+16(SB)/8, $0xffffffffffffffff
+DATA tails<>+24(SB)/8, $0xffffffffffffffff
+DATA tails<>+32(SB)/8, $0x0000000000000000
+DATA tails<>+40(SB)/8, $0x0000000000000000
+DATA tails<>+48(SB)/8, $0x0000000000000000
+DATA tails<>+56(SB)/8, $0x0000000000000000
 GLOBL tails<>(SB), RODATA|NOPTR, $64
 
 // func mulAVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
@@ -355,14 +347,10 @@ done:
 	VZEROUPPER
 	RET
 
-DATA lanes00000000<>+0(SB)/4, $0x00000000
-DATA lanes00000000<>+4(SB)/4, $0x00000000
-DATA lanes00000000<>+8(SB)/4, $0x00000000
-DATA lanes00000000<>+12(SB)/4, $0x00000000
-DATA lanes00000000<>+16(SB)/4, $0x00000000
-DATA lanes00000000<>+20(SB)/4, $0x00000000
-DATA lanes00000000<>+24(SB)/4, $0x00000000
-DATA lanes00000000<>+28(SB)/4, $0x00000000
+DATA lanes00000000<>+0(SB)/8, $0x0000000000000000
+DATA lanes00000000<>+8(SB)/8, $0x0000000000000000
+DATA lanes00000000<>+16(SB)/8, $0x0000000000000000
+DATA lanes00000000<>+24(SB)/8, $0x0000000000000000
 GLOBL lanes00000000<>(SB), RODATA|NOPTR, $32
 
 // func relu2AVX2(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
@@ -2447,24 +2435,16 @@ done:
 	VZEROUPPER
 	RET
 
-DATA lanes7F7FFFFF<>+0(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+4(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+8(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+12(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+16(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+20(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+24(SB)/4, $0x7f7fffff
-DATA lanes7F7FFFFF<>+28(SB)/4, $0x7f7fffff
+DATA lanes7F7FFFFF<>+0(SB)/8, $0x7f7fffff7f7fffff
+DATA lanes7F7FFFFF<>+8(SB)/8, $0x7f7fffff7f7fffff
+DATA lanes7F7FFFFF<>+16(SB)/8, $0x7f7fffff7f7fffff
+DATA lanes7F7FFFFF<>+24(SB)/8, $0x7f7fffff7f7fffff
 GLOBL lanes7F7FFFFF<>(SB), RODATA|NOPTR, $32
 
-DATA lanes80000000<>+0(SB)/4, $0x80000000
-DATA lanes80000000<>+4(SB)/4, $0x80000000
-DATA lanes80000000<>+8(SB)/4, $0x80000000
-DATA lanes80000000<>+12(SB)/4, $0x80000000
-DATA lanes80000000<>+16(SB)/4, $0x80000000
-DATA lanes80000000<>+20(SB)/4, $0x80000000
-DATA lanes80000000<>+24(SB)/4, $0x80000000
-DATA lanes80000000<>+28(SB)/4, $0x80000000
+DATA lanes80000000<>+0(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+8(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+16(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+24(SB)/8, $0x8000000080000000
 GLOBL lanes80000000<>(SB), RODATA|NOPTR, $32
 
 // func addAVX512(y *float32, a *float32, b *float32, c *float32, n int, p float64, q float64)
