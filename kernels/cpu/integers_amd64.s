@@ -13,15 +13,22 @@ TEXT ·round32BlocksAVX2(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes0D800000<>+0(SB), Y2
 
 block:
-	VXORPS       Y3, Y3, Y3
-	VPAND        (CX), Y0, Y4
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, BX
+	LEAQ   128(CX), SI
+
+largest:
+	VPAND        (BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        32(CX), Y0, Y4
+	VPAND        32(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        64(CX), Y0, Y4
+	VPAND        64(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        96(CX), Y0, Y4
+	VPAND        96(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
+	ADDQ         $0x00000080, BX
+	CMPQ         BX, SI
+	JNE          largest
 	VPERM2I128   $0x01, Y3, Y3, Y4
 	VPMAXSD      Y4, Y3, Y3
 	VPSHUFD      $0x4e, Y3, Y4
@@ -54,11 +61,11 @@ block:
 	VPHADDD      Y3, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPADDD       X4, X3, X4
-	VPHADDD      X4, X4, X3
-	VCVTDQ2PS    X3, X3
-	VMOVSS       X3, 36(AX)
-	ADDQ         $0x00000028, AX
+	VPHADDD      X4, X4, X4
+	VCVTDQ2PS    X4, X4
+	VMOVSS       X4, 36(AX)
 	ADDQ         $0x00000080, CX
+	ADDQ         $0x00000028, AX
 	DECQ         DX
 	JNZ          block
 	VZEROUPPER
@@ -105,83 +112,38 @@ TEXT ·round256BlocksAVX2(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes0D800000<>+0(SB), Y2
 
 block:
-	VXORPS       Y3, Y3, Y3
-	VPAND        (CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        32(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        64(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        96(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        128(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        160(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        192(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        224(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        256(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        288(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        320(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        352(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        384(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        416(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        448(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        480(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        512(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        544(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        576(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        608(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        640(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        672(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        704(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        736(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        768(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        800(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        832(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        864(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        896(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        928(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        960(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        992(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPERM2I128   $0x01, Y3, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPSHUFD      $0x4e, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPSHUFD      $0xb1, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VCMPPS       $0x05, Y2, Y3, Y4
-	VDIVPS       Y3, Y1, Y5
-	VDIVPS       Y1, Y3, Y3
-	VANDPS       Y4, Y5, Y5
-	VANDPS       Y4, Y3, Y3
-	VMOVSS       X3, 256(AX)
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, BX
+	LEAQ   1024(CX), SI
+
+largest:
+	VPAND      (BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      32(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      64(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      96(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	ADDQ       $0x00000080, BX
+	CMPQ       BX, SI
+	JNE        largest
+	VPERM2I128 $0x01, Y3, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPSHUFD    $0x4e, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPSHUFD    $0xb1, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VCMPPS     $0x05, Y2, Y3, Y4
+	VDIVPS     Y3, Y1, Y5
+	VDIVPS     Y1, Y3, Y3
+	VANDPS     Y4, Y5, Y5
+	VANDPS     Y4, Y3, Y3
+	VMOVSS     X3, 256(AX)
+	MOVQ       AX, BX
+	XORQ       SI, SI
+
+part:
 	VMULPS       (CX), Y5, Y3
 	VCVTPS2DQ    Y3, Y3
 	VMULPS       32(CX), Y5, Y4
@@ -195,7 +157,7 @@ block:
 	VPACKSSDW    Y7, Y6, Y4
 	VPACKSSWB    Y4, Y3, Y6
 	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, (AX)
+	VMOVDQU      Y6, (BX)
 	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
 	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
 	VPHADDD      Y4, Y3, Y3
@@ -203,187 +165,16 @@ block:
 	VEXTRACTI128 $0x01, Y3, X4
 	VPADDD       X4, X3, X4
 	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 260(AX)
+	VMOVD        X4, 260(AX)(SI*4)
 	VPMADDWD     integerOnes<>+0(SB), X4, X4
 	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 292(AX)
-	VMULPS       128(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       160(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       192(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       224(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 32(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 264(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 294(AX)
-	VMULPS       256(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       288(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       320(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       352(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 64(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 268(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 296(AX)
-	VMULPS       384(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       416(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       448(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       480(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 96(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 272(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 298(AX)
-	VMULPS       512(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       544(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       576(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       608(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 128(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 276(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 300(AX)
-	VMULPS       640(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       672(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       704(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       736(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 160(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 280(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 302(AX)
-	VMULPS       768(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       800(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       832(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       864(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 192(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 284(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 304(AX)
-	VMULPS       896(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       928(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       960(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       992(CX), Y5, Y5
-	VCVTPS2DQ    Y5, Y5
-	VMOVDQU      integerOrder<>+0(SB), Y7
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y5, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y5
-	VPERMD       Y5, Y7, Y5
-	VMOVDQU      Y5, 224(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 288(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 306(AX)
+	VPEXTRW      $0x00, X4, 292(AX)(SI*2)
+	ADDQ         $0x20, BX
+	ADDQ         $0x00000080, CX
+	INCQ         SI
+	CMPQ         SI, $0x08
+	JNE          part
 	ADDQ         $0x00000140, AX
-	ADDQ         $0x00000400, CX
 	DECQ         DX
 	JNZ          block
 	VZEROUPPER
@@ -5179,6 +4970,9 @@ block:
 	VMOVDQU        Y0, 2784(AX)
 	VMOVDQU        integerBytes0f<>+0(SB), Y0
 	VMOVDQU        integerBytes30<>+0(SB), Y1
+	MOVQ           $0x00000002, R10
+
+part:
 	VBROADCASTI128 128(CX), Y2
 	VINSERTI128    $0x01, 128(DI), Y2, Y2
 	VBROADCASTI128 128(CX)(DX*1), Y3
@@ -5311,138 +5105,6 @@ block:
 	VPAND          Y1, Y2, Y2
 	VPOR           Y2, Y3, Y3
 	VMOVDQU        Y3, 1056(AX)
-	VBROADCASTI128 144(CX), Y2
-	VINSERTI128    $0x01, 144(DI), Y2, Y2
-	VBROADCASTI128 144(CX)(DX*1), Y3
-	VINSERTI128    $0x01, 144(DI)(DX*1), Y3, Y3
-	VBROADCASTI128 144(CX)(DX*2), Y4
-	VINSERTI128    $0x01, 144(DI)(DX*2), Y4, Y4
-	VBROADCASTI128 144(CX)(SI*1), Y5
-	VINSERTI128    $0x01, 144(DI)(SI*1), Y5, Y5
-	VPUNPCKLDQ     Y3, Y2, Y6
-	VPUNPCKHDQ     Y3, Y2, Y2
-	VPUNPCKLDQ     Y5, Y4, Y3
-	VPUNPCKHDQ     Y5, Y4, Y5
-	VPUNPCKLQDQ    Y3, Y6, Y4
-	VPUNPCKHQDQ    Y3, Y6, Y3
-	VPUNPCKLQDQ    Y5, Y2, Y6
-	VPUNPCKHQDQ    Y5, Y2, Y2
-	VBROADCASTI128 16(CX), Y5
-	VINSERTI128    $0x01, 16(DI), Y5, Y5
-	VBROADCASTI128 16(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 16(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 16(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 16(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 16(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 16(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x04, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 128(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPAND          Y1, Y4, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 768(AX)
-	VPAND          Y0, Y7, Y8
-	VPSLLW         $0x04, Y3, Y9
-	VPAND          Y1, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 160(AX)
-	VPSRLW         $0x04, Y7, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y3, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 800(AX)
-	VPAND          Y0, Y10, Y7
-	VPSLLW         $0x04, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 192(AX)
-	VPSRLW         $0x04, Y10, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y6, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 832(AX)
-	VPAND          Y0, Y5, Y7
-	VPSLLW         $0x04, Y2, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 224(AX)
-	VPSRLW         $0x04, Y5, Y5
-	VPAND          Y0, Y5, Y5
-	VPAND          Y1, Y2, Y7
-	VPOR           Y7, Y5, Y5
-	VMOVDQU        Y5, 864(AX)
-	VBROADCASTI128 48(CX), Y5
-	VINSERTI128    $0x01, 48(DI), Y5, Y5
-	VBROADCASTI128 48(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 48(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 48(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 48(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 48(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 48(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x02, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 448(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPSRLW         $0x02, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y8, Y8
-	VMOVDQU        Y8, 1088(AX)
-	VPAND          Y0, Y7, Y4
-	VPSLLW         $0x02, Y3, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y4, Y4
-	VMOVDQU        Y4, 480(AX)
-	VPSRLW         $0x04, Y7, Y4
-	VPAND          Y0, Y4, Y4
-	VPSRLW         $0x02, Y3, Y3
-	VPAND          Y1, Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VMOVDQU        Y4, 1120(AX)
-	VPAND          Y0, Y10, Y3
-	VPSLLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 512(AX)
-	VPSRLW         $0x04, Y10, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1152(AX)
-	VPAND          Y0, Y5, Y3
-	VPSLLW         $0x02, Y2, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 544(AX)
-	VPSRLW         $0x04, Y5, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y2, Y2
-	VPAND          Y1, Y2, Y2
-	VPOR           Y2, Y3, Y3
-	VMOVDQU        Y3, 1184(AX)
 	VBROADCASTI128 160(CX), Y2
 	VINSERTI128    $0x01, 160(DI), Y2, Y2
 	VBROADCASTI128 160(CX)(DX*1), Y3
@@ -5575,138 +5237,14 @@ block:
 	VPAND          Y1, Y2, Y2
 	VPOR           Y2, Y3, Y3
 	VMOVDQU        Y3, 2336(AX)
-	VBROADCASTI128 176(CX), Y2
-	VINSERTI128    $0x01, 176(DI), Y2, Y2
-	VBROADCASTI128 176(CX)(DX*1), Y3
-	VINSERTI128    $0x01, 176(DI)(DX*1), Y3, Y3
-	VBROADCASTI128 176(CX)(DX*2), Y4
-	VINSERTI128    $0x01, 176(DI)(DX*2), Y4, Y4
-	VBROADCASTI128 176(CX)(SI*1), Y5
-	VINSERTI128    $0x01, 176(DI)(SI*1), Y5, Y5
-	VPUNPCKLDQ     Y3, Y2, Y6
-	VPUNPCKHDQ     Y3, Y2, Y2
-	VPUNPCKLDQ     Y5, Y4, Y3
-	VPUNPCKHDQ     Y5, Y4, Y5
-	VPUNPCKLQDQ    Y3, Y6, Y4
-	VPUNPCKHQDQ    Y3, Y6, Y3
-	VPUNPCKLQDQ    Y5, Y2, Y6
-	VPUNPCKHQDQ    Y5, Y2, Y2
-	VBROADCASTI128 80(CX), Y5
-	VINSERTI128    $0x01, 80(DI), Y5, Y5
-	VBROADCASTI128 80(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 80(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 80(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 80(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 80(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 80(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x04, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 1408(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPAND          Y1, Y4, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 2048(AX)
-	VPAND          Y0, Y7, Y8
-	VPSLLW         $0x04, Y3, Y9
-	VPAND          Y1, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 1440(AX)
-	VPSRLW         $0x04, Y7, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y3, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 2080(AX)
-	VPAND          Y0, Y10, Y7
-	VPSLLW         $0x04, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 1472(AX)
-	VPSRLW         $0x04, Y10, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y6, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 2112(AX)
-	VPAND          Y0, Y5, Y7
-	VPSLLW         $0x04, Y2, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 1504(AX)
-	VPSRLW         $0x04, Y5, Y5
-	VPAND          Y0, Y5, Y5
-	VPAND          Y1, Y2, Y7
-	VPOR           Y7, Y5, Y5
-	VMOVDQU        Y5, 2144(AX)
-	VBROADCASTI128 112(CX), Y5
-	VINSERTI128    $0x01, 112(DI), Y5, Y5
-	VBROADCASTI128 112(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 112(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 112(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 112(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 112(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 112(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x02, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 1728(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPSRLW         $0x02, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y8, Y8
-	VMOVDQU        Y8, 2368(AX)
-	VPAND          Y0, Y7, Y4
-	VPSLLW         $0x02, Y3, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y4, Y4
-	VMOVDQU        Y4, 1760(AX)
-	VPSRLW         $0x04, Y7, Y4
-	VPAND          Y0, Y4, Y4
-	VPSRLW         $0x02, Y3, Y3
-	VPAND          Y1, Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VMOVDQU        Y4, 2400(AX)
-	VPAND          Y0, Y10, Y3
-	VPSLLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1792(AX)
-	VPSRLW         $0x04, Y10, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 2432(AX)
-	VPAND          Y0, Y5, Y3
-	VPSLLW         $0x02, Y2, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1824(AX)
-	VPSRLW         $0x04, Y5, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y2, Y0
-	VPAND          Y1, Y0, Y0
-	VPOR           Y0, Y3, Y3
-	VMOVDQU        Y3, 2464(AX)
+	ADDQ           $0x00000010, CX
+	ADDQ           $0x00000010, DI
+	ADDQ           $0x00000080, AX
+	DECQ           R10
+	JNZ            part
+	SUBQ           $0x00000020, CX
+	SUBQ           $0x00000020, DI
+	SUBQ           $0x00000100, AX
 	PREFETCHT0     (R8)
 	PREFETCHT0     64(R8)
 	PREFETCHT0     128(R8)
