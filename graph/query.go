@@ -7,14 +7,9 @@ import (
 
 // What passes ask of a node's rule.
 
-// LayoutsOf says how the results of a node would lie over the ranks if its
-// operands had the layouts given. It fails where the operation refuses them.
-func LayoutsOf(n *Node, operands []Layout, ranks int) ([]Layout, error) {
-	return LayoutsFor(n)(operands, ranks)
-}
-
-// LayoutsFor is [LayoutsOf] for a node of which many layouts are tried: what does not depend on
-// them is worked out once. The function it returns is not for several goroutines at the same time.
+// LayoutsFor returns a function that says how the results of a node would lie over the ranks if its
+// operands had the layouts given. It fails where the operation refuses them. It is not for several
+// goroutines at the same time.
 func LayoutsFor(n *Node) func(operands []Layout, ranks int) ([]Layout, error) {
 	m := &Node{Op: n.Op, Attrs: n.Attrs, Args: make([]*Value, len(n.Args))}
 	for i, v := range n.Args {

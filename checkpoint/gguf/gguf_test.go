@@ -67,9 +67,6 @@ func sameAsWide(t *testing.T, f *File) (compared int) {
 // TestFormats: blocks have the sizes that graphs give them.
 func TestFormats(t *testing.T) {
 	for typ, d := range dtypes {
-		if back, ok := TypeOf(d); !ok || back != typ {
-			t.Errorf("%s is %s, which is %s", typ, d, back)
-		}
 		if l, f := layouts[typ], d.Format(); f != nil && (l.elems != f.Elems || l.bytes != f.Bytes) {
 			t.Errorf("%s: blocks of %d elements in %d bytes, and %d in %d in graphs", typ, l.elems, l.bytes, f.Elems, f.Bytes)
 		}

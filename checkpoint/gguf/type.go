@@ -60,16 +60,6 @@ var dtypes = map[Type]graph.DType{
 // DType is the format in graphs; NoDType if Krait does not read it.
 func (t Type) DType() graph.DType { return dtypes[t] }
 
-// TypeOf is the inverse of [Type.DType].
-func TypeOf(d graph.DType) (Type, bool) {
-	for t, of := range dtypes {
-		if of == d {
-			return t, true
-		}
-	}
-	return 0, false
-}
-
 // String is the format's name, such as F32 or Q8_0.
 func (t Type) String() string {
 	if l, ok := layouts[t]; ok {

@@ -176,9 +176,6 @@ func newFP8(mantissa, bias int, largest float32, top byte) *fp8 {
 	return f
 }
 
-// FP8 lists what the 256 codes of e4m3 or e5m2 stand for.
-func FP8(k graph.CodecKind) [256]float32 { return small[k].values }
-
 // round is the code nearest to x, ties to even; what is beyond the largest is the largest.
 func (f *fp8) round(x float32) byte {
 	bits := math.Float32bits(x)

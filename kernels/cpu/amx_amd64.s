@@ -99,118 +99,70 @@ TEXT ·amxPeak(SB), NOSPLIT, $0-16
 	MOVQ n+8(FP), AX
 
 	// LDTILECFG (DX)
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0x02
 
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 
 	// TILEZERO T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd0
 
 	// TILEZERO T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd8
 
 	// TILEZERO T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xe0
 
 	// TILEZERO T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xe8
 
 	// TILEZERO T6
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xf0
 
 	// TILEZERO T7
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xf8
 
 next:
 	// TDPBF16PS T7, T6, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xc6
 
 	// TDPBF16PS T7, T6, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xce
 
 	// TDPBF16PS T7, T6, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd6
 
 	// TDPBF16PS T7, T6, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xde
 
 	// TDPBF16PS T7, T6, T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xe6
 
 	// TDPBF16PS T7, T6, T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xee
 	DECQ AX
 	JNZ  next
 
 	// TILERELEASE
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0xc0
 	RET
 
@@ -872,10 +824,7 @@ TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0x02
 	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
@@ -885,17 +834,11 @@ TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-36
 
 pair:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
@@ -926,89 +869,51 @@ block:
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R8)(R9*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x083c
 
 	// TDPBF16PS T7, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T7, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
@@ -1020,41 +925,23 @@ step:
 
 fetching:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1068,25 +955,15 @@ fetching:
 	PREFETCHT1 64(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x083c
 
 	// TDPBF16PS T7, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T7, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1104,25 +981,15 @@ fetching:
 	PREFETCHT1 256(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1167,41 +1034,23 @@ near_3:
 	JNZ        near_3
 
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1215,25 +1064,15 @@ near_3:
 	PREFETCHT1 64(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x083c
 
 	// TDPBF16PS T7, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T7, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1251,25 +1090,15 @@ near_3:
 	PREFETCHT1 256(R11)(R13*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -1301,54 +1130,26 @@ stepped:
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x11
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
 
 	// TILESTORED T1, 5440(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x15
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1540228c
+	WORD $0x0000
 	JMP  kept
 
 later:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 	XORQ CX, CX
 
 add:
@@ -1361,17 +1162,11 @@ add:
 
 kept:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 	JMP  block
 
@@ -1407,117 +1202,65 @@ copy:
 	JNZ         copy
 
 	// TILELOADD 0(SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
 	// TILELOADD 0(DI)(R12*1), T5
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x27
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R8)(R9*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x083c
 
 	// TDPBF16PS T7, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T7, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 sums:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE         $0xc4
-	BYTE         $0xa2
-	BYTE         $0x7a
-	BYTE         $0x4b
-	BYTE         $0x8c
-	BYTE         $0x22
-	BYTE         $0x40
-	BYTE         $0x05
-	BYTE         $0x00
-	BYTE         $0x00
+	LONG         $0x4b7aa2c4
+	LONG         $0x0540228c
+	WORD         $0x0000
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
 	MOVQ         10576(DX), SI
@@ -2018,10 +1761,7 @@ no_second_6:
 	JNZ  pair
 
 	// TILERELEASE
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0xc0
 	VZEROUPPER
 	RET
@@ -2032,10 +1772,7 @@ TEXT ·amxMultiply3x2(SB), NOSPLIT, $8-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0x02
 	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
@@ -2047,31 +1784,19 @@ TEXT ·amxMultiply3x2(SB), NOSPLIT, $8-36
 
 pair:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 
 	// TILEZERO T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd0
 
 	// TILEZERO T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
@@ -2104,161 +1829,93 @@ block:
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
@@ -2270,65 +1927,37 @@ step:
 
 fetching:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2342,49 +1971,29 @@ fetching:
 	PREFETCHT1 64(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2402,49 +2011,29 @@ fetching:
 	PREFETCHT1 256(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2489,65 +2078,37 @@ near_10:
 	JNZ        near_10
 
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2561,49 +2122,29 @@ near_10:
 	PREFETCHT1 64(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2621,49 +2162,29 @@ near_10:
 	PREFETCHT1 256(R14)(R15*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -2695,102 +2216,46 @@ stepped:
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x11
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
 
 	// TILESTORED T1, 5440(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x15
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 6464(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x19
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x19402294
+	WORD $0x0000
 
 	// TILESTORED T3, 7488(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x9c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x1d
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1d40229c
+	WORD $0x0000
 	JMP  kept
 
 later:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 2368(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x09
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
 
 	// TILESTORED T3, 3392(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x9c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x0d
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0d40229c
+	WORD $0x0000
 	XORQ CX, CX
 
 add:
@@ -2803,31 +2268,19 @@ add:
 
 kept:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 
 	// TILEZERO T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd0
 
 	// TILEZERO T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd8
 	JMP  block
 
@@ -2863,213 +2316,117 @@ copy:
 	JNZ         copy
 
 	// TILELOADD 0(SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
 	// TILELOADD 0(DI)(R12*1), T5
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x27
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 sums:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 2368(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x09
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
 
 	// TILESTORED T3, 3392(DX)(R12*1)
-	BYTE         $0xc4
-	BYTE         $0xa2
-	BYTE         $0x7a
-	BYTE         $0x4b
-	BYTE         $0x9c
-	BYTE         $0x22
-	BYTE         $0x40
-	BYTE         $0x0d
-	BYTE         $0x00
-	BYTE         $0x00
+	LONG         $0x4b7aa2c4
+	LONG         $0x0d40229c
+	WORD         $0x0000
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
 	MOVQ         10576(DX), SI
@@ -4002,10 +3359,7 @@ no_second_16:
 	JNZ  pair
 
 	// TILERELEASE
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0xc0
 	VZEROUPPER
 	RET
@@ -4571,10 +3925,7 @@ TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0x02
 	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
@@ -4584,17 +3935,11 @@ TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-36
 
 pair:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
@@ -4625,41 +3970,23 @@ block:
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
@@ -4671,41 +3998,23 @@ step:
 
 fetching:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -4770,41 +4079,23 @@ near_20:
 	JNZ        near_20
 
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x4a
-	BYTE       $0x5c
+	LONG       $0x5c4ae2c4
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
@@ -4856,54 +4147,26 @@ stepped:
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x11
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
 
 	// TILESTORED T1, 5440(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x15
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1540228c
+	WORD $0x0000
 	JMP  kept
 
 later:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 	XORQ CX, CX
 
 add:
@@ -4916,17 +4179,11 @@ add:
 
 kept:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 	JMP  block
 
@@ -4962,69 +4219,37 @@ copy:
 	JNZ         copy
 
 	// TILELOADD 0(SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
 	// TILELOADD 0(DI)(R12*1), T5
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x27
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 sums:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE         $0xc4
-	BYTE         $0xa2
-	BYTE         $0x7a
-	BYTE         $0x4b
-	BYTE         $0x8c
-	BYTE         $0x22
-	BYTE         $0x40
-	BYTE         $0x05
-	BYTE         $0x00
-	BYTE         $0x00
+	LONG         $0x4b7aa2c4
+	LONG         $0x0540228c
+	WORD         $0x0000
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
 	MOVQ         10576(DX), SI
@@ -5525,10 +4750,7 @@ no_second_23:
 	JNZ  pair
 
 	// TILERELEASE
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0xc0
 	VZEROUPPER
 	RET
@@ -5539,10 +4761,7 @@ TEXT ·amxMultiply1x2(SB), NOSPLIT, $8-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0x02
 	MOVQ 10600(DX), BX
 	MOVQ $0x00000040, R12
@@ -5554,31 +4773,19 @@ TEXT ·amxMultiply1x2(SB), NOSPLIT, $8-36
 
 pair:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 
 	// TILEZERO T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd0
 
 	// TILEZERO T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
 	MOVQ SI, DI
@@ -5611,65 +4818,37 @@ block:
 
 step:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
@@ -5681,65 +4860,37 @@ step:
 
 fetching:
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -5804,65 +4955,37 @@ near_27:
 	JNZ        near_27
 
 	// TILELOADD 0(SI)(BX*1), T4
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x1e
+	LONG $0x4b7be2c4
+	WORD $0x1e24
 
 	// TILELOADD 0(DI)(BX*1), T5
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x1f
+	LONG $0x4b7be2c4
+	WORD $0x1f2c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE       $0xc4
-	BYTE       $0xe2
-	BYTE       $0x42
-	BYTE       $0x5c
+	LONG       $0x5c42e2c4
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
@@ -5914,102 +5037,46 @@ stepped:
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x11
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
 
 	// TILESTORED T1, 5440(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x15
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 6464(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x19
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x19402294
+	WORD $0x0000
 
 	// TILESTORED T3, 7488(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x9c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x1d
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x1d40229c
+	WORD $0x0000
 	JMP  kept
 
 later:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 2368(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x09
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
 
 	// TILESTORED T3, 3392(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x9c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x0d
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0d40229c
+	WORD $0x0000
 	XORQ CX, CX
 
 add:
@@ -6022,31 +5089,19 @@ add:
 
 kept:
 	// TILEZERO T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc0
 
 	// TILEZERO T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xc8
 
 	// TILEZERO T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd0
 
 	// TILEZERO T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x7b
-	BYTE $0x49
+	LONG $0x497be2c4
 	BYTE $0xd8
 	JMP  block
 
@@ -6082,117 +5137,61 @@ copy:
 	JNZ         copy
 
 	// TILELOADD 0(SI)(R12*1), T4
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x24
-	BYTE $0x26
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
 	// TILELOADD 0(DI)(R12*1), T5
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x2c
-	BYTE $0x27
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x34
-	BYTE $0x08
+	LONG $0x4b7b82c4
+	WORD $0x0834
 
 	// TDPBF16PS T6, T4, T0
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xc4
 
 	// TDPBF16PS T6, T5, T1
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x4a
-	BYTE $0x5c
+	LONG $0x5c4ae2c4
 	BYTE $0xcd
 	LEAQ (R8)(R9*8), R8
 	LEAQ (R8)(R9*8), R8
 
 	// TILELOADD 0(R10)(R11*1), T7
-	BYTE $0xc4
-	BYTE $0x82
-	BYTE $0x7b
-	BYTE $0x4b
-	BYTE $0x3c
-	BYTE $0x1a
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
 
 	// TDPBF16PS T7, T4, T2
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xd4
 
 	// TDPBF16PS T7, T5, T3
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x42
-	BYTE $0x5c
+	LONG $0x5c42e2c4
 	BYTE $0xdd
 	LEAQ (R10)(R11*8), R10
 	LEAQ (R10)(R11*8), R10
 
 sums:
 	// TILESTORED T0, 320(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x84
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x01
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
 
 	// TILESTORED T1, 1344(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x8c
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x05
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x0540228c
+	WORD $0x0000
 
 	// TILESTORED T2, 2368(DX)(R12*1)
-	BYTE $0xc4
-	BYTE $0xa2
-	BYTE $0x7a
-	BYTE $0x4b
-	BYTE $0x94
-	BYTE $0x22
-	BYTE $0x40
-	BYTE $0x09
-	BYTE $0x00
-	BYTE $0x00
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
 
 	// TILESTORED T3, 3392(DX)(R12*1)
-	BYTE         $0xc4
-	BYTE         $0xa2
-	BYTE         $0x7a
-	BYTE         $0x4b
-	BYTE         $0x9c
-	BYTE         $0x22
-	BYTE         $0x40
-	BYTE         $0x0d
-	BYTE         $0x00
-	BYTE         $0x00
+	LONG         $0x4b7aa2c4
+	LONG         $0x0d40229c
+	WORD         $0x0000
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
 	MOVQ         10576(DX), SI
@@ -7125,10 +6124,7 @@ no_second_33:
 	JNZ  pair
 
 	// TILERELEASE
-	BYTE $0xc4
-	BYTE $0xe2
-	BYTE $0x78
-	BYTE $0x49
+	LONG $0x4978e2c4
 	BYTE $0xc0
 	VZEROUPPER
 	RET

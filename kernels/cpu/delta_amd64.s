@@ -141,22 +141,14 @@ norows7:
 	VZEROUPPER
 	RET
 
-DATA tails<>+0(SB)/4, $0xffffffff
-DATA tails<>+4(SB)/4, $0xffffffff
-DATA tails<>+8(SB)/4, $0xffffffff
-DATA tails<>+12(SB)/4, $0xffffffff
-DATA tails<>+16(SB)/4, $0xffffffff
-DATA tails<>+20(SB)/4, $0xffffffff
-DATA tails<>+24(SB)/4, $0xffffffff
-DATA tails<>+28(SB)/4, $0xffffffff
-DATA tails<>+32(SB)/4, $0x00000000
-DATA tails<>+36(SB)/4, $0x00000000
-DATA tails<>+40(SB)/4, $0x00000000
-DATA tails<>+44(SB)/4, $0x00000000
-DATA tails<>+48(SB)/4, $0x00000000
-DATA tails<>+52(SB)/4, $0x00000000
-DATA tails<>+56(SB)/4, $0x00000000
-DATA tails<>+60(SB)/4, $0x00000000
+DATA tails<>+0(SB)/8, $0xffffffffffffffff
+DATA tails<>+8(SB)/8, $0xffffffffffffffff
+DATA tails<>+16(SB)/8, $0xffffffffffffffff
+DATA tails<>+24(SB)/8, $0xffffffffffffffff
+DATA tails<>+32(SB)/8, $0x0000000000000000
+DATA tails<>+40(SB)/8, $0x0000000000000000
+DATA tails<>+48(SB)/8, $0x0000000000000000
+DATA tails<>+56(SB)/8, $0x0000000000000000
 GLOBL tails<>(SB), RODATA|NOPTR, $64
 
 // func deltaValueAVX2(known *float32, y *float32, v *float32, out *float32, fade float32, beta float32, fresh float32, scale float32, cols int)

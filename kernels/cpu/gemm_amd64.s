@@ -2,40 +2,24 @@
 
 #include "textflag.h"
 
-DATA gemmMask<>+0(SB)/4, $0xffffffff
-DATA gemmMask<>+4(SB)/4, $0xffffffff
-DATA gemmMask<>+8(SB)/4, $0xffffffff
-DATA gemmMask<>+12(SB)/4, $0xffffffff
-DATA gemmMask<>+16(SB)/4, $0xffffffff
-DATA gemmMask<>+20(SB)/4, $0xffffffff
-DATA gemmMask<>+24(SB)/4, $0xffffffff
-DATA gemmMask<>+28(SB)/4, $0xffffffff
-DATA gemmMask<>+32(SB)/4, $0x00000000
-DATA gemmMask<>+36(SB)/4, $0x00000000
-DATA gemmMask<>+40(SB)/4, $0x00000000
-DATA gemmMask<>+44(SB)/4, $0x00000000
-DATA gemmMask<>+48(SB)/4, $0x00000000
-DATA gemmMask<>+52(SB)/4, $0x00000000
-DATA gemmMask<>+56(SB)/4, $0x00000000
-DATA gemmMask<>+60(SB)/4, $0x00000000
+DATA gemmMask<>+0(SB)/8, $0xffffffffffffffff
+DATA gemmMask<>+8(SB)/8, $0xffffffffffffffff
+DATA gemmMask<>+16(SB)/8, $0xffffffffffffffff
+DATA gemmMask<>+24(SB)/8, $0xffffffffffffffff
+DATA gemmMask<>+32(SB)/8, $0x0000000000000000
+DATA gemmMask<>+40(SB)/8, $0x0000000000000000
+DATA gemmMask<>+48(SB)/8, $0x0000000000000000
+DATA gemmMask<>+56(SB)/8, $0x0000000000000000
 GLOBL gemmMask<>(SB), RODATA|NOPTR, $64
 
-DATA gemmWords<>+0(SB)/4, $0x00000000
-DATA gemmWords<>+4(SB)/4, $0x00010000
-DATA gemmWords<>+8(SB)/4, $0x00020000
-DATA gemmWords<>+12(SB)/4, $0x00030000
-DATA gemmWords<>+16(SB)/4, $0x00040000
-DATA gemmWords<>+20(SB)/4, $0x00050000
-DATA gemmWords<>+24(SB)/4, $0x00060000
-DATA gemmWords<>+28(SB)/4, $0x00070000
-DATA gemmWords<>+32(SB)/4, $0x00080000
-DATA gemmWords<>+36(SB)/4, $0x00090000
-DATA gemmWords<>+40(SB)/4, $0x000a0000
-DATA gemmWords<>+44(SB)/4, $0x000b0000
-DATA gemmWords<>+48(SB)/4, $0x000c0000
-DATA gemmWords<>+52(SB)/4, $0x000d0000
-DATA gemmWords<>+56(SB)/4, $0x000e0000
-DATA gemmWords<>+60(SB)/4, $0x000f0000
+DATA gemmWords<>+0(SB)/8, $0x0001000000000000
+DATA gemmWords<>+8(SB)/8, $0x0003000000020000
+DATA gemmWords<>+16(SB)/8, $0x0005000000040000
+DATA gemmWords<>+24(SB)/8, $0x0007000000060000
+DATA gemmWords<>+32(SB)/8, $0x0009000000080000
+DATA gemmWords<>+40(SB)/8, $0x000b0000000a0000
+DATA gemmWords<>+48(SB)/8, $0x000d0000000c0000
+DATA gemmWords<>+56(SB)/8, $0x000f0000000e0000
 GLOBL gemmWords<>(SB), RODATA|NOPTR, $64
 
 // func gemmF32x4x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)

@@ -13,15 +13,22 @@ TEXT ·round32BlocksAVX2(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes0D800000<>+0(SB), Y2
 
 block:
-	VXORPS       Y3, Y3, Y3
-	VPAND        (CX), Y0, Y4
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, BX
+	LEAQ   128(CX), SI
+
+largest:
+	VPAND        (BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        32(CX), Y0, Y4
+	VPAND        32(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        64(CX), Y0, Y4
+	VPAND        64(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
-	VPAND        96(CX), Y0, Y4
+	VPAND        96(BX), Y0, Y4
 	VPMAXSD      Y4, Y3, Y3
+	ADDQ         $0x00000080, BX
+	CMPQ         BX, SI
+	JNE          largest
 	VPERM2I128   $0x01, Y3, Y3, Y4
 	VPMAXSD      Y4, Y3, Y3
 	VPSHUFD      $0x4e, Y3, Y4
@@ -54,72 +61,44 @@ block:
 	VPHADDD      Y3, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPADDD       X4, X3, X4
-	VPHADDD      X4, X4, X3
-	VCVTDQ2PS    X3, X3
-	VMOVSS       X3, 36(AX)
-	ADDQ         $0x00000028, AX
+	VPHADDD      X4, X4, X4
+	VCVTDQ2PS    X4, X4
+	VMOVSS       X4, 36(AX)
 	ADDQ         $0x00000080, CX
+	ADDQ         $0x00000028, AX
 	DECQ         DX
 	JNZ          block
 	VZEROUPPER
 	RET
 
-DATA lanes7FFFFFFF<>+0(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+4(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+8(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+12(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+16(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+20(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+24(SB)/4, $0x7fffffff
-DATA lanes7FFFFFFF<>+28(SB)/4, $0x7fffffff
+DATA lanes7FFFFFFF<>+0(SB)/8, $0x7fffffff7fffffff
+DATA lanes7FFFFFFF<>+8(SB)/8, $0x7fffffff7fffffff
+DATA lanes7FFFFFFF<>+16(SB)/8, $0x7fffffff7fffffff
+DATA lanes7FFFFFFF<>+24(SB)/8, $0x7fffffff7fffffff
 GLOBL lanes7FFFFFFF<>(SB), RODATA|NOPTR, $32
 
-DATA lanes42FE0000<>+0(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+4(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+8(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+12(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+16(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+20(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+24(SB)/4, $0x42fe0000
-DATA lanes42FE0000<>+28(SB)/4, $0x42fe0000
+DATA lanes42FE0000<>+0(SB)/8, $0x42fe000042fe0000
+DATA lanes42FE0000<>+8(SB)/8, $0x42fe000042fe0000
+DATA lanes42FE0000<>+16(SB)/8, $0x42fe000042fe0000
+DATA lanes42FE0000<>+24(SB)/8, $0x42fe000042fe0000
 GLOBL lanes42FE0000<>(SB), RODATA|NOPTR, $32
 
-DATA lanes0D800000<>+0(SB)/4, $0x0d800000
-DATA lanes0D800000<>+4(SB)/4, $0x0d800000
-DATA lanes0D800000<>+8(SB)/4, $0x0d800000
-DATA lanes0D800000<>+12(SB)/4, $0x0d800000
-DATA lanes0D800000<>+16(SB)/4, $0x0d800000
-DATA lanes0D800000<>+20(SB)/4, $0x0d800000
-DATA lanes0D800000<>+24(SB)/4, $0x0d800000
-DATA lanes0D800000<>+28(SB)/4, $0x0d800000
+DATA lanes0D800000<>+0(SB)/8, $0x0d8000000d800000
+DATA lanes0D800000<>+8(SB)/8, $0x0d8000000d800000
+DATA lanes0D800000<>+16(SB)/8, $0x0d8000000d800000
+DATA lanes0D800000<>+24(SB)/8, $0x0d8000000d800000
 GLOBL lanes0D800000<>(SB), RODATA|NOPTR, $32
 
-DATA integerOrder<>+0(SB)/4, $0x00000000
-DATA integerOrder<>+4(SB)/4, $0x00000004
-DATA integerOrder<>+8(SB)/4, $0x00000001
-DATA integerOrder<>+12(SB)/4, $0x00000005
-DATA integerOrder<>+16(SB)/4, $0x00000002
-DATA integerOrder<>+20(SB)/4, $0x00000006
-DATA integerOrder<>+24(SB)/4, $0x00000003
-DATA integerOrder<>+28(SB)/4, $0x00000007
+DATA integerOrder<>+0(SB)/8, $0x0000000400000000
+DATA integerOrder<>+8(SB)/8, $0x0000000500000001
+DATA integerOrder<>+16(SB)/8, $0x0000000600000002
+DATA integerOrder<>+24(SB)/8, $0x0000000700000003
 GLOBL integerOrder<>(SB), RODATA|NOPTR, $32
 
-DATA integerOnes<>+0(SB)/2, $0x0001
-DATA integerOnes<>+2(SB)/2, $0x0001
-DATA integerOnes<>+4(SB)/2, $0x0001
-DATA integerOnes<>+6(SB)/2, $0x0001
-DATA integerOnes<>+8(SB)/2, $0x0001
-DATA integerOnes<>+10(SB)/2, $0x0001
-DATA integerOnes<>+12(SB)/2, $0x0001
-DATA integerOnes<>+14(SB)/2, $0x0001
-DATA integerOnes<>+16(SB)/2, $0x0001
-DATA integerOnes<>+18(SB)/2, $0x0001
-DATA integerOnes<>+20(SB)/2, $0x0001
-DATA integerOnes<>+22(SB)/2, $0x0001
-DATA integerOnes<>+24(SB)/2, $0x0001
-DATA integerOnes<>+26(SB)/2, $0x0001
-DATA integerOnes<>+28(SB)/2, $0x0001
-DATA integerOnes<>+30(SB)/2, $0x0001
+DATA integerOnes<>+0(SB)/8, $0x0001000100010001
+DATA integerOnes<>+8(SB)/8, $0x0001000100010001
+DATA integerOnes<>+16(SB)/8, $0x0001000100010001
+DATA integerOnes<>+24(SB)/8, $0x0001000100010001
 GLOBL integerOnes<>(SB), RODATA|NOPTR, $32
 
 // func round256BlocksAVX2(to *byte, x *float32, blocks int)
@@ -133,83 +112,38 @@ TEXT ·round256BlocksAVX2(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes0D800000<>+0(SB), Y2
 
 block:
-	VXORPS       Y3, Y3, Y3
-	VPAND        (CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        32(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        64(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        96(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        128(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        160(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        192(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        224(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        256(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        288(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        320(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        352(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        384(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        416(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        448(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        480(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        512(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        544(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        576(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        608(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        640(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        672(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        704(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        736(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        768(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        800(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        832(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        864(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        896(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        928(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        960(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPAND        992(CX), Y0, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPERM2I128   $0x01, Y3, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPSHUFD      $0x4e, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VPSHUFD      $0xb1, Y3, Y4
-	VPMAXSD      Y4, Y3, Y3
-	VCMPPS       $0x05, Y2, Y3, Y4
-	VDIVPS       Y3, Y1, Y5
-	VDIVPS       Y1, Y3, Y3
-	VANDPS       Y4, Y5, Y5
-	VANDPS       Y4, Y3, Y3
-	VMOVSS       X3, 256(AX)
+	VXORPS Y3, Y3, Y3
+	MOVQ   CX, BX
+	LEAQ   1024(CX), SI
+
+largest:
+	VPAND      (BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      32(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      64(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPAND      96(BX), Y0, Y4
+	VPMAXSD    Y4, Y3, Y3
+	ADDQ       $0x00000080, BX
+	CMPQ       BX, SI
+	JNE        largest
+	VPERM2I128 $0x01, Y3, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPSHUFD    $0x4e, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VPSHUFD    $0xb1, Y3, Y4
+	VPMAXSD    Y4, Y3, Y3
+	VCMPPS     $0x05, Y2, Y3, Y4
+	VDIVPS     Y3, Y1, Y5
+	VDIVPS     Y1, Y3, Y3
+	VANDPS     Y4, Y5, Y5
+	VANDPS     Y4, Y3, Y3
+	VMOVSS     X3, 256(AX)
+	MOVQ       AX, BX
+	XORQ       SI, SI
+
+part:
 	VMULPS       (CX), Y5, Y3
 	VCVTPS2DQ    Y3, Y3
 	VMULPS       32(CX), Y5, Y4
@@ -223,7 +157,7 @@ block:
 	VPACKSSDW    Y7, Y6, Y4
 	VPACKSSWB    Y4, Y3, Y6
 	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, (AX)
+	VMOVDQU      Y6, (BX)
 	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
 	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
 	VPHADDD      Y4, Y3, Y3
@@ -231,187 +165,16 @@ block:
 	VEXTRACTI128 $0x01, Y3, X4
 	VPADDD       X4, X3, X4
 	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 260(AX)
+	VMOVD        X4, 260(AX)(SI*4)
 	VPMADDWD     integerOnes<>+0(SB), X4, X4
 	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 292(AX)
-	VMULPS       128(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       160(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       192(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       224(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 32(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 264(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 294(AX)
-	VMULPS       256(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       288(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       320(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       352(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 64(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 268(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 296(AX)
-	VMULPS       384(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       416(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       448(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       480(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 96(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 272(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 298(AX)
-	VMULPS       512(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       544(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       576(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       608(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 128(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 276(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 300(AX)
-	VMULPS       640(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       672(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       704(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       736(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 160(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 280(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 302(AX)
-	VMULPS       768(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       800(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       832(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       864(CX), Y5, Y7
-	VCVTPS2DQ    Y7, Y7
-	VMOVDQU      integerOrder<>+0(SB), Y8
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y7, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y6
-	VPERMD       Y6, Y8, Y6
-	VMOVDQU      Y6, 192(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 284(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 304(AX)
-	VMULPS       896(CX), Y5, Y3
-	VCVTPS2DQ    Y3, Y3
-	VMULPS       928(CX), Y5, Y4
-	VCVTPS2DQ    Y4, Y4
-	VMULPS       960(CX), Y5, Y6
-	VCVTPS2DQ    Y6, Y6
-	VMULPS       992(CX), Y5, Y5
-	VCVTPS2DQ    Y5, Y5
-	VMOVDQU      integerOrder<>+0(SB), Y7
-	VPACKSSDW    Y4, Y3, Y3
-	VPACKSSDW    Y5, Y6, Y4
-	VPACKSSWB    Y4, Y3, Y5
-	VPERMD       Y5, Y7, Y5
-	VMOVDQU      Y5, 224(AX)
-	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
-	VPMADDWD     integerOnes<>+0(SB), Y4, Y4
-	VPHADDD      Y4, Y3, Y3
-	VPHADDD      Y3, Y3, Y3
-	VEXTRACTI128 $0x01, Y3, X4
-	VPADDD       X4, X3, X4
-	VPACKSSDW    X4, X4, X4
-	VMOVD        X4, 288(AX)
-	VPMADDWD     integerOnes<>+0(SB), X4, X4
-	VPACKSSDW    X4, X4, X4
-	VPEXTRW      $0x00, X4, 306(AX)
+	VPEXTRW      $0x00, X4, 292(AX)(SI*2)
+	ADDQ         $0x20, BX
+	ADDQ         $0x00000080, CX
+	INCQ         SI
+	CMPQ         SI, $0x08
+	JNE          part
 	ADDQ         $0x00000140, AX
-	ADDQ         $0x00000400, CX
 	DECQ         DX
 	JNZ          block
 	VZEROUPPER
@@ -4353,58 +4116,22 @@ block:
 	VZEROUPPER
 	RET
 
-DATA lanes80000000<>+0(SB)/4, $0x80000000
-DATA lanes80000000<>+4(SB)/4, $0x80000000
-DATA lanes80000000<>+8(SB)/4, $0x80000000
-DATA lanes80000000<>+12(SB)/4, $0x80000000
-DATA lanes80000000<>+16(SB)/4, $0x80000000
-DATA lanes80000000<>+20(SB)/4, $0x80000000
-DATA lanes80000000<>+24(SB)/4, $0x80000000
-DATA lanes80000000<>+28(SB)/4, $0x80000000
+DATA lanes80000000<>+0(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+8(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+16(SB)/8, $0x8000000080000000
+DATA lanes80000000<>+24(SB)/8, $0x8000000080000000
 GLOBL lanes80000000<>(SB), RODATA|NOPTR, $32
 
-DATA lanes0000003F<>+0(SB)/4, $0x0000003f
-DATA lanes0000003F<>+4(SB)/4, $0x0000003f
-DATA lanes0000003F<>+8(SB)/4, $0x0000003f
-DATA lanes0000003F<>+12(SB)/4, $0x0000003f
-DATA lanes0000003F<>+16(SB)/4, $0x0000003f
-DATA lanes0000003F<>+20(SB)/4, $0x0000003f
-DATA lanes0000003F<>+24(SB)/4, $0x0000003f
-DATA lanes0000003F<>+28(SB)/4, $0x0000003f
+DATA lanes0000003F<>+0(SB)/8, $0x0000003f0000003f
+DATA lanes0000003F<>+8(SB)/8, $0x0000003f0000003f
+DATA lanes0000003F<>+16(SB)/8, $0x0000003f0000003f
+DATA lanes0000003F<>+24(SB)/8, $0x0000003f0000003f
 GLOBL lanes0000003F<>(SB), RODATA|NOPTR, $32
 
-DATA integerBytes0f<>+0(SB)/1, $0x0f
-DATA integerBytes0f<>+1(SB)/1, $0x0f
-DATA integerBytes0f<>+2(SB)/1, $0x0f
-DATA integerBytes0f<>+3(SB)/1, $0x0f
-DATA integerBytes0f<>+4(SB)/1, $0x0f
-DATA integerBytes0f<>+5(SB)/1, $0x0f
-DATA integerBytes0f<>+6(SB)/1, $0x0f
-DATA integerBytes0f<>+7(SB)/1, $0x0f
-DATA integerBytes0f<>+8(SB)/1, $0x0f
-DATA integerBytes0f<>+9(SB)/1, $0x0f
-DATA integerBytes0f<>+10(SB)/1, $0x0f
-DATA integerBytes0f<>+11(SB)/1, $0x0f
-DATA integerBytes0f<>+12(SB)/1, $0x0f
-DATA integerBytes0f<>+13(SB)/1, $0x0f
-DATA integerBytes0f<>+14(SB)/1, $0x0f
-DATA integerBytes0f<>+15(SB)/1, $0x0f
-DATA integerBytes0f<>+16(SB)/1, $0x0f
-DATA integerBytes0f<>+17(SB)/1, $0x0f
-DATA integerBytes0f<>+18(SB)/1, $0x0f
-DATA integerBytes0f<>+19(SB)/1, $0x0f
-DATA integerBytes0f<>+20(SB)/1, $0x0f
-DATA integerBytes0f<>+21(SB)/1, $0x0f
-DATA integerBytes0f<>+22(SB)/1, $0x0f
-DATA integerBytes0f<>+23(SB)/1, $0x0f
-DATA integerBytes0f<>+24(SB)/1, $0x0f
-DATA integerBytes0f<>+25(SB)/1, $0x0f
-DATA integerBytes0f<>+26(SB)/1, $0x0f
-DATA integerBytes0f<>+27(SB)/1, $0x0f
-DATA integerBytes0f<>+28(SB)/1, $0x0f
-DATA integerBytes0f<>+29(SB)/1, $0x0f
-DATA integerBytes0f<>+30(SB)/1, $0x0f
-DATA integerBytes0f<>+31(SB)/1, $0x0f
+DATA integerBytes0f<>+0(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA integerBytes0f<>+8(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA integerBytes0f<>+16(SB)/8, $0x0f0f0f0f0f0f0f0f
+DATA integerBytes0f<>+24(SB)/8, $0x0f0f0f0f0f0f0f0f
 GLOBL integerBytes0f<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ5KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -5090,38 +4817,10 @@ block:
 	VZEROUPPER
 	RET
 
-DATA integerBytes10<>+0(SB)/1, $0x10
-DATA integerBytes10<>+1(SB)/1, $0x10
-DATA integerBytes10<>+2(SB)/1, $0x10
-DATA integerBytes10<>+3(SB)/1, $0x10
-DATA integerBytes10<>+4(SB)/1, $0x10
-DATA integerBytes10<>+5(SB)/1, $0x10
-DATA integerBytes10<>+6(SB)/1, $0x10
-DATA integerBytes10<>+7(SB)/1, $0x10
-DATA integerBytes10<>+8(SB)/1, $0x10
-DATA integerBytes10<>+9(SB)/1, $0x10
-DATA integerBytes10<>+10(SB)/1, $0x10
-DATA integerBytes10<>+11(SB)/1, $0x10
-DATA integerBytes10<>+12(SB)/1, $0x10
-DATA integerBytes10<>+13(SB)/1, $0x10
-DATA integerBytes10<>+14(SB)/1, $0x10
-DATA integerBytes10<>+15(SB)/1, $0x10
-DATA integerBytes10<>+16(SB)/1, $0x10
-DATA integerBytes10<>+17(SB)/1, $0x10
-DATA integerBytes10<>+18(SB)/1, $0x10
-DATA integerBytes10<>+19(SB)/1, $0x10
-DATA integerBytes10<>+20(SB)/1, $0x10
-DATA integerBytes10<>+21(SB)/1, $0x10
-DATA integerBytes10<>+22(SB)/1, $0x10
-DATA integerBytes10<>+23(SB)/1, $0x10
-DATA integerBytes10<>+24(SB)/1, $0x10
-DATA integerBytes10<>+25(SB)/1, $0x10
-DATA integerBytes10<>+26(SB)/1, $0x10
-DATA integerBytes10<>+27(SB)/1, $0x10
-DATA integerBytes10<>+28(SB)/1, $0x10
-DATA integerBytes10<>+29(SB)/1, $0x10
-DATA integerBytes10<>+30(SB)/1, $0x10
-DATA integerBytes10<>+31(SB)/1, $0x10
+DATA integerBytes10<>+0(SB)/8, $0x1010101010101010
+DATA integerBytes10<>+8(SB)/8, $0x1010101010101010
+DATA integerBytes10<>+16(SB)/8, $0x1010101010101010
+DATA integerBytes10<>+24(SB)/8, $0x1010101010101010
 GLOBL integerBytes10<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ6KAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -5271,6 +4970,9 @@ block:
 	VMOVDQU        Y0, 2784(AX)
 	VMOVDQU        integerBytes0f<>+0(SB), Y0
 	VMOVDQU        integerBytes30<>+0(SB), Y1
+	MOVQ           $0x00000002, R10
+
+part:
 	VBROADCASTI128 128(CX), Y2
 	VINSERTI128    $0x01, 128(DI), Y2, Y2
 	VBROADCASTI128 128(CX)(DX*1), Y3
@@ -5403,138 +5105,6 @@ block:
 	VPAND          Y1, Y2, Y2
 	VPOR           Y2, Y3, Y3
 	VMOVDQU        Y3, 1056(AX)
-	VBROADCASTI128 144(CX), Y2
-	VINSERTI128    $0x01, 144(DI), Y2, Y2
-	VBROADCASTI128 144(CX)(DX*1), Y3
-	VINSERTI128    $0x01, 144(DI)(DX*1), Y3, Y3
-	VBROADCASTI128 144(CX)(DX*2), Y4
-	VINSERTI128    $0x01, 144(DI)(DX*2), Y4, Y4
-	VBROADCASTI128 144(CX)(SI*1), Y5
-	VINSERTI128    $0x01, 144(DI)(SI*1), Y5, Y5
-	VPUNPCKLDQ     Y3, Y2, Y6
-	VPUNPCKHDQ     Y3, Y2, Y2
-	VPUNPCKLDQ     Y5, Y4, Y3
-	VPUNPCKHDQ     Y5, Y4, Y5
-	VPUNPCKLQDQ    Y3, Y6, Y4
-	VPUNPCKHQDQ    Y3, Y6, Y3
-	VPUNPCKLQDQ    Y5, Y2, Y6
-	VPUNPCKHQDQ    Y5, Y2, Y2
-	VBROADCASTI128 16(CX), Y5
-	VINSERTI128    $0x01, 16(DI), Y5, Y5
-	VBROADCASTI128 16(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 16(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 16(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 16(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 16(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 16(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x04, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 128(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPAND          Y1, Y4, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 768(AX)
-	VPAND          Y0, Y7, Y8
-	VPSLLW         $0x04, Y3, Y9
-	VPAND          Y1, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 160(AX)
-	VPSRLW         $0x04, Y7, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y3, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 800(AX)
-	VPAND          Y0, Y10, Y7
-	VPSLLW         $0x04, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 192(AX)
-	VPSRLW         $0x04, Y10, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y6, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 832(AX)
-	VPAND          Y0, Y5, Y7
-	VPSLLW         $0x04, Y2, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 224(AX)
-	VPSRLW         $0x04, Y5, Y5
-	VPAND          Y0, Y5, Y5
-	VPAND          Y1, Y2, Y7
-	VPOR           Y7, Y5, Y5
-	VMOVDQU        Y5, 864(AX)
-	VBROADCASTI128 48(CX), Y5
-	VINSERTI128    $0x01, 48(DI), Y5, Y5
-	VBROADCASTI128 48(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 48(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 48(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 48(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 48(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 48(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x02, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 448(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPSRLW         $0x02, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y8, Y8
-	VMOVDQU        Y8, 1088(AX)
-	VPAND          Y0, Y7, Y4
-	VPSLLW         $0x02, Y3, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y4, Y4
-	VMOVDQU        Y4, 480(AX)
-	VPSRLW         $0x04, Y7, Y4
-	VPAND          Y0, Y4, Y4
-	VPSRLW         $0x02, Y3, Y3
-	VPAND          Y1, Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VMOVDQU        Y4, 1120(AX)
-	VPAND          Y0, Y10, Y3
-	VPSLLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 512(AX)
-	VPSRLW         $0x04, Y10, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1152(AX)
-	VPAND          Y0, Y5, Y3
-	VPSLLW         $0x02, Y2, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 544(AX)
-	VPSRLW         $0x04, Y5, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y2, Y2
-	VPAND          Y1, Y2, Y2
-	VPOR           Y2, Y3, Y3
-	VMOVDQU        Y3, 1184(AX)
 	VBROADCASTI128 160(CX), Y2
 	VINSERTI128    $0x01, 160(DI), Y2, Y2
 	VBROADCASTI128 160(CX)(DX*1), Y3
@@ -5667,138 +5237,14 @@ block:
 	VPAND          Y1, Y2, Y2
 	VPOR           Y2, Y3, Y3
 	VMOVDQU        Y3, 2336(AX)
-	VBROADCASTI128 176(CX), Y2
-	VINSERTI128    $0x01, 176(DI), Y2, Y2
-	VBROADCASTI128 176(CX)(DX*1), Y3
-	VINSERTI128    $0x01, 176(DI)(DX*1), Y3, Y3
-	VBROADCASTI128 176(CX)(DX*2), Y4
-	VINSERTI128    $0x01, 176(DI)(DX*2), Y4, Y4
-	VBROADCASTI128 176(CX)(SI*1), Y5
-	VINSERTI128    $0x01, 176(DI)(SI*1), Y5, Y5
-	VPUNPCKLDQ     Y3, Y2, Y6
-	VPUNPCKHDQ     Y3, Y2, Y2
-	VPUNPCKLDQ     Y5, Y4, Y3
-	VPUNPCKHDQ     Y5, Y4, Y5
-	VPUNPCKLQDQ    Y3, Y6, Y4
-	VPUNPCKHQDQ    Y3, Y6, Y3
-	VPUNPCKLQDQ    Y5, Y2, Y6
-	VPUNPCKHQDQ    Y5, Y2, Y2
-	VBROADCASTI128 80(CX), Y5
-	VINSERTI128    $0x01, 80(DI), Y5, Y5
-	VBROADCASTI128 80(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 80(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 80(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 80(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 80(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 80(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x04, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 1408(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPAND          Y1, Y4, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 2048(AX)
-	VPAND          Y0, Y7, Y8
-	VPSLLW         $0x04, Y3, Y9
-	VPAND          Y1, Y9, Y9
-	VPOR           Y9, Y8, Y8
-	VMOVDQU        Y8, 1440(AX)
-	VPSRLW         $0x04, Y7, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y3, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 2080(AX)
-	VPAND          Y0, Y10, Y7
-	VPSLLW         $0x04, Y6, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 1472(AX)
-	VPSRLW         $0x04, Y10, Y7
-	VPAND          Y0, Y7, Y7
-	VPAND          Y1, Y6, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 2112(AX)
-	VPAND          Y0, Y5, Y7
-	VPSLLW         $0x04, Y2, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y7, Y7
-	VMOVDQU        Y7, 1504(AX)
-	VPSRLW         $0x04, Y5, Y5
-	VPAND          Y0, Y5, Y5
-	VPAND          Y1, Y2, Y7
-	VPOR           Y7, Y5, Y5
-	VMOVDQU        Y5, 2144(AX)
-	VBROADCASTI128 112(CX), Y5
-	VINSERTI128    $0x01, 112(DI), Y5, Y5
-	VBROADCASTI128 112(CX)(DX*1), Y7
-	VINSERTI128    $0x01, 112(DI)(DX*1), Y7, Y7
-	VBROADCASTI128 112(CX)(DX*2), Y8
-	VINSERTI128    $0x01, 112(DI)(DX*2), Y8, Y8
-	VBROADCASTI128 112(CX)(SI*1), Y9
-	VINSERTI128    $0x01, 112(DI)(SI*1), Y9, Y9
-	VPUNPCKLDQ     Y7, Y5, Y10
-	VPUNPCKHDQ     Y7, Y5, Y5
-	VPUNPCKLDQ     Y9, Y8, Y7
-	VPUNPCKHDQ     Y9, Y8, Y9
-	VPUNPCKLQDQ    Y7, Y10, Y8
-	VPUNPCKHQDQ    Y7, Y10, Y7
-	VPUNPCKLQDQ    Y9, Y5, Y10
-	VPUNPCKHQDQ    Y9, Y5, Y5
-	VPAND          Y0, Y8, Y9
-	VPSLLW         $0x02, Y4, Y11
-	VPAND          Y1, Y11, Y11
-	VPOR           Y11, Y9, Y9
-	VMOVDQU        Y9, 1728(AX)
-	VPSRLW         $0x04, Y8, Y8
-	VPAND          Y0, Y8, Y8
-	VPSRLW         $0x02, Y4, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y8, Y8
-	VMOVDQU        Y8, 2368(AX)
-	VPAND          Y0, Y7, Y4
-	VPSLLW         $0x02, Y3, Y8
-	VPAND          Y1, Y8, Y8
-	VPOR           Y8, Y4, Y4
-	VMOVDQU        Y4, 1760(AX)
-	VPSRLW         $0x04, Y7, Y4
-	VPAND          Y0, Y4, Y4
-	VPSRLW         $0x02, Y3, Y3
-	VPAND          Y1, Y3, Y3
-	VPOR           Y3, Y4, Y4
-	VMOVDQU        Y4, 2400(AX)
-	VPAND          Y0, Y10, Y3
-	VPSLLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1792(AX)
-	VPSRLW         $0x04, Y10, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y6, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 2432(AX)
-	VPAND          Y0, Y5, Y3
-	VPSLLW         $0x02, Y2, Y4
-	VPAND          Y1, Y4, Y4
-	VPOR           Y4, Y3, Y3
-	VMOVDQU        Y3, 1824(AX)
-	VPSRLW         $0x04, Y5, Y3
-	VPAND          Y0, Y3, Y3
-	VPSRLW         $0x02, Y2, Y0
-	VPAND          Y1, Y0, Y0
-	VPOR           Y0, Y3, Y3
-	VMOVDQU        Y3, 2464(AX)
+	ADDQ           $0x00000010, CX
+	ADDQ           $0x00000010, DI
+	ADDQ           $0x00000080, AX
+	DECQ           R10
+	JNZ            part
+	SUBQ           $0x00000020, CX
+	SUBQ           $0x00000020, DI
+	SUBQ           $0x00000100, AX
 	PREFETCHT0     (R8)
 	PREFETCHT0     64(R8)
 	PREFETCHT0     128(R8)
@@ -5841,38 +5287,10 @@ block:
 	VZEROUPPER
 	RET
 
-DATA integerBytes30<>+0(SB)/1, $0x30
-DATA integerBytes30<>+1(SB)/1, $0x30
-DATA integerBytes30<>+2(SB)/1, $0x30
-DATA integerBytes30<>+3(SB)/1, $0x30
-DATA integerBytes30<>+4(SB)/1, $0x30
-DATA integerBytes30<>+5(SB)/1, $0x30
-DATA integerBytes30<>+6(SB)/1, $0x30
-DATA integerBytes30<>+7(SB)/1, $0x30
-DATA integerBytes30<>+8(SB)/1, $0x30
-DATA integerBytes30<>+9(SB)/1, $0x30
-DATA integerBytes30<>+10(SB)/1, $0x30
-DATA integerBytes30<>+11(SB)/1, $0x30
-DATA integerBytes30<>+12(SB)/1, $0x30
-DATA integerBytes30<>+13(SB)/1, $0x30
-DATA integerBytes30<>+14(SB)/1, $0x30
-DATA integerBytes30<>+15(SB)/1, $0x30
-DATA integerBytes30<>+16(SB)/1, $0x30
-DATA integerBytes30<>+17(SB)/1, $0x30
-DATA integerBytes30<>+18(SB)/1, $0x30
-DATA integerBytes30<>+19(SB)/1, $0x30
-DATA integerBytes30<>+20(SB)/1, $0x30
-DATA integerBytes30<>+21(SB)/1, $0x30
-DATA integerBytes30<>+22(SB)/1, $0x30
-DATA integerBytes30<>+23(SB)/1, $0x30
-DATA integerBytes30<>+24(SB)/1, $0x30
-DATA integerBytes30<>+25(SB)/1, $0x30
-DATA integerBytes30<>+26(SB)/1, $0x30
-DATA integerBytes30<>+27(SB)/1, $0x30
-DATA integerBytes30<>+28(SB)/1, $0x30
-DATA integerBytes30<>+29(SB)/1, $0x30
-DATA integerBytes30<>+30(SB)/1, $0x30
-DATA integerBytes30<>+31(SB)/1, $0x30
+DATA integerBytes30<>+0(SB)/8, $0x3030303030303030
+DATA integerBytes30<>+8(SB)/8, $0x3030303030303030
+DATA integerBytes30<>+16(SB)/8, $0x3030303030303030
+DATA integerBytes30<>+24(SB)/8, $0x3030303030303030
 GLOBL integerBytes30<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ4x0AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -5957,14 +5375,10 @@ block:
 	VZEROUPPER
 	RET
 
-DATA lanesC1000000<>+0(SB)/4, $0xc1000000
-DATA lanesC1000000<>+4(SB)/4, $0xc1000000
-DATA lanesC1000000<>+8(SB)/4, $0xc1000000
-DATA lanesC1000000<>+12(SB)/4, $0xc1000000
-DATA lanesC1000000<>+16(SB)/4, $0xc1000000
-DATA lanesC1000000<>+20(SB)/4, $0xc1000000
-DATA lanesC1000000<>+24(SB)/4, $0xc1000000
-DATA lanesC1000000<>+28(SB)/4, $0xc1000000
+DATA lanesC1000000<>+0(SB)/8, $0xc1000000c1000000
+DATA lanesC1000000<>+8(SB)/8, $0xc1000000c1000000
+DATA lanesC1000000<>+16(SB)/8, $0xc1000000c1000000
+DATA lanesC1000000<>+24(SB)/8, $0xc1000000c1000000
 GLOBL lanesC1000000<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ4x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -6197,34 +5611,22 @@ block:
 	VZEROUPPER
 	RET
 
-DATA integerSpread<>+0(SB)/4, $0x00000000
-DATA integerSpread<>+4(SB)/4, $0x04040404
-DATA integerSpread<>+8(SB)/4, $0x08080808
-DATA integerSpread<>+12(SB)/4, $0x0c0c0c0c
-DATA integerSpread<>+16(SB)/4, $0x00000000
-DATA integerSpread<>+20(SB)/4, $0x04040404
-DATA integerSpread<>+24(SB)/4, $0x08080808
-DATA integerSpread<>+28(SB)/4, $0x0c0c0c0c
+DATA integerSpread<>+0(SB)/8, $0x0404040400000000
+DATA integerSpread<>+8(SB)/8, $0x0c0c0c0c08080808
+DATA integerSpread<>+16(SB)/8, $0x0404040400000000
+DATA integerSpread<>+24(SB)/8, $0x0c0c0c0c08080808
 GLOBL integerSpread<>(SB), RODATA|NOPTR, $32
 
-DATA integerBits<>+0(SB)/4, $0x08040201
-DATA integerBits<>+4(SB)/4, $0x08040201
-DATA integerBits<>+8(SB)/4, $0x08040201
-DATA integerBits<>+12(SB)/4, $0x08040201
-DATA integerBits<>+16(SB)/4, $0x08040201
-DATA integerBits<>+20(SB)/4, $0x08040201
-DATA integerBits<>+24(SB)/4, $0x08040201
-DATA integerBits<>+28(SB)/4, $0x08040201
+DATA integerBits<>+0(SB)/8, $0x0804020108040201
+DATA integerBits<>+8(SB)/8, $0x0804020108040201
+DATA integerBits<>+16(SB)/8, $0x0804020108040201
+DATA integerBits<>+24(SB)/8, $0x0804020108040201
 GLOBL integerBits<>(SB), RODATA|NOPTR, $32
 
-DATA lanesC1800000<>+0(SB)/4, $0xc1800000
-DATA lanesC1800000<>+4(SB)/4, $0xc1800000
-DATA lanesC1800000<>+8(SB)/4, $0xc1800000
-DATA lanesC1800000<>+12(SB)/4, $0xc1800000
-DATA lanesC1800000<>+16(SB)/4, $0xc1800000
-DATA lanesC1800000<>+20(SB)/4, $0xc1800000
-DATA lanesC1800000<>+24(SB)/4, $0xc1800000
-DATA lanesC1800000<>+28(SB)/4, $0xc1800000
+DATA lanesC1800000<>+0(SB)/8, $0xc1800000c1800000
+DATA lanesC1800000<>+8(SB)/8, $0xc1800000c1800000
+DATA lanesC1800000<>+16(SB)/8, $0xc1800000c1800000
+DATA lanesC1800000<>+24(SB)/8, $0xc1800000c1800000
 GLOBL lanesC1800000<>(SB), RODATA|NOPTR, $32
 
 // func unpackQ5x1AVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -6463,38 +5865,10 @@ block:
 	VZEROUPPER
 	RET
 
-DATA integerLevels<>+0(SB)/1, $-127
-DATA integerLevels<>+1(SB)/1, $-104
-DATA integerLevels<>+2(SB)/1, $-83
-DATA integerLevels<>+3(SB)/1, $-65
-DATA integerLevels<>+4(SB)/1, $-49
-DATA integerLevels<>+5(SB)/1, $-35
-DATA integerLevels<>+6(SB)/1, $-22
-DATA integerLevels<>+7(SB)/1, $-10
-DATA integerLevels<>+8(SB)/1, $+1
-DATA integerLevels<>+9(SB)/1, $+13
-DATA integerLevels<>+10(SB)/1, $+25
-DATA integerLevels<>+11(SB)/1, $+38
-DATA integerLevels<>+12(SB)/1, $+53
-DATA integerLevels<>+13(SB)/1, $+69
-DATA integerLevels<>+14(SB)/1, $+89
-DATA integerLevels<>+15(SB)/1, $+113
-DATA integerLevels<>+16(SB)/1, $-127
-DATA integerLevels<>+17(SB)/1, $-104
-DATA integerLevels<>+18(SB)/1, $-83
-DATA integerLevels<>+19(SB)/1, $-65
-DATA integerLevels<>+20(SB)/1, $-49
-DATA integerLevels<>+21(SB)/1, $-35
-DATA integerLevels<>+22(SB)/1, $-22
-DATA integerLevels<>+23(SB)/1, $-10
-DATA integerLevels<>+24(SB)/1, $+1
-DATA integerLevels<>+25(SB)/1, $+13
-DATA integerLevels<>+26(SB)/1, $+25
-DATA integerLevels<>+27(SB)/1, $+38
-DATA integerLevels<>+28(SB)/1, $+53
-DATA integerLevels<>+29(SB)/1, $+69
-DATA integerLevels<>+30(SB)/1, $+89
-DATA integerLevels<>+31(SB)/1, $+113
+DATA integerLevels<>+0(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+8(SB)/8, $0x7159453526190d01
+DATA integerLevels<>+16(SB)/8, $0xf6eaddcfbfad9881
+DATA integerLevels<>+24(SB)/8, $0x7159453526190d01
 GLOBL integerLevels<>(SB), RODATA|NOPTR, $32
 
 // func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
@@ -7007,14 +6381,10 @@ block:
 	VZEROUPPER
 	RET
 
-DATA lanesFFFFFFE0<>+0(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+4(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+8(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+12(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+16(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+20(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+24(SB)/4, $0xffffffe0
-DATA lanesFFFFFFE0<>+28(SB)/4, $0xffffffe0
+DATA lanesFFFFFFE0<>+0(SB)/8, $0xffffffe0ffffffe0
+DATA lanesFFFFFFE0<>+8(SB)/8, $0xffffffe0ffffffe0
+DATA lanesFFFFFFE0<>+16(SB)/8, $0xffffffe0ffffffe0
+DATA lanesFFFFFFE0<>+24(SB)/8, $0xffffffe0ffffffe0
 GLOBL lanesFFFFFFE0<>(SB), RODATA|NOPTR, $32
 
 // func singleQ8AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
@@ -7192,38 +6562,10 @@ pair:
 	VZEROUPPER
 	RET
 
-DATA integerHalves<>+0(SB)/1, $0x00
-DATA integerHalves<>+1(SB)/1, $0x00
-DATA integerHalves<>+2(SB)/1, $0x00
-DATA integerHalves<>+3(SB)/1, $0x00
-DATA integerHalves<>+4(SB)/1, $0x00
-DATA integerHalves<>+5(SB)/1, $0x00
-DATA integerHalves<>+6(SB)/1, $0x00
-DATA integerHalves<>+7(SB)/1, $0x00
-DATA integerHalves<>+8(SB)/1, $0x00
-DATA integerHalves<>+9(SB)/1, $0x00
-DATA integerHalves<>+10(SB)/1, $0x00
-DATA integerHalves<>+11(SB)/1, $0x00
-DATA integerHalves<>+12(SB)/1, $0x00
-DATA integerHalves<>+13(SB)/1, $0x00
-DATA integerHalves<>+14(SB)/1, $0x00
-DATA integerHalves<>+15(SB)/1, $0x00
-DATA integerHalves<>+16(SB)/1, $0x04
-DATA integerHalves<>+17(SB)/1, $0x00
-DATA integerHalves<>+18(SB)/1, $0x00
-DATA integerHalves<>+19(SB)/1, $0x00
-DATA integerHalves<>+20(SB)/1, $0x04
-DATA integerHalves<>+21(SB)/1, $0x00
-DATA integerHalves<>+22(SB)/1, $0x00
-DATA integerHalves<>+23(SB)/1, $0x00
-DATA integerHalves<>+24(SB)/1, $0x04
-DATA integerHalves<>+25(SB)/1, $0x00
-DATA integerHalves<>+26(SB)/1, $0x00
-DATA integerHalves<>+27(SB)/1, $0x00
-DATA integerHalves<>+28(SB)/1, $0x04
-DATA integerHalves<>+29(SB)/1, $0x00
-DATA integerHalves<>+30(SB)/1, $0x00
-DATA integerHalves<>+31(SB)/1, $0x00
+DATA integerHalves<>+0(SB)/8, $0x0000000000000000
+DATA integerHalves<>+8(SB)/8, $0x0000000000000000
+DATA integerHalves<>+16(SB)/8, $0x0000000400000004
+DATA integerHalves<>+24(SB)/8, $0x0000000400000004
 GLOBL integerHalves<>(SB), RODATA|NOPTR, $32
 
 // func singleQ4x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
@@ -7423,72 +6765,16 @@ pair:
 	VZEROUPPER
 	RET
 
-DATA integerEighths<>+0(SB)/1, $0x01
-DATA integerEighths<>+1(SB)/1, $0x02
-DATA integerEighths<>+2(SB)/1, $0x04
-DATA integerEighths<>+3(SB)/1, $0x08
-DATA integerEighths<>+4(SB)/1, $0x10
-DATA integerEighths<>+5(SB)/1, $0x20
-DATA integerEighths<>+6(SB)/1, $0x40
-DATA integerEighths<>+7(SB)/1, $0x80
-DATA integerEighths<>+8(SB)/1, $0x01
-DATA integerEighths<>+9(SB)/1, $0x02
-DATA integerEighths<>+10(SB)/1, $0x04
-DATA integerEighths<>+11(SB)/1, $0x08
-DATA integerEighths<>+12(SB)/1, $0x10
-DATA integerEighths<>+13(SB)/1, $0x20
-DATA integerEighths<>+14(SB)/1, $0x40
-DATA integerEighths<>+15(SB)/1, $0x80
-DATA integerEighths<>+16(SB)/1, $0x01
-DATA integerEighths<>+17(SB)/1, $0x02
-DATA integerEighths<>+18(SB)/1, $0x04
-DATA integerEighths<>+19(SB)/1, $0x08
-DATA integerEighths<>+20(SB)/1, $0x10
-DATA integerEighths<>+21(SB)/1, $0x20
-DATA integerEighths<>+22(SB)/1, $0x40
-DATA integerEighths<>+23(SB)/1, $0x80
-DATA integerEighths<>+24(SB)/1, $0x01
-DATA integerEighths<>+25(SB)/1, $0x02
-DATA integerEighths<>+26(SB)/1, $0x04
-DATA integerEighths<>+27(SB)/1, $0x08
-DATA integerEighths<>+28(SB)/1, $0x10
-DATA integerEighths<>+29(SB)/1, $0x20
-DATA integerEighths<>+30(SB)/1, $0x40
-DATA integerEighths<>+31(SB)/1, $0x80
+DATA integerEighths<>+0(SB)/8, $0x8040201008040201
+DATA integerEighths<>+8(SB)/8, $0x8040201008040201
+DATA integerEighths<>+16(SB)/8, $0x8040201008040201
+DATA integerEighths<>+24(SB)/8, $0x8040201008040201
 GLOBL integerEighths<>(SB), RODATA|NOPTR, $32
 
-DATA integerBytesOf<>+0(SB)/1, $0x00
-DATA integerBytesOf<>+1(SB)/1, $0x00
-DATA integerBytesOf<>+2(SB)/1, $0x00
-DATA integerBytesOf<>+3(SB)/1, $0x00
-DATA integerBytesOf<>+4(SB)/1, $0x00
-DATA integerBytesOf<>+5(SB)/1, $0x00
-DATA integerBytesOf<>+6(SB)/1, $0x00
-DATA integerBytesOf<>+7(SB)/1, $0x00
-DATA integerBytesOf<>+8(SB)/1, $0x01
-DATA integerBytesOf<>+9(SB)/1, $0x01
-DATA integerBytesOf<>+10(SB)/1, $0x01
-DATA integerBytesOf<>+11(SB)/1, $0x01
-DATA integerBytesOf<>+12(SB)/1, $0x01
-DATA integerBytesOf<>+13(SB)/1, $0x01
-DATA integerBytesOf<>+14(SB)/1, $0x01
-DATA integerBytesOf<>+15(SB)/1, $0x01
-DATA integerBytesOf<>+16(SB)/1, $0x02
-DATA integerBytesOf<>+17(SB)/1, $0x02
-DATA integerBytesOf<>+18(SB)/1, $0x02
-DATA integerBytesOf<>+19(SB)/1, $0x02
-DATA integerBytesOf<>+20(SB)/1, $0x02
-DATA integerBytesOf<>+21(SB)/1, $0x02
-DATA integerBytesOf<>+22(SB)/1, $0x02
-DATA integerBytesOf<>+23(SB)/1, $0x02
-DATA integerBytesOf<>+24(SB)/1, $0x03
-DATA integerBytesOf<>+25(SB)/1, $0x03
-DATA integerBytesOf<>+26(SB)/1, $0x03
-DATA integerBytesOf<>+27(SB)/1, $0x03
-DATA integerBytesOf<>+28(SB)/1, $0x03
-DATA integerBytesOf<>+29(SB)/1, $0x03
-DATA integerBytesOf<>+30(SB)/1, $0x03
-DATA integerBytesOf<>+31(SB)/1, $0x03
+DATA integerBytesOf<>+0(SB)/8, $0x0000000000000000
+DATA integerBytesOf<>+8(SB)/8, $0x0101010101010101
+DATA integerBytesOf<>+16(SB)/8, $0x0202020202020202
+DATA integerBytesOf<>+24(SB)/8, $0x0303030303030303
 GLOBL integerBytesOf<>(SB), RODATA|NOPTR, $32
 
 // func singleQ5x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
@@ -7972,364 +7258,76 @@ pair:
 	VZEROUPPER
 	RET
 
-DATA integerFourShifts<>+0(SB)/1, $0x00
-DATA integerFourShifts<>+1(SB)/1, $0x00
-DATA integerFourShifts<>+2(SB)/1, $0x00
-DATA integerFourShifts<>+3(SB)/1, $0x00
-DATA integerFourShifts<>+4(SB)/1, $0x04
-DATA integerFourShifts<>+5(SB)/1, $0x00
-DATA integerFourShifts<>+6(SB)/1, $0x00
-DATA integerFourShifts<>+7(SB)/1, $0x00
-DATA integerFourShifts<>+8(SB)/1, $0x08
-DATA integerFourShifts<>+9(SB)/1, $0x00
-DATA integerFourShifts<>+10(SB)/1, $0x00
-DATA integerFourShifts<>+11(SB)/1, $0x00
-DATA integerFourShifts<>+12(SB)/1, $0x0c
-DATA integerFourShifts<>+13(SB)/1, $0x00
-DATA integerFourShifts<>+14(SB)/1, $0x00
-DATA integerFourShifts<>+15(SB)/1, $0x00
-DATA integerFourShifts<>+16(SB)/1, $0x10
-DATA integerFourShifts<>+17(SB)/1, $0x00
-DATA integerFourShifts<>+18(SB)/1, $0x00
-DATA integerFourShifts<>+19(SB)/1, $0x00
-DATA integerFourShifts<>+20(SB)/1, $0x14
-DATA integerFourShifts<>+21(SB)/1, $0x00
-DATA integerFourShifts<>+22(SB)/1, $0x00
-DATA integerFourShifts<>+23(SB)/1, $0x00
-DATA integerFourShifts<>+24(SB)/1, $0x18
-DATA integerFourShifts<>+25(SB)/1, $0x00
-DATA integerFourShifts<>+26(SB)/1, $0x00
-DATA integerFourShifts<>+27(SB)/1, $0x00
-DATA integerFourShifts<>+28(SB)/1, $0x1c
-DATA integerFourShifts<>+29(SB)/1, $0x00
-DATA integerFourShifts<>+30(SB)/1, $0x00
-DATA integerFourShifts<>+31(SB)/1, $0x00
+DATA integerFourShifts<>+0(SB)/8, $0x0000000400000000
+DATA integerFourShifts<>+8(SB)/8, $0x0000000c00000008
+DATA integerFourShifts<>+16(SB)/8, $0x0000001400000010
+DATA integerFourShifts<>+24(SB)/8, $0x0000001c00000018
 GLOBL integerFourShifts<>(SB), RODATA|NOPTR, $32
 
-DATA integerTwoShifts<>+0(SB)/1, $0x00
-DATA integerTwoShifts<>+1(SB)/1, $0x00
-DATA integerTwoShifts<>+2(SB)/1, $0x00
-DATA integerTwoShifts<>+3(SB)/1, $0x00
-DATA integerTwoShifts<>+4(SB)/1, $0x02
-DATA integerTwoShifts<>+5(SB)/1, $0x00
-DATA integerTwoShifts<>+6(SB)/1, $0x00
-DATA integerTwoShifts<>+7(SB)/1, $0x00
-DATA integerTwoShifts<>+8(SB)/1, $0x04
-DATA integerTwoShifts<>+9(SB)/1, $0x00
-DATA integerTwoShifts<>+10(SB)/1, $0x00
-DATA integerTwoShifts<>+11(SB)/1, $0x00
-DATA integerTwoShifts<>+12(SB)/1, $0x06
-DATA integerTwoShifts<>+13(SB)/1, $0x00
-DATA integerTwoShifts<>+14(SB)/1, $0x00
-DATA integerTwoShifts<>+15(SB)/1, $0x00
-DATA integerTwoShifts<>+16(SB)/1, $0x08
-DATA integerTwoShifts<>+17(SB)/1, $0x00
-DATA integerTwoShifts<>+18(SB)/1, $0x00
-DATA integerTwoShifts<>+19(SB)/1, $0x00
-DATA integerTwoShifts<>+20(SB)/1, $0x0a
-DATA integerTwoShifts<>+21(SB)/1, $0x00
-DATA integerTwoShifts<>+22(SB)/1, $0x00
-DATA integerTwoShifts<>+23(SB)/1, $0x00
-DATA integerTwoShifts<>+24(SB)/1, $0x0c
-DATA integerTwoShifts<>+25(SB)/1, $0x00
-DATA integerTwoShifts<>+26(SB)/1, $0x00
-DATA integerTwoShifts<>+27(SB)/1, $0x00
-DATA integerTwoShifts<>+28(SB)/1, $0x0e
-DATA integerTwoShifts<>+29(SB)/1, $0x00
-DATA integerTwoShifts<>+30(SB)/1, $0x00
-DATA integerTwoShifts<>+31(SB)/1, $0x00
+DATA integerTwoShifts<>+0(SB)/8, $0x0000000200000000
+DATA integerTwoShifts<>+8(SB)/8, $0x0000000600000004
+DATA integerTwoShifts<>+16(SB)/8, $0x0000000a00000008
+DATA integerTwoShifts<>+24(SB)/8, $0x0000000e0000000c
 GLOBL integerTwoShifts<>(SB), RODATA|NOPTR, $32
 
-DATA lanes0000000F<>+0(SB)/4, $0x0000000f
-DATA lanes0000000F<>+4(SB)/4, $0x0000000f
-DATA lanes0000000F<>+8(SB)/4, $0x0000000f
-DATA lanes0000000F<>+12(SB)/4, $0x0000000f
-DATA lanes0000000F<>+16(SB)/4, $0x0000000f
-DATA lanes0000000F<>+20(SB)/4, $0x0000000f
-DATA lanes0000000F<>+24(SB)/4, $0x0000000f
-DATA lanes0000000F<>+28(SB)/4, $0x0000000f
+DATA lanes0000000F<>+0(SB)/8, $0x0000000f0000000f
+DATA lanes0000000F<>+8(SB)/8, $0x0000000f0000000f
+DATA lanes0000000F<>+16(SB)/8, $0x0000000f0000000f
+DATA lanes0000000F<>+24(SB)/8, $0x0000000f0000000f
 GLOBL lanes0000000F<>(SB), RODATA|NOPTR, $32
 
-DATA lanes00000030<>+0(SB)/4, $0x00000030
-DATA lanes00000030<>+4(SB)/4, $0x00000030
-DATA lanes00000030<>+8(SB)/4, $0x00000030
-DATA lanes00000030<>+12(SB)/4, $0x00000030
-DATA lanes00000030<>+16(SB)/4, $0x00000030
-DATA lanes00000030<>+20(SB)/4, $0x00000030
-DATA lanes00000030<>+24(SB)/4, $0x00000030
-DATA lanes00000030<>+28(SB)/4, $0x00000030
+DATA lanes00000030<>+0(SB)/8, $0x0000003000000030
+DATA lanes00000030<>+8(SB)/8, $0x0000003000000030
+DATA lanes00000030<>+16(SB)/8, $0x0000003000000030
+DATA lanes00000030<>+24(SB)/8, $0x0000003000000030
 GLOBL lanes00000030<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord0<>+0(SB)/1, $0x00
-DATA integerWord0<>+1(SB)/1, $0x01
-DATA integerWord0<>+2(SB)/1, $0x00
-DATA integerWord0<>+3(SB)/1, $0x01
-DATA integerWord0<>+4(SB)/1, $0x00
-DATA integerWord0<>+5(SB)/1, $0x01
-DATA integerWord0<>+6(SB)/1, $0x00
-DATA integerWord0<>+7(SB)/1, $0x01
-DATA integerWord0<>+8(SB)/1, $0x00
-DATA integerWord0<>+9(SB)/1, $0x01
-DATA integerWord0<>+10(SB)/1, $0x00
-DATA integerWord0<>+11(SB)/1, $0x01
-DATA integerWord0<>+12(SB)/1, $0x00
-DATA integerWord0<>+13(SB)/1, $0x01
-DATA integerWord0<>+14(SB)/1, $0x00
-DATA integerWord0<>+15(SB)/1, $0x01
-DATA integerWord0<>+16(SB)/1, $0x00
-DATA integerWord0<>+17(SB)/1, $0x01
-DATA integerWord0<>+18(SB)/1, $0x00
-DATA integerWord0<>+19(SB)/1, $0x01
-DATA integerWord0<>+20(SB)/1, $0x00
-DATA integerWord0<>+21(SB)/1, $0x01
-DATA integerWord0<>+22(SB)/1, $0x00
-DATA integerWord0<>+23(SB)/1, $0x01
-DATA integerWord0<>+24(SB)/1, $0x00
-DATA integerWord0<>+25(SB)/1, $0x01
-DATA integerWord0<>+26(SB)/1, $0x00
-DATA integerWord0<>+27(SB)/1, $0x01
-DATA integerWord0<>+28(SB)/1, $0x00
-DATA integerWord0<>+29(SB)/1, $0x01
-DATA integerWord0<>+30(SB)/1, $0x00
-DATA integerWord0<>+31(SB)/1, $0x01
+DATA integerWord0<>+0(SB)/8, $0x0100010001000100
+DATA integerWord0<>+8(SB)/8, $0x0100010001000100
+DATA integerWord0<>+16(SB)/8, $0x0100010001000100
+DATA integerWord0<>+24(SB)/8, $0x0100010001000100
 GLOBL integerWord0<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord1<>+0(SB)/1, $0x02
-DATA integerWord1<>+1(SB)/1, $0x03
-DATA integerWord1<>+2(SB)/1, $0x02
-DATA integerWord1<>+3(SB)/1, $0x03
-DATA integerWord1<>+4(SB)/1, $0x02
-DATA integerWord1<>+5(SB)/1, $0x03
-DATA integerWord1<>+6(SB)/1, $0x02
-DATA integerWord1<>+7(SB)/1, $0x03
-DATA integerWord1<>+8(SB)/1, $0x02
-DATA integerWord1<>+9(SB)/1, $0x03
-DATA integerWord1<>+10(SB)/1, $0x02
-DATA integerWord1<>+11(SB)/1, $0x03
-DATA integerWord1<>+12(SB)/1, $0x02
-DATA integerWord1<>+13(SB)/1, $0x03
-DATA integerWord1<>+14(SB)/1, $0x02
-DATA integerWord1<>+15(SB)/1, $0x03
-DATA integerWord1<>+16(SB)/1, $0x02
-DATA integerWord1<>+17(SB)/1, $0x03
-DATA integerWord1<>+18(SB)/1, $0x02
-DATA integerWord1<>+19(SB)/1, $0x03
-DATA integerWord1<>+20(SB)/1, $0x02
-DATA integerWord1<>+21(SB)/1, $0x03
-DATA integerWord1<>+22(SB)/1, $0x02
-DATA integerWord1<>+23(SB)/1, $0x03
-DATA integerWord1<>+24(SB)/1, $0x02
-DATA integerWord1<>+25(SB)/1, $0x03
-DATA integerWord1<>+26(SB)/1, $0x02
-DATA integerWord1<>+27(SB)/1, $0x03
-DATA integerWord1<>+28(SB)/1, $0x02
-DATA integerWord1<>+29(SB)/1, $0x03
-DATA integerWord1<>+30(SB)/1, $0x02
-DATA integerWord1<>+31(SB)/1, $0x03
+DATA integerWord1<>+0(SB)/8, $0x0302030203020302
+DATA integerWord1<>+8(SB)/8, $0x0302030203020302
+DATA integerWord1<>+16(SB)/8, $0x0302030203020302
+DATA integerWord1<>+24(SB)/8, $0x0302030203020302
 GLOBL integerWord1<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord2<>+0(SB)/1, $0x04
-DATA integerWord2<>+1(SB)/1, $0x05
-DATA integerWord2<>+2(SB)/1, $0x04
-DATA integerWord2<>+3(SB)/1, $0x05
-DATA integerWord2<>+4(SB)/1, $0x04
-DATA integerWord2<>+5(SB)/1, $0x05
-DATA integerWord2<>+6(SB)/1, $0x04
-DATA integerWord2<>+7(SB)/1, $0x05
-DATA integerWord2<>+8(SB)/1, $0x04
-DATA integerWord2<>+9(SB)/1, $0x05
-DATA integerWord2<>+10(SB)/1, $0x04
-DATA integerWord2<>+11(SB)/1, $0x05
-DATA integerWord2<>+12(SB)/1, $0x04
-DATA integerWord2<>+13(SB)/1, $0x05
-DATA integerWord2<>+14(SB)/1, $0x04
-DATA integerWord2<>+15(SB)/1, $0x05
-DATA integerWord2<>+16(SB)/1, $0x04
-DATA integerWord2<>+17(SB)/1, $0x05
-DATA integerWord2<>+18(SB)/1, $0x04
-DATA integerWord2<>+19(SB)/1, $0x05
-DATA integerWord2<>+20(SB)/1, $0x04
-DATA integerWord2<>+21(SB)/1, $0x05
-DATA integerWord2<>+22(SB)/1, $0x04
-DATA integerWord2<>+23(SB)/1, $0x05
-DATA integerWord2<>+24(SB)/1, $0x04
-DATA integerWord2<>+25(SB)/1, $0x05
-DATA integerWord2<>+26(SB)/1, $0x04
-DATA integerWord2<>+27(SB)/1, $0x05
-DATA integerWord2<>+28(SB)/1, $0x04
-DATA integerWord2<>+29(SB)/1, $0x05
-DATA integerWord2<>+30(SB)/1, $0x04
-DATA integerWord2<>+31(SB)/1, $0x05
+DATA integerWord2<>+0(SB)/8, $0x0504050405040504
+DATA integerWord2<>+8(SB)/8, $0x0504050405040504
+DATA integerWord2<>+16(SB)/8, $0x0504050405040504
+DATA integerWord2<>+24(SB)/8, $0x0504050405040504
 GLOBL integerWord2<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord3<>+0(SB)/1, $0x06
-DATA integerWord3<>+1(SB)/1, $0x07
-DATA integerWord3<>+2(SB)/1, $0x06
-DATA integerWord3<>+3(SB)/1, $0x07
-DATA integerWord3<>+4(SB)/1, $0x06
-DATA integerWord3<>+5(SB)/1, $0x07
-DATA integerWord3<>+6(SB)/1, $0x06
-DATA integerWord3<>+7(SB)/1, $0x07
-DATA integerWord3<>+8(SB)/1, $0x06
-DATA integerWord3<>+9(SB)/1, $0x07
-DATA integerWord3<>+10(SB)/1, $0x06
-DATA integerWord3<>+11(SB)/1, $0x07
-DATA integerWord3<>+12(SB)/1, $0x06
-DATA integerWord3<>+13(SB)/1, $0x07
-DATA integerWord3<>+14(SB)/1, $0x06
-DATA integerWord3<>+15(SB)/1, $0x07
-DATA integerWord3<>+16(SB)/1, $0x06
-DATA integerWord3<>+17(SB)/1, $0x07
-DATA integerWord3<>+18(SB)/1, $0x06
-DATA integerWord3<>+19(SB)/1, $0x07
-DATA integerWord3<>+20(SB)/1, $0x06
-DATA integerWord3<>+21(SB)/1, $0x07
-DATA integerWord3<>+22(SB)/1, $0x06
-DATA integerWord3<>+23(SB)/1, $0x07
-DATA integerWord3<>+24(SB)/1, $0x06
-DATA integerWord3<>+25(SB)/1, $0x07
-DATA integerWord3<>+26(SB)/1, $0x06
-DATA integerWord3<>+27(SB)/1, $0x07
-DATA integerWord3<>+28(SB)/1, $0x06
-DATA integerWord3<>+29(SB)/1, $0x07
-DATA integerWord3<>+30(SB)/1, $0x06
-DATA integerWord3<>+31(SB)/1, $0x07
+DATA integerWord3<>+0(SB)/8, $0x0706070607060706
+DATA integerWord3<>+8(SB)/8, $0x0706070607060706
+DATA integerWord3<>+16(SB)/8, $0x0706070607060706
+DATA integerWord3<>+24(SB)/8, $0x0706070607060706
 GLOBL integerWord3<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord4<>+0(SB)/1, $0x08
-DATA integerWord4<>+1(SB)/1, $0x09
-DATA integerWord4<>+2(SB)/1, $0x08
-DATA integerWord4<>+3(SB)/1, $0x09
-DATA integerWord4<>+4(SB)/1, $0x08
-DATA integerWord4<>+5(SB)/1, $0x09
-DATA integerWord4<>+6(SB)/1, $0x08
-DATA integerWord4<>+7(SB)/1, $0x09
-DATA integerWord4<>+8(SB)/1, $0x08
-DATA integerWord4<>+9(SB)/1, $0x09
-DATA integerWord4<>+10(SB)/1, $0x08
-DATA integerWord4<>+11(SB)/1, $0x09
-DATA integerWord4<>+12(SB)/1, $0x08
-DATA integerWord4<>+13(SB)/1, $0x09
-DATA integerWord4<>+14(SB)/1, $0x08
-DATA integerWord4<>+15(SB)/1, $0x09
-DATA integerWord4<>+16(SB)/1, $0x08
-DATA integerWord4<>+17(SB)/1, $0x09
-DATA integerWord4<>+18(SB)/1, $0x08
-DATA integerWord4<>+19(SB)/1, $0x09
-DATA integerWord4<>+20(SB)/1, $0x08
-DATA integerWord4<>+21(SB)/1, $0x09
-DATA integerWord4<>+22(SB)/1, $0x08
-DATA integerWord4<>+23(SB)/1, $0x09
-DATA integerWord4<>+24(SB)/1, $0x08
-DATA integerWord4<>+25(SB)/1, $0x09
-DATA integerWord4<>+26(SB)/1, $0x08
-DATA integerWord4<>+27(SB)/1, $0x09
-DATA integerWord4<>+28(SB)/1, $0x08
-DATA integerWord4<>+29(SB)/1, $0x09
-DATA integerWord4<>+30(SB)/1, $0x08
-DATA integerWord4<>+31(SB)/1, $0x09
+DATA integerWord4<>+0(SB)/8, $0x0908090809080908
+DATA integerWord4<>+8(SB)/8, $0x0908090809080908
+DATA integerWord4<>+16(SB)/8, $0x0908090809080908
+DATA integerWord4<>+24(SB)/8, $0x0908090809080908
 GLOBL integerWord4<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord5<>+0(SB)/1, $0x0a
-DATA integerWord5<>+1(SB)/1, $0x0b
-DATA integerWord5<>+2(SB)/1, $0x0a
-DATA integerWord5<>+3(SB)/1, $0x0b
-DATA integerWord5<>+4(SB)/1, $0x0a
-DATA integerWord5<>+5(SB)/1, $0x0b
-DATA integerWord5<>+6(SB)/1, $0x0a
-DATA integerWord5<>+7(SB)/1, $0x0b
-DATA integerWord5<>+8(SB)/1, $0x0a
-DATA integerWord5<>+9(SB)/1, $0x0b
-DATA integerWord5<>+10(SB)/1, $0x0a
-DATA integerWord5<>+11(SB)/1, $0x0b
-DATA integerWord5<>+12(SB)/1, $0x0a
-DATA integerWord5<>+13(SB)/1, $0x0b
-DATA integerWord5<>+14(SB)/1, $0x0a
-DATA integerWord5<>+15(SB)/1, $0x0b
-DATA integerWord5<>+16(SB)/1, $0x0a
-DATA integerWord5<>+17(SB)/1, $0x0b
-DATA integerWord5<>+18(SB)/1, $0x0a
-DATA integerWord5<>+19(SB)/1, $0x0b
-DATA integerWord5<>+20(SB)/1, $0x0a
-DATA integerWord5<>+21(SB)/1, $0x0b
-DATA integerWord5<>+22(SB)/1, $0x0a
-DATA integerWord5<>+23(SB)/1, $0x0b
-DATA integerWord5<>+24(SB)/1, $0x0a
-DATA integerWord5<>+25(SB)/1, $0x0b
-DATA integerWord5<>+26(SB)/1, $0x0a
-DATA integerWord5<>+27(SB)/1, $0x0b
-DATA integerWord5<>+28(SB)/1, $0x0a
-DATA integerWord5<>+29(SB)/1, $0x0b
-DATA integerWord5<>+30(SB)/1, $0x0a
-DATA integerWord5<>+31(SB)/1, $0x0b
+DATA integerWord5<>+0(SB)/8, $0x0b0a0b0a0b0a0b0a
+DATA integerWord5<>+8(SB)/8, $0x0b0a0b0a0b0a0b0a
+DATA integerWord5<>+16(SB)/8, $0x0b0a0b0a0b0a0b0a
+DATA integerWord5<>+24(SB)/8, $0x0b0a0b0a0b0a0b0a
 GLOBL integerWord5<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord6<>+0(SB)/1, $0x0c
-DATA integerWord6<>+1(SB)/1, $0x0d
-DATA integerWord6<>+2(SB)/1, $0x0c
-DATA integerWord6<>+3(SB)/1, $0x0d
-DATA integerWord6<>+4(SB)/1, $0x0c
-DATA integerWord6<>+5(SB)/1, $0x0d
-DATA integerWord6<>+6(SB)/1, $0x0c
-DATA integerWord6<>+7(SB)/1, $0x0d
-DATA integerWord6<>+8(SB)/1, $0x0c
-DATA integerWord6<>+9(SB)/1, $0x0d
-DATA integerWord6<>+10(SB)/1, $0x0c
-DATA integerWord6<>+11(SB)/1, $0x0d
-DATA integerWord6<>+12(SB)/1, $0x0c
-DATA integerWord6<>+13(SB)/1, $0x0d
-DATA integerWord6<>+14(SB)/1, $0x0c
-DATA integerWord6<>+15(SB)/1, $0x0d
-DATA integerWord6<>+16(SB)/1, $0x0c
-DATA integerWord6<>+17(SB)/1, $0x0d
-DATA integerWord6<>+18(SB)/1, $0x0c
-DATA integerWord6<>+19(SB)/1, $0x0d
-DATA integerWord6<>+20(SB)/1, $0x0c
-DATA integerWord6<>+21(SB)/1, $0x0d
-DATA integerWord6<>+22(SB)/1, $0x0c
-DATA integerWord6<>+23(SB)/1, $0x0d
-DATA integerWord6<>+24(SB)/1, $0x0c
-DATA integerWord6<>+25(SB)/1, $0x0d
-DATA integerWord6<>+26(SB)/1, $0x0c
-DATA integerWord6<>+27(SB)/1, $0x0d
-DATA integerWord6<>+28(SB)/1, $0x0c
-DATA integerWord6<>+29(SB)/1, $0x0d
-DATA integerWord6<>+30(SB)/1, $0x0c
-DATA integerWord6<>+31(SB)/1, $0x0d
+DATA integerWord6<>+0(SB)/8, $0x0d0c0d0c0d0c0d0c
+DATA integerWord6<>+8(SB)/8, $0x0d0c0d0c0d0c0d0c
+DATA integerWord6<>+16(SB)/8, $0x0d0c0d0c0d0c0d0c
+DATA integerWord6<>+24(SB)/8, $0x0d0c0d0c0d0c0d0c
 GLOBL integerWord6<>(SB), RODATA|NOPTR, $32
 
-DATA integerWord7<>+0(SB)/1, $0x0e
-DATA integerWord7<>+1(SB)/1, $0x0f
-DATA integerWord7<>+2(SB)/1, $0x0e
-DATA integerWord7<>+3(SB)/1, $0x0f
-DATA integerWord7<>+4(SB)/1, $0x0e
-DATA integerWord7<>+5(SB)/1, $0x0f
-DATA integerWord7<>+6(SB)/1, $0x0e
-DATA integerWord7<>+7(SB)/1, $0x0f
-DATA integerWord7<>+8(SB)/1, $0x0e
-DATA integerWord7<>+9(SB)/1, $0x0f
-DATA integerWord7<>+10(SB)/1, $0x0e
-DATA integerWord7<>+11(SB)/1, $0x0f
-DATA integerWord7<>+12(SB)/1, $0x0e
-DATA integerWord7<>+13(SB)/1, $0x0f
-DATA integerWord7<>+14(SB)/1, $0x0e
-DATA integerWord7<>+15(SB)/1, $0x0f
-DATA integerWord7<>+16(SB)/1, $0x0e
-DATA integerWord7<>+17(SB)/1, $0x0f
-DATA integerWord7<>+18(SB)/1, $0x0e
-DATA integerWord7<>+19(SB)/1, $0x0f
-DATA integerWord7<>+20(SB)/1, $0x0e
-DATA integerWord7<>+21(SB)/1, $0x0f
-DATA integerWord7<>+22(SB)/1, $0x0e
-DATA integerWord7<>+23(SB)/1, $0x0f
-DATA integerWord7<>+24(SB)/1, $0x0e
-DATA integerWord7<>+25(SB)/1, $0x0f
-DATA integerWord7<>+26(SB)/1, $0x0e
-DATA integerWord7<>+27(SB)/1, $0x0f
-DATA integerWord7<>+28(SB)/1, $0x0e
-DATA integerWord7<>+29(SB)/1, $0x0f
-DATA integerWord7<>+30(SB)/1, $0x0e
-DATA integerWord7<>+31(SB)/1, $0x0f
+DATA integerWord7<>+0(SB)/8, $0x0f0e0f0e0f0e0f0e
+DATA integerWord7<>+8(SB)/8, $0x0f0e0f0e0f0e0f0e
+DATA integerWord7<>+16(SB)/8, $0x0f0e0f0e0f0e0f0e
+DATA integerWord7<>+24(SB)/8, $0x0f0e0f0e0f0e0f0e
 GLOBL integerWord7<>(SB), RODATA|NOPTR, $32
 
 // func singleQ4KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
@@ -8554,140 +7552,28 @@ pair:
 	VZEROUPPER
 	RET
 
-DATA integerHeadLow<>+0(SB)/1, $0x04
-DATA integerHeadLow<>+1(SB)/1, $0x80
-DATA integerHeadLow<>+2(SB)/1, $0x05
-DATA integerHeadLow<>+3(SB)/1, $0x80
-DATA integerHeadLow<>+4(SB)/1, $0x06
-DATA integerHeadLow<>+5(SB)/1, $0x80
-DATA integerHeadLow<>+6(SB)/1, $0x07
-DATA integerHeadLow<>+7(SB)/1, $0x80
-DATA integerHeadLow<>+8(SB)/1, $0x0c
-DATA integerHeadLow<>+9(SB)/1, $0x80
-DATA integerHeadLow<>+10(SB)/1, $0x0d
-DATA integerHeadLow<>+11(SB)/1, $0x80
-DATA integerHeadLow<>+12(SB)/1, $0x0e
-DATA integerHeadLow<>+13(SB)/1, $0x80
-DATA integerHeadLow<>+14(SB)/1, $0x0f
-DATA integerHeadLow<>+15(SB)/1, $0x80
-DATA integerHeadLow<>+16(SB)/1, $0x08
-DATA integerHeadLow<>+17(SB)/1, $0x80
-DATA integerHeadLow<>+18(SB)/1, $0x09
-DATA integerHeadLow<>+19(SB)/1, $0x80
-DATA integerHeadLow<>+20(SB)/1, $0x0a
-DATA integerHeadLow<>+21(SB)/1, $0x80
-DATA integerHeadLow<>+22(SB)/1, $0x0b
-DATA integerHeadLow<>+23(SB)/1, $0x80
-DATA integerHeadLow<>+24(SB)/1, $0x0c
-DATA integerHeadLow<>+25(SB)/1, $0x80
-DATA integerHeadLow<>+26(SB)/1, $0x0d
-DATA integerHeadLow<>+27(SB)/1, $0x80
-DATA integerHeadLow<>+28(SB)/1, $0x0e
-DATA integerHeadLow<>+29(SB)/1, $0x80
-DATA integerHeadLow<>+30(SB)/1, $0x0f
-DATA integerHeadLow<>+31(SB)/1, $0x80
+DATA integerHeadLow<>+0(SB)/8, $0x8007800680058004
+DATA integerHeadLow<>+8(SB)/8, $0x800f800e800d800c
+DATA integerHeadLow<>+16(SB)/8, $0x800b800a80098008
+DATA integerHeadLow<>+24(SB)/8, $0x800f800e800d800c
 GLOBL integerHeadLow<>(SB), RODATA|NOPTR, $32
 
-DATA integerHeadHigh<>+0(SB)/1, $0x80
-DATA integerHeadHigh<>+1(SB)/1, $0x80
-DATA integerHeadHigh<>+2(SB)/1, $0x80
-DATA integerHeadHigh<>+3(SB)/1, $0x80
-DATA integerHeadHigh<>+4(SB)/1, $0x80
-DATA integerHeadHigh<>+5(SB)/1, $0x80
-DATA integerHeadHigh<>+6(SB)/1, $0x80
-DATA integerHeadHigh<>+7(SB)/1, $0x80
-DATA integerHeadHigh<>+8(SB)/1, $0x04
-DATA integerHeadHigh<>+9(SB)/1, $0x80
-DATA integerHeadHigh<>+10(SB)/1, $0x05
-DATA integerHeadHigh<>+11(SB)/1, $0x80
-DATA integerHeadHigh<>+12(SB)/1, $0x06
-DATA integerHeadHigh<>+13(SB)/1, $0x80
-DATA integerHeadHigh<>+14(SB)/1, $0x07
-DATA integerHeadHigh<>+15(SB)/1, $0x80
-DATA integerHeadHigh<>+16(SB)/1, $0x80
-DATA integerHeadHigh<>+17(SB)/1, $0x80
-DATA integerHeadHigh<>+18(SB)/1, $0x80
-DATA integerHeadHigh<>+19(SB)/1, $0x80
-DATA integerHeadHigh<>+20(SB)/1, $0x80
-DATA integerHeadHigh<>+21(SB)/1, $0x80
-DATA integerHeadHigh<>+22(SB)/1, $0x80
-DATA integerHeadHigh<>+23(SB)/1, $0x80
-DATA integerHeadHigh<>+24(SB)/1, $0x08
-DATA integerHeadHigh<>+25(SB)/1, $0x80
-DATA integerHeadHigh<>+26(SB)/1, $0x09
-DATA integerHeadHigh<>+27(SB)/1, $0x80
-DATA integerHeadHigh<>+28(SB)/1, $0x0a
-DATA integerHeadHigh<>+29(SB)/1, $0x80
-DATA integerHeadHigh<>+30(SB)/1, $0x0b
-DATA integerHeadHigh<>+31(SB)/1, $0x80
+DATA integerHeadHigh<>+0(SB)/8, $0x8080808080808080
+DATA integerHeadHigh<>+8(SB)/8, $0x8007800680058004
+DATA integerHeadHigh<>+16(SB)/8, $0x8080808080808080
+DATA integerHeadHigh<>+24(SB)/8, $0x800b800a80098008
 GLOBL integerHeadHigh<>(SB), RODATA|NOPTR, $32
 
-DATA integerHeadShifts<>+0(SB)/1, $0x00
-DATA integerHeadShifts<>+1(SB)/1, $0x00
-DATA integerHeadShifts<>+2(SB)/1, $0x00
-DATA integerHeadShifts<>+3(SB)/1, $0x00
-DATA integerHeadShifts<>+4(SB)/1, $0x00
-DATA integerHeadShifts<>+5(SB)/1, $0x00
-DATA integerHeadShifts<>+6(SB)/1, $0x00
-DATA integerHeadShifts<>+7(SB)/1, $0x00
-DATA integerHeadShifts<>+8(SB)/1, $0x00
-DATA integerHeadShifts<>+9(SB)/1, $0x00
-DATA integerHeadShifts<>+10(SB)/1, $0x00
-DATA integerHeadShifts<>+11(SB)/1, $0x00
-DATA integerHeadShifts<>+12(SB)/1, $0x00
-DATA integerHeadShifts<>+13(SB)/1, $0x00
-DATA integerHeadShifts<>+14(SB)/1, $0x00
-DATA integerHeadShifts<>+15(SB)/1, $0x00
-DATA integerHeadShifts<>+16(SB)/1, $0x00
-DATA integerHeadShifts<>+17(SB)/1, $0x00
-DATA integerHeadShifts<>+18(SB)/1, $0x00
-DATA integerHeadShifts<>+19(SB)/1, $0x00
-DATA integerHeadShifts<>+20(SB)/1, $0x00
-DATA integerHeadShifts<>+21(SB)/1, $0x00
-DATA integerHeadShifts<>+22(SB)/1, $0x00
-DATA integerHeadShifts<>+23(SB)/1, $0x00
-DATA integerHeadShifts<>+24(SB)/1, $0x04
-DATA integerHeadShifts<>+25(SB)/1, $0x00
-DATA integerHeadShifts<>+26(SB)/1, $0x00
-DATA integerHeadShifts<>+27(SB)/1, $0x00
-DATA integerHeadShifts<>+28(SB)/1, $0x04
-DATA integerHeadShifts<>+29(SB)/1, $0x00
-DATA integerHeadShifts<>+30(SB)/1, $0x00
-DATA integerHeadShifts<>+31(SB)/1, $0x00
+DATA integerHeadShifts<>+0(SB)/8, $0x0000000000000000
+DATA integerHeadShifts<>+8(SB)/8, $0x0000000000000000
+DATA integerHeadShifts<>+16(SB)/8, $0x0000000000000000
+DATA integerHeadShifts<>+24(SB)/8, $0x0000000400000004
 GLOBL integerHeadShifts<>(SB), RODATA|NOPTR, $32
 
-DATA integerHeadMask<>+0(SB)/1, $0x3f
-DATA integerHeadMask<>+1(SB)/1, $0x00
-DATA integerHeadMask<>+2(SB)/1, $0x3f
-DATA integerHeadMask<>+3(SB)/1, $0x00
-DATA integerHeadMask<>+4(SB)/1, $0x3f
-DATA integerHeadMask<>+5(SB)/1, $0x00
-DATA integerHeadMask<>+6(SB)/1, $0x3f
-DATA integerHeadMask<>+7(SB)/1, $0x00
-DATA integerHeadMask<>+8(SB)/1, $0x0f
-DATA integerHeadMask<>+9(SB)/1, $0x00
-DATA integerHeadMask<>+10(SB)/1, $0x0f
-DATA integerHeadMask<>+11(SB)/1, $0x00
-DATA integerHeadMask<>+12(SB)/1, $0x0f
-DATA integerHeadMask<>+13(SB)/1, $0x00
-DATA integerHeadMask<>+14(SB)/1, $0x0f
-DATA integerHeadMask<>+15(SB)/1, $0x00
-DATA integerHeadMask<>+16(SB)/1, $0x3f
-DATA integerHeadMask<>+17(SB)/1, $0x00
-DATA integerHeadMask<>+18(SB)/1, $0x3f
-DATA integerHeadMask<>+19(SB)/1, $0x00
-DATA integerHeadMask<>+20(SB)/1, $0x3f
-DATA integerHeadMask<>+21(SB)/1, $0x00
-DATA integerHeadMask<>+22(SB)/1, $0x3f
-DATA integerHeadMask<>+23(SB)/1, $0x00
-DATA integerHeadMask<>+24(SB)/1, $0x0f
-DATA integerHeadMask<>+25(SB)/1, $0x00
-DATA integerHeadMask<>+26(SB)/1, $0x0f
-DATA integerHeadMask<>+27(SB)/1, $0x00
-DATA integerHeadMask<>+28(SB)/1, $0x0f
-DATA integerHeadMask<>+29(SB)/1, $0x00
-DATA integerHeadMask<>+30(SB)/1, $0x0f
-DATA integerHeadMask<>+31(SB)/1, $0x00
+DATA integerHeadMask<>+0(SB)/8, $0x003f003f003f003f
+DATA integerHeadMask<>+8(SB)/8, $0x000f000f000f000f
+DATA integerHeadMask<>+16(SB)/8, $0x003f003f003f003f
+DATA integerHeadMask<>+24(SB)/8, $0x000f000f000f000f
 GLOBL integerHeadMask<>(SB), RODATA|NOPTR, $32
 
 // func singleQ5KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
@@ -9199,36 +8085,8 @@ pair:
 	VZEROUPPER
 	RET
 
-DATA integerSixes<>+0(SB)/1, $0x80
-DATA integerSixes<>+1(SB)/1, $0x00
-DATA integerSixes<>+2(SB)/1, $0x80
-DATA integerSixes<>+3(SB)/1, $0x02
-DATA integerSixes<>+4(SB)/1, $0x80
-DATA integerSixes<>+5(SB)/1, $0x04
-DATA integerSixes<>+6(SB)/1, $0x80
-DATA integerSixes<>+7(SB)/1, $0x06
-DATA integerSixes<>+8(SB)/1, $0x80
-DATA integerSixes<>+9(SB)/1, $0x08
-DATA integerSixes<>+10(SB)/1, $0x80
-DATA integerSixes<>+11(SB)/1, $0x0a
-DATA integerSixes<>+12(SB)/1, $0x80
-DATA integerSixes<>+13(SB)/1, $0x0c
-DATA integerSixes<>+14(SB)/1, $0x80
-DATA integerSixes<>+15(SB)/1, $0x0e
-DATA integerSixes<>+16(SB)/1, $0x80
-DATA integerSixes<>+17(SB)/1, $0x01
-DATA integerSixes<>+18(SB)/1, $0x80
-DATA integerSixes<>+19(SB)/1, $0x03
-DATA integerSixes<>+20(SB)/1, $0x80
-DATA integerSixes<>+21(SB)/1, $0x05
-DATA integerSixes<>+22(SB)/1, $0x80
-DATA integerSixes<>+23(SB)/1, $0x07
-DATA integerSixes<>+24(SB)/1, $0x80
-DATA integerSixes<>+25(SB)/1, $0x09
-DATA integerSixes<>+26(SB)/1, $0x80
-DATA integerSixes<>+27(SB)/1, $0x0b
-DATA integerSixes<>+28(SB)/1, $0x80
-DATA integerSixes<>+29(SB)/1, $0x0d
-DATA integerSixes<>+30(SB)/1, $0x80
-DATA integerSixes<>+31(SB)/1, $0x0f
+DATA integerSixes<>+0(SB)/8, $0x0680048002800080
+DATA integerSixes<>+8(SB)/8, $0x0e800c800a800880
+DATA integerSixes<>+16(SB)/8, $0x0780058003800180
+DATA integerSixes<>+24(SB)/8, $0x0f800d800b800980
 GLOBL integerSixes<>(SB), RODATA|NOPTR, $32

@@ -2,14 +2,10 @@
 
 #include "textflag.h"
 
-DATA most<>+0(SB)/4, $0x7f7fffff
-DATA most<>+4(SB)/4, $0x7f7fffff
-DATA most<>+8(SB)/4, $0x7f7fffff
-DATA most<>+12(SB)/4, $0x7f7fffff
-DATA most<>+16(SB)/4, $0x7f7fffff
-DATA most<>+20(SB)/4, $0x7f7fffff
-DATA most<>+24(SB)/4, $0x7f7fffff
-DATA most<>+28(SB)/4, $0x7f7fffff
+DATA most<>+0(SB)/8, $0x7f7fffff7f7fffff
+DATA most<>+8(SB)/8, $0x7f7fffff7f7fffff
+DATA most<>+16(SB)/8, $0x7f7fffff7f7fffff
+DATA most<>+24(SB)/8, $0x7f7fffff7f7fffff
 GLOBL most<>(SB), RODATA|NOPTR, $32
 
 // func maximaAVX2(x *float32, highest *float32, blocks int) (broken int)

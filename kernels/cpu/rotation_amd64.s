@@ -110,14 +110,10 @@ DATA half_64<>+16(SB)/8, $0xbfe0000000000000
 DATA half_64<>+24(SB)/8, $0xbfe0000000000000
 GLOBL half_64<>(SB), RODATA|NOPTR, $32
 
-DATA two<>+0(SB)/4, $0x00000002
-DATA two<>+4(SB)/4, $0x00000002
-DATA two<>+8(SB)/4, $0x00000002
-DATA two<>+12(SB)/4, $0x00000002
-DATA two<>+16(SB)/4, $0x00000002
-DATA two<>+20(SB)/4, $0x00000002
-DATA two<>+24(SB)/4, $0x00000002
-DATA two<>+28(SB)/4, $0x00000002
+DATA two<>+0(SB)/8, $0x0000000200000002
+DATA two<>+8(SB)/8, $0x0000000200000002
+DATA two<>+16(SB)/8, $0x0000000200000002
+DATA two<>+24(SB)/8, $0x0000000200000002
 GLOBL two<>(SB), RODATA|NOPTR, $32
 
 // func anglesAVX2(sin *float32, cos *float32, freq *float64, position float64, n int)

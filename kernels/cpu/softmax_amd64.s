@@ -2,64 +2,40 @@
 
 #include "textflag.h"
 
-DATA log2e<>+0(SB)/4, $0x3fb8aa3b
-DATA log2e<>+4(SB)/4, $0x3fb8aa3b
-DATA log2e<>+8(SB)/4, $0x3fb8aa3b
-DATA log2e<>+12(SB)/4, $0x3fb8aa3b
-DATA log2e<>+16(SB)/4, $0x3fb8aa3b
-DATA log2e<>+20(SB)/4, $0x3fb8aa3b
-DATA log2e<>+24(SB)/4, $0x3fb8aa3b
-DATA log2e<>+28(SB)/4, $0x3fb8aa3b
+DATA log2e<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA log2e<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA log2e<>+16(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA log2e<>+24(SB)/8, $0x3fb8aa3b3fb8aa3b
 GLOBL log2e<>(SB), RODATA|NOPTR, $32
 
-DATA ln2_hi<>+0(SB)/4, $0x3f318000
-DATA ln2_hi<>+4(SB)/4, $0x3f318000
-DATA ln2_hi<>+8(SB)/4, $0x3f318000
-DATA ln2_hi<>+12(SB)/4, $0x3f318000
-DATA ln2_hi<>+16(SB)/4, $0x3f318000
-DATA ln2_hi<>+20(SB)/4, $0x3f318000
-DATA ln2_hi<>+24(SB)/4, $0x3f318000
-DATA ln2_hi<>+28(SB)/4, $0x3f318000
+DATA ln2_hi<>+0(SB)/8, $0x3f3180003f318000
+DATA ln2_hi<>+8(SB)/8, $0x3f3180003f318000
+DATA ln2_hi<>+16(SB)/8, $0x3f3180003f318000
+DATA ln2_hi<>+24(SB)/8, $0x3f3180003f318000
 GLOBL ln2_hi<>(SB), RODATA|NOPTR, $32
 
-DATA ln2_lo<>+0(SB)/4, $0xb95e8083
-DATA ln2_lo<>+4(SB)/4, $0xb95e8083
-DATA ln2_lo<>+8(SB)/4, $0xb95e8083
-DATA ln2_lo<>+12(SB)/4, $0xb95e8083
-DATA ln2_lo<>+16(SB)/4, $0xb95e8083
-DATA ln2_lo<>+20(SB)/4, $0xb95e8083
-DATA ln2_lo<>+24(SB)/4, $0xb95e8083
-DATA ln2_lo<>+28(SB)/4, $0xb95e8083
+DATA ln2_lo<>+0(SB)/8, $0xb95e8083b95e8083
+DATA ln2_lo<>+8(SB)/8, $0xb95e8083b95e8083
+DATA ln2_lo<>+16(SB)/8, $0xb95e8083b95e8083
+DATA ln2_lo<>+24(SB)/8, $0xb95e8083b95e8083
 GLOBL ln2_lo<>(SB), RODATA|NOPTR, $32
 
-DATA most<>+0(SB)/4, $0x42b20000
-DATA most<>+4(SB)/4, $0x42b20000
-DATA most<>+8(SB)/4, $0x42b20000
-DATA most<>+12(SB)/4, $0x42b20000
-DATA most<>+16(SB)/4, $0x42b20000
-DATA most<>+20(SB)/4, $0x42b20000
-DATA most<>+24(SB)/4, $0x42b20000
-DATA most<>+28(SB)/4, $0x42b20000
+DATA most<>+0(SB)/8, $0x42b2000042b20000
+DATA most<>+8(SB)/8, $0x42b2000042b20000
+DATA most<>+16(SB)/8, $0x42b2000042b20000
+DATA most<>+24(SB)/8, $0x42b2000042b20000
 GLOBL most<>(SB), RODATA|NOPTR, $32
 
-DATA least<>+0(SB)/4, $0xc2fa0000
-DATA least<>+4(SB)/4, $0xc2fa0000
-DATA least<>+8(SB)/4, $0xc2fa0000
-DATA least<>+12(SB)/4, $0xc2fa0000
-DATA least<>+16(SB)/4, $0xc2fa0000
-DATA least<>+20(SB)/4, $0xc2fa0000
-DATA least<>+24(SB)/4, $0xc2fa0000
-DATA least<>+28(SB)/4, $0xc2fa0000
+DATA least<>+0(SB)/8, $0xc2fa0000c2fa0000
+DATA least<>+8(SB)/8, $0xc2fa0000c2fa0000
+DATA least<>+16(SB)/8, $0xc2fa0000c2fa0000
+DATA least<>+24(SB)/8, $0xc2fa0000c2fa0000
 GLOBL least<>(SB), RODATA|NOPTR, $32
 
-DATA one<>+0(SB)/4, $0x3f800000
-DATA one<>+4(SB)/4, $0x3f800000
-DATA one<>+8(SB)/4, $0x3f800000
-DATA one<>+12(SB)/4, $0x3f800000
-DATA one<>+16(SB)/4, $0x3f800000
-DATA one<>+20(SB)/4, $0x3f800000
-DATA one<>+24(SB)/4, $0x3f800000
-DATA one<>+28(SB)/4, $0x3f800000
+DATA one<>+0(SB)/8, $0x3f8000003f800000
+DATA one<>+8(SB)/8, $0x3f8000003f800000
+DATA one<>+16(SB)/8, $0x3f8000003f800000
+DATA one<>+24(SB)/8, $0x3f8000003f800000
 GLOBL one<>(SB), RODATA|NOPTR, $32
 
 DATA log2e_64<>+0(SB)/8, $0x3ff71547652b82fe
@@ -80,108 +56,64 @@ DATA most_64<>+16(SB)/8, $0x4056400000000000
 DATA most_64<>+24(SB)/8, $0x4056400000000000
 GLOBL most_64<>(SB), RODATA|NOPTR, $32
 
-DATA minus_inf<>+0(SB)/4, $0xff800000
-DATA minus_inf<>+4(SB)/4, $0xff800000
-DATA minus_inf<>+8(SB)/4, $0xff800000
-DATA minus_inf<>+12(SB)/4, $0xff800000
-DATA minus_inf<>+16(SB)/4, $0xff800000
-DATA minus_inf<>+20(SB)/4, $0xff800000
-DATA minus_inf<>+24(SB)/4, $0xff800000
-DATA minus_inf<>+28(SB)/4, $0xff800000
+DATA minus_inf<>+0(SB)/8, $0xff800000ff800000
+DATA minus_inf<>+8(SB)/8, $0xff800000ff800000
+DATA minus_inf<>+16(SB)/8, $0xff800000ff800000
+DATA minus_inf<>+24(SB)/8, $0xff800000ff800000
 GLOBL minus_inf<>(SB), RODATA|NOPTR, $32
 
-DATA q5<>+0(SB)/4, $0x39506967
-DATA q5<>+4(SB)/4, $0x39506967
-DATA q5<>+8(SB)/4, $0x39506967
-DATA q5<>+12(SB)/4, $0x39506967
-DATA q5<>+16(SB)/4, $0x39506967
-DATA q5<>+20(SB)/4, $0x39506967
-DATA q5<>+24(SB)/4, $0x39506967
-DATA q5<>+28(SB)/4, $0x39506967
+DATA q5<>+0(SB)/8, $0x3950696739506967
+DATA q5<>+8(SB)/8, $0x3950696739506967
+DATA q5<>+16(SB)/8, $0x3950696739506967
+DATA q5<>+24(SB)/8, $0x3950696739506967
 GLOBL q5<>(SB), RODATA|NOPTR, $32
 
-DATA q4<>+0(SB)/4, $0x3ab743ce
-DATA q4<>+4(SB)/4, $0x3ab743ce
-DATA q4<>+8(SB)/4, $0x3ab743ce
-DATA q4<>+12(SB)/4, $0x3ab743ce
-DATA q4<>+16(SB)/4, $0x3ab743ce
-DATA q4<>+20(SB)/4, $0x3ab743ce
-DATA q4<>+24(SB)/4, $0x3ab743ce
-DATA q4<>+28(SB)/4, $0x3ab743ce
+DATA q4<>+0(SB)/8, $0x3ab743ce3ab743ce
+DATA q4<>+8(SB)/8, $0x3ab743ce3ab743ce
+DATA q4<>+16(SB)/8, $0x3ab743ce3ab743ce
+DATA q4<>+24(SB)/8, $0x3ab743ce3ab743ce
 GLOBL q4<>(SB), RODATA|NOPTR, $32
 
-DATA q3<>+0(SB)/4, $0x3c088908
-DATA q3<>+4(SB)/4, $0x3c088908
-DATA q3<>+8(SB)/4, $0x3c088908
-DATA q3<>+12(SB)/4, $0x3c088908
-DATA q3<>+16(SB)/4, $0x3c088908
-DATA q3<>+20(SB)/4, $0x3c088908
-DATA q3<>+24(SB)/4, $0x3c088908
-DATA q3<>+28(SB)/4, $0x3c088908
+DATA q3<>+0(SB)/8, $0x3c0889083c088908
+DATA q3<>+8(SB)/8, $0x3c0889083c088908
+DATA q3<>+16(SB)/8, $0x3c0889083c088908
+DATA q3<>+24(SB)/8, $0x3c0889083c088908
 GLOBL q3<>(SB), RODATA|NOPTR, $32
 
-DATA q2<>+0(SB)/4, $0x3d2aa9c1
-DATA q2<>+4(SB)/4, $0x3d2aa9c1
-DATA q2<>+8(SB)/4, $0x3d2aa9c1
-DATA q2<>+12(SB)/4, $0x3d2aa9c1
-DATA q2<>+16(SB)/4, $0x3d2aa9c1
-DATA q2<>+20(SB)/4, $0x3d2aa9c1
-DATA q2<>+24(SB)/4, $0x3d2aa9c1
-DATA q2<>+28(SB)/4, $0x3d2aa9c1
+DATA q2<>+0(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA q2<>+8(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA q2<>+16(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA q2<>+24(SB)/8, $0x3d2aa9c13d2aa9c1
 GLOBL q2<>(SB), RODATA|NOPTR, $32
 
-DATA q1<>+0(SB)/4, $0x3e2aaaaa
-DATA q1<>+4(SB)/4, $0x3e2aaaaa
-DATA q1<>+8(SB)/4, $0x3e2aaaaa
-DATA q1<>+12(SB)/4, $0x3e2aaaaa
-DATA q1<>+16(SB)/4, $0x3e2aaaaa
-DATA q1<>+20(SB)/4, $0x3e2aaaaa
-DATA q1<>+24(SB)/4, $0x3e2aaaaa
-DATA q1<>+28(SB)/4, $0x3e2aaaaa
+DATA q1<>+0(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA q1<>+8(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA q1<>+16(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA q1<>+24(SB)/8, $0x3e2aaaaa3e2aaaaa
 GLOBL q1<>(SB), RODATA|NOPTR, $32
 
-DATA q0<>+0(SB)/4, $0x3f000000
-DATA q0<>+4(SB)/4, $0x3f000000
-DATA q0<>+8(SB)/4, $0x3f000000
-DATA q0<>+12(SB)/4, $0x3f000000
-DATA q0<>+16(SB)/4, $0x3f000000
-DATA q0<>+20(SB)/4, $0x3f000000
-DATA q0<>+24(SB)/4, $0x3f000000
-DATA q0<>+28(SB)/4, $0x3f000000
+DATA q0<>+0(SB)/8, $0x3f0000003f000000
+DATA q0<>+8(SB)/8, $0x3f0000003f000000
+DATA q0<>+16(SB)/8, $0x3f0000003f000000
+DATA q0<>+24(SB)/8, $0x3f0000003f000000
 GLOBL q0<>(SB), RODATA|NOPTR, $32
 
-DATA ends<>+0(SB)/4, $0xffffffff
-DATA ends<>+4(SB)/4, $0xffffffff
-DATA ends<>+8(SB)/4, $0xffffffff
-DATA ends<>+12(SB)/4, $0xffffffff
-DATA ends<>+16(SB)/4, $0xffffffff
-DATA ends<>+20(SB)/4, $0xffffffff
-DATA ends<>+24(SB)/4, $0xffffffff
-DATA ends<>+28(SB)/4, $0xffffffff
-DATA ends<>+32(SB)/4, $0xffffffff
-DATA ends<>+36(SB)/4, $0xffffffff
-DATA ends<>+40(SB)/4, $0xffffffff
-DATA ends<>+44(SB)/4, $0xffffffff
-DATA ends<>+48(SB)/4, $0xffffffff
-DATA ends<>+52(SB)/4, $0xffffffff
-DATA ends<>+56(SB)/4, $0xffffffff
-DATA ends<>+60(SB)/4, $0xffffffff
-DATA ends<>+64(SB)/4, $0x00000000
-DATA ends<>+68(SB)/4, $0x00000000
-DATA ends<>+72(SB)/4, $0x00000000
-DATA ends<>+76(SB)/4, $0x00000000
-DATA ends<>+80(SB)/4, $0x00000000
-DATA ends<>+84(SB)/4, $0x00000000
-DATA ends<>+88(SB)/4, $0x00000000
-DATA ends<>+92(SB)/4, $0x00000000
-DATA ends<>+96(SB)/4, $0x00000000
-DATA ends<>+100(SB)/4, $0x00000000
-DATA ends<>+104(SB)/4, $0x00000000
-DATA ends<>+108(SB)/4, $0x00000000
-DATA ends<>+112(SB)/4, $0x00000000
-DATA ends<>+116(SB)/4, $0x00000000
-DATA ends<>+120(SB)/4, $0x00000000
-DATA ends<>+124(SB)/4, $0x00000000
+DATA ends<>+0(SB)/8, $0xffffffffffffffff
+DATA ends<>+8(SB)/8, $0xffffffffffffffff
+DATA ends<>+16(SB)/8, $0xffffffffffffffff
+DATA ends<>+24(SB)/8, $0xffffffffffffffff
+DATA ends<>+32(SB)/8, $0xffffffffffffffff
+DATA ends<>+40(SB)/8, $0xffffffffffffffff
+DATA ends<>+48(SB)/8, $0xffffffffffffffff
+DATA ends<>+56(SB)/8, $0xffffffffffffffff
+DATA ends<>+64(SB)/8, $0x0000000000000000
+DATA ends<>+72(SB)/8, $0x0000000000000000
+DATA ends<>+80(SB)/8, $0x0000000000000000
+DATA ends<>+88(SB)/8, $0x0000000000000000
+DATA ends<>+96(SB)/8, $0x0000000000000000
+DATA ends<>+104(SB)/8, $0x0000000000000000
+DATA ends<>+112(SB)/8, $0x0000000000000000
+DATA ends<>+120(SB)/8, $0x0000000000000000
 GLOBL ends<>(SB), RODATA|NOPTR, $128
 
 // func decaysAVX2(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)

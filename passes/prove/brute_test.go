@@ -169,7 +169,7 @@ func (b *brute) node(i int) {
 				partial, joined = true, joined || !c.term
 			}
 		}
-		out, err := graph.LayoutsOf(n, layouts, b.ranks)
+		out, err := graph.LayoutsFor(n)(layouts, b.ranks)
 		if err != nil || partial && !joined {
 			return
 		}

@@ -64,7 +64,6 @@ var names = [...]string{
 
 // Constants of all libraries.
 const (
-	anyTag        = -1
 	funneled      = 1
 	longestString = 8192 // of Open MPI 256, of MPICH 8192
 	statusBytes   = 64   // a status has 20 or 24

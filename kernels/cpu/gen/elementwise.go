@@ -5,6 +5,7 @@ import (
 
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // lanewise is a function of the elements at one place of up to three rows, and of two numbers.
@@ -89,6 +90,10 @@ func (f *lanewise) write(g *vec) {
 	g.hold(held, func(g *vec) {
 		f.value(g, []vector{g.new(), g.new(), g.new()}, []vector{g.new(), g.new()})
 	})
+	if g.tight {
+		f.inOne(g, rows[:f.rows], y, i, n, scalars)
+		return
+	}
 	step := func(t *tail, at int) {
 		var x []vector
 		for k := range f.rows {
@@ -115,6 +120,41 @@ func (f *lanewise) write(g *vec) {
 	g.JZ(LabelRef("done"))
 	t := g.tail(n)
 	step(&t, 0)
+	g.Label("done")
+	g.end()
+}
+
+// inOne writes the loop of a long function: its code stands once, between two ways to load and two
+// to store, of which those with a tail end it.
+func (f *lanewise) inOne(g *vec, rows []Mem, y Mem, i, n reg.Register, scalars []vector) {
+	lanes := U8(g.set.lanes)
+	x := make([]vector, len(rows))
+	g.TESTQ(n, n)
+	g.JZ(LabelRef("done"))
+	g.Label("next")
+	g.CMPQ(n, lanes)
+	g.JGE(LabelRef("whole"))
+	some := g.tail(n)
+	for k := range x {
+		x[k] = g.load(rows[k], &some)
+	}
+	g.JMP(LabelRef("loaded"))
+	g.Label("whole")
+	for k := range x {
+		g.VMOVUPS(rows[k], x[k])
+	}
+	g.Label("loaded")
+	value := f.value(g, x, scalars)
+	g.CMPQ(n, lanes)
+	g.JLT(LabelRef("part"))
+	g.store(value, y, nil)
+	g.ADDQ(lanes, i)
+	g.SUBQ(lanes, n)
+	g.JNZ(LabelRef("next"))
+	g.JMP(LabelRef("done"))
+	g.Label("part")
+	some = g.tail(n)
+	g.store(value, y, &some)
 	g.Label("done")
 	g.end()
 }

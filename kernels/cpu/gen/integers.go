@@ -138,12 +138,18 @@ func (g *integerGenerator) round(elems int) {
 	g.VBROADCASTSS(g.c(127).(Mem), most)
 	g.VBROADCASTSS(g.c(0x1p-100).(Mem), least)
 	g.Label("block")
-	largest := g.zero()
-	for i := 0; i < elems; i += 8 {
+	largest, at, end := g.zero(), g.GP64(), g.GP64()
+	g.MOVQ(x, at)
+	g.LEAQ(Mem{Base: x, Disp: 4 * elems}, end)
+	g.Label("largest")
+	for i := 0; i < 32; i += 8 {
 		a := g.YMM()
-		g.VPAND(Mem{Base: x, Disp: 4 * i}, magnitude, a)
+		g.VPAND(Mem{Base: at, Disp: 4 * i}, magnitude, a)
 		g.VPMAXSD(a, largest, largest)
 	}
+	g.ADDQ(U32(128), at)
+	g.CMPQ(at, end)
+	g.JNE(LabelRef("largest"))
 	for half := range 2 {
 		other := g.YMM()
 		if half == 0 {
@@ -163,23 +169,30 @@ func (g *integerGenerator) round(elems int) {
 	g.VANDPS(other, inverse, inverse)
 	g.VANDPS(other, scale, scale)
 	g.VMOVSS(scale.AsX(), Mem{Base: to, Disp: l.scale})
-	for i := 0; i < elems; i += 32 {
-		halves := g.roundPart(Mem{Base: to, Disp: i}, Mem{Base: x, Disp: 4 * i}, inverse)
-		if elems == 32 {
-			total := g.XMM()
-			g.VPHADDD(halves, halves, total)
-			g.VCVTDQ2PS(total, total)
-			g.VMOVSS(total, Mem{Base: to, Disp: l.sum})
-			continue
-		}
+	if elems == 32 {
+		total := g.roundPart(Mem{Base: to}, Mem{Base: x}, inverse)
+		g.VPHADDD(total, total, total)
+		g.VCVTDQ2PS(total, total)
+		g.VMOVSS(total, Mem{Base: to, Disp: l.sum})
+		g.ADDQ(U32(128), x)
+	} else {
+		i := g.GP64()
+		g.MOVQ(to, at)
+		g.XORQ(i, i)
+		g.Label("part")
+		halves := g.roundPart(Mem{Base: at}, Mem{Base: x}, inverse)
 		g.VPACKSSDW(halves, halves, halves)
-		g.VMOVD(halves, Mem{Base: to, Disp: l.halves + i/8})
+		g.VMOVD(halves, Mem{Base: to, Index: i, Scale: 4, Disp: l.halves})
 		g.VPMADDWD(g.ones(), halves, halves)
 		g.VPACKSSDW(halves, halves, halves)
-		g.VPEXTRW(U8(0), halves, Mem{Base: to, Disp: l.sums + i/16})
+		g.VPEXTRW(U8(0), halves, Mem{Base: to, Index: i, Scale: 2, Disp: l.sums})
+		g.ADDQ(U8(32), at)
+		g.ADDQ(U32(128), x)
+		g.INCQ(i)
+		g.CMPQ(i, U8(uint8(elems/32)))
+		g.JNE(LabelRef("part"))
 	}
 	g.ADDQ(U32(uint32(l.bytes)), to)
-	g.ADDQ(U32(uint32(4*elems)), x)
 	g.DECQ(n)
 	g.JNZ(LabelRef("block"))
 	g.end()

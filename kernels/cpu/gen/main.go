@@ -8,15 +8,18 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
+	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/pass"
 	"github.com/mmcloughlin/avo/printer"
 	"github.com/mmcloughlin/avo/reg"
@@ -69,8 +72,13 @@ func run(name string, generate func(*build.Context), check bool) error {
 	if err := lowRegisters(file); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	for _, f := range file.Functions() {
-		f.Doc = wrapped(f.Doc)
+	for _, s := range file.Sections {
+		switch s := s.(type) {
+		case *ir.Function:
+			s.Doc = wrapped(s.Doc)
+		case *ir.Global:
+			s.Data = inWords(s.Data)
+		}
 	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
 	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
@@ -89,6 +97,24 @@ func wrapped(doc []string) (lines []string) {
 		line += " " + word
 	}
 	return append(lines, line[3:])
+}
+
+// inWords is data that has no gaps and fills words of 8 bytes, in such words.
+func inWords(data []ir.Datum) (words []ir.Datum) {
+	var bytes []byte
+	for _, d := range data {
+		bits, err := strconv.ParseInt(d.Value.Asm()[1:], 0, 64)
+		if err != nil { // above the largest int64
+			unsigned, _ := strconv.ParseUint(d.Value.Asm()[1:], 0, 64)
+			bits = int64(unsigned)
+		}
+		word := binary.LittleEndian.AppendUint64(nil, uint64(bits))
+		bytes = append(bytes, word[:d.Value.Bytes()]...)
+	}
+	for i := 0; i < len(bytes); i += 8 {
+		words = append(words, ir.NewDatum(i, operand.U64(binary.LittleEndian.Uint64(bytes[i:]))))
+	}
+	return words
 }
 
 // give writes a file, or compares it with what is there.

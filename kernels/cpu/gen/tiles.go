@@ -10,7 +10,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// tiles writes AMX's instructions, which Go's assembler does not know, byte by byte.
+// tiles writes AMX's instructions, which Go's assembler does not know, as numbers.
 // Each is 0xC4 and two more bytes of a VEX prefix, an opcode of the map 0F38, and the
 // operands (Intel's manual, volume 2, chapter 2.3). Memory is base + index, where the
 // index is the distance between rows: both must be given as registers of the machine.
@@ -63,12 +63,21 @@ func tileDot(sum, a, b int) []byte { return append(vex(pF3, b, 0, 0), 0x5C, byte
 // emit writes an instruction, which reads registers.
 func (c tiles) emit(code []byte, text string, uses ...Op) {
 	c.Comment(text)
-	for i, b := range code {
-		in := &ir.Instruction{Opcode: "BYTE", Operands: []Op{U8(b)}}
-		if i == 0 {
-			in.Inputs = uses
+	for len(code) > 0 {
+		in := &ir.Instruction{Inputs: uses}
+		switch n := len(code); {
+		case n >= 4:
+			in.Opcode, in.Operands = "LONG", []Op{U32(binary.LittleEndian.Uint32(code))}
+			code = code[4:]
+		case n >= 2:
+			in.Opcode, in.Operands = "WORD", []Op{U16(binary.LittleEndian.Uint16(code))}
+			code = code[2:]
+		default:
+			in.Opcode, in.Operands = "BYTE", []Op{U8(code[0])}
+			code = code[1:]
 		}
 		c.Instruction(in)
+		uses = nil
 	}
 }
 

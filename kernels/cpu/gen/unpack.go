@@ -48,6 +48,22 @@ func (g *integerGenerator) next(bytes, panel int) {
 	g.end()
 }
 
+// halfTwice writes a loop over the halves of parts: 16 bytes of codes, and half of the panel's 32.
+func (g *integerGenerator) halfTwice(half func()) {
+	left := g.GP64()
+	g.MOVQ(U32(2), left)
+	g.Label("part")
+	half()
+	g.ADDQ(U32(16), g.from)
+	g.ADDQ(U32(16), g.upper)
+	g.ADDQ(U32(128), g.to)
+	g.DECQ(left)
+	g.JNZ(LabelRef("part"))
+	g.SUBQ(U32(32), g.from)
+	g.SUBQ(U32(32), g.upper)
+	g.SUBQ(U32(256), g.to)
+}
+
 // row is a byte of a row's block.
 func (g *integerGenerator) row(r, disp int) Mem { return g.rowAt(g.from, g.upper, r, disp) }
 
@@ -229,21 +245,21 @@ func (g *integerGenerator) unpackSixes() {
 	four, two := g.YMM(), g.YMM()
 	g.VMOVDQU(g.mask(0x0f), four)
 	g.VMOVDQU(g.mask(0x30), two)
-	for n := range 2 {
-		for half := range 2 {
-			high := g.quads(128 + 32*n + 16*half)
+	g.halfTwice(func() {
+		for n := range 2 {
+			high := g.quads(128 + 32*n)
 			for odd := range 2 {
-				for i, v := range g.quads(64*n + 32*odd + 16*half) {
+				for i, v := range g.quads(64*n + 32*odd) {
 					for nibble := range 2 {
 						k := 2*nibble + odd
 						code := g.under(v, 4*nibble, four)
 						g.VPOR(g.under(high[i], 2*k-4, two), code, code)
-						g.store(code, superSixes.stride()*(4*n+k)+128*half+32*i)
+						g.store(code, superSixes.stride()*(4*n+k)+32*i)
 					}
 				}
 			}
 		}
-	}
+	})
 	g.next(210, superSixes.bytes())
 }
 
