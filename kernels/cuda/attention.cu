@@ -3,21 +3,7 @@
 // Caches have a row per token, in FORMAT, in pages of page tokens: a table has the
 // addresses of width of them for each sequence of the batch.
 // Formats: f32 f16 bf16 e4m3
-#include "krait.h"
-
-typedef FORMAT kept;
-
-struct Pages {
-	const u64 *table;
-	i64 keys, values; // bytes from the beginning of a page to the rows
-	i64 cs;
-	int width, page;
-};
-
-// The byte at which the row of a token begins, of rows that are there in a page.
-DEVICE u64 row_at(const Pages &p, i64 there, int seq, int token) {
-	return p.table[(i64)seq * p.width + token / p.page] + there + (u64)(token % p.page) * p.cs * sizeof(kept);
-}
+#include "attention.h"
 
 // Puts the batch's keys and values into the caches; k and v begin with the
 // channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
@@ -32,26 +18,6 @@ KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const 
 	store4(at_address<kept>(to) + j, load4(k + p.first * ks + j, n, vec), n, vec);
 	store4(at_address<kept>(to + pages.values - pages.keys) + j, load4(v + p.first * vs + j, n, vec), n, vec);
 }
-
-struct Attention {
-	float *y, *partial;
-	const float *q;
-	const int *seg, *past;
-	Pages pages;
-	i64 ys, qs;
-	int seqs;
-	// Heads of size channels; each of them share a group. The rank has heads
-	// from first_head on, held of them; its caches begin with group first_group.
-	int size, each, held, first_head, first_group;
-	int vec, splits;
-	int from, to; // tokens of the batch of which there are queries; q and y are as if all were
-	float scale;
-};
-
-DEVICE bool asked(const Attention &a, int token) { return a.from <= token && token < a.to; }
-
-// The cache's channel from which on the head's keys and values lie.
-DEVICE int group_channel(const Attention &a, int head) { return ((a.first_head + head) / a.each - a.first_group) * a.size; }
 
 // A few tokens, as in decoding: the keys of a token are split in stretches of
 // split_keys, from fixed places on, which many blocks look at (after

@@ -3,6 +3,7 @@ package cuda
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
@@ -18,6 +19,7 @@ const (
 	splitSize    = 512 // channels of a head at most
 	flashQueries = 32  // tokens of a block for many tokens
 	flashSize    = 256 // channels of a head at most
+	coreQueries  = 64  // tokens of a block on tensor cores
 	rotaryHeads  = 4   // heads of a block
 )
 
@@ -102,6 +104,10 @@ func attention(c *Call) error {
 // attend launches what looks at the caches, for the queries of a run of tokens.
 func (c *Call) attend(h *heads, t, s int, module string, params Struct) {
 	if !h.split(c) {
+		if size, shared := h.onCores(c.Args[3].DType); c.Options.Math == BF16 && c.fits(shared) {
+			c.launch(strings.Replace(module, "_", "_mma_", 1), fmt.Sprint("attention_mma_", size), [3]int{pieces(t, s, coreQueries), h.held, 1}, [3]int{128}, shared, params)
+			return
+		}
 		fours := 2
 		for 32*fours < h.size {
 			fours *= 2
@@ -116,6 +122,21 @@ func (c *Call) attend(h *heads, t, s int, module string, params Struct) {
 	if h.splits > 1 {
 		c.launch(module, "attention_join", [3]int{t, h.held, 1}, [3]int{128}, 0, params)
 	}
+}
+
+// onCores returns for how many channels of a head the kernel on tensor cores is that does them, and
+// its shared memory, by the format of the caches.
+func (h *heads) onCores(d graph.DType) (size, shared int) {
+	keys, pieces := 64, 2 // bf16 of a number of the caches
+	for size = 64; size < h.size; size *= 2 {
+	}
+	if size == flashSize {
+		keys = 16
+	}
+	if d == graph.BF16 || d == graph.F8 {
+		pieces = 1
+	}
+	return size, 2 * (2*coreQueries + 2*pieces*keys) * (size + 8)
 }
 
 // perBlock is how many heads of a group a block serves, and how many times 128

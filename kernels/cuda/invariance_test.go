@@ -84,7 +84,7 @@ func rowResults(op *graph.Op) int {
 func order(launches []Launch) string {
 	var names []string
 	for _, l := range launches {
-		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "delta_scan_chunks", "attention_flash", "few", "mma_split", "mma_round", "rmsnorm", "norm_router", "ssd_mma", "selective_scan_token"} {
+		for _, own := range []string{"matmul_f32", "matmul_bf16", "matmul_f16", "ssd_scan_chunks", "delta_scan_chunks", "attention_flash", "attention_mma", "few", "mma_split", "mma_round", "rmsnorm", "norm_router", "ssd_mma", "selective_scan_token"} {
 			if strings.Contains(l.Function, own) {
 				names = append(names, own)
 				if own == "few" || strings.HasPrefix(own, "mma") {
