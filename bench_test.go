@@ -162,9 +162,9 @@ func BenchmarkKeep(b *testing.B) {
 	}
 }
 
-// BenchmarkBesideSchema generates 8 sequences of a model of 262,000 tokens, in turns with and without
-// a schema for the first: ratio is the median, over the pairs, of the tokens per second of the seven
-// others.
+// BenchmarkBesideSchema generates 8 sequences of a model of 262,000 tokens, in turns with a schema
+// for the first and without: ratio is the median, over the pairs, of the tokens per second of the
+// seven others.
 func BenchmarkBesideSchema(b *testing.B) {
 	const vocab, width, sequences, tokens = 262_000, 64, 8, 16
 	r := rand.New(rand.NewPCG(1, 2))

@@ -40,7 +40,7 @@ type cluster struct {
 	height     int32
 	size       int32 // tokens
 	classes    classes
-	bits       func() []int32 // of its tokens, made once
+	bits       func() []int32 // of its tokens, made once; for those of many tokens
 }
 
 // NewVocabulary returns a vocabulary of tokens 0 to size-1. Tokens without bytes, such as special
@@ -122,7 +122,7 @@ func (v *Vocabulary) grow(of [][]byte) {
 		v.longest = max(v.longest, g.height)
 		g.bits = sync.OnceValue(func() []int32 {
 			bits := make([]int32, v.words)
-			allow(v.tokens[v.trie[g.begin].first:v.trie[g.end].first], bits)
+			allow(v.in(g), bits)
 			return bits
 		})
 		v.largest = append(v.largest, i)
@@ -132,6 +132,22 @@ func (v *Vocabulary) grow(of [][]byte) {
 		if sum += int(v.clusters[v.largest[i]].size); 4*sum > 3*len(v.tokens) {
 			v.largest = v.largest[:i+1]
 		}
+	}
+}
+
+// in are the tokens of a cluster.
+func (v *Vocabulary) in(c *cluster) []int32 {
+	return v.tokens[v.trie[c.begin].first:v.trie[c.end].first]
+}
+
+// allowAll sets the bits of a cluster's tokens.
+func (v *Vocabulary) allowAll(c *cluster, mask []int32) {
+	if int(c.size) < v.words {
+		allow(v.in(c), mask)
+		return
+	}
+	for i, bits := range c.bits() {
+		mask[i] |= bits
 	}
 }
 

@@ -24,9 +24,7 @@ func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
 		}
 		for _, g := range v.clusters {
 			if m.takes(at.set, g.classes, g.height) {
-				for i, bits := range g.bits() {
-					mask[i] |= bits
-				}
+				v.allowAll(&g, mask)
 				continue
 			}
 			todo = m.follow(v, g.begin, g.end, at.set, mask, todo)
