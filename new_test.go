@@ -52,12 +52,12 @@ func TestNew(t *testing.T) {
 }
 
 // smallest is a graph of a table and a product, without what chooses tokens.
-func smallest(t *testing.T, vocab int) *graph.Graph {
+func smallest(t testing.TB, vocab, width int) *graph.Graph {
 	t.Helper()
 	b := graph.New("smallest")
 	ids := b.Input("ids", graph.TypeOf(graph.I32, graph.Symbol(graph.Tokens)))
 	rows := b.Input("rows", graph.TypeOf(graph.I32, graph.Symbol(graph.Rows)))
-	table := b.Param("table", graph.TypeOf(graph.F32, graph.Units(vocab, 1), graph.Size(2)), nil)
+	table := b.Param("table", graph.TypeOf(graph.F32, graph.Units(vocab, 1), graph.Size(width)), nil)
 	x := b.Embedding("x", ids, table)
 	b.Output("logits", b.MatMul("logits", b.SelectRows("last", x, rows), table))
 	g, err := b.Graph()
@@ -69,7 +69,7 @@ func smallest(t *testing.T, vocab int) *graph.Graph {
 
 // TestNewChooses: what chooses tokens is added, and the caller's tokenizer is used.
 func TestNewChooses(t *testing.T) {
-	g := smallest(t, 256)
+	g := smallest(t, 256, 2)
 	table := make([]float32, 512)
 	for i := range 256 {
 		table[2*i] = float32(i) // the largest logit is the last one's
@@ -117,12 +117,12 @@ func TestNewRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, open := range map[string]func() (*Model, error){
-		"needs weights":                             func() (*Model, error) { return New(smallest(t, 4), nil, nil, Options{}) },
-		"tensor table is not among the weights":     func() (*Model, error) { return New(smallest(t, 4), none, nil, Options{}) },
+		"needs weights":                             func() (*Model, error) { return New(smallest(t, 4, 2), nil, nil, Options{}) },
+		"tensor table is not among the weights":     func() (*Model, error) { return New(smallest(t, 4, 2), none, nil, Options{}) },
 		"graph bare: a model needs the output":      func() (*Model, error) { return New(bare, none, nil, Options{}) },
 		"the output logits is f32[t 2]; a model":    func() (*Model, error) { return New(tokens, none, nil, Options{}) },
 		"graph no ids: a model needs the input ids": func() (*Model, error) { return New(ids, none, nil, Options{}) },
-		"has no value nothing":                      func() (*Model, error) { return New(smallest(t, 4), none, nil, Options{Keep: []string{"nothing"}}) },
+		"has no value nothing":                      func() (*Model, error) { return New(smallest(t, 4, 2), none, nil, Options{Keep: []string{"nothing"}}) },
 	} {
 		if _, err := open(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

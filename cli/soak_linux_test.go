@@ -488,6 +488,8 @@ func (s *soaked) faults(t *testing.T, most time.Duration, stop chan struct{}) (r
 		time.Sleep(time.Duration(200+r.IntN(800)) * time.Millisecond)
 		list := slices.Concat(s.servers, s.reads)
 		p := list[r.IntN(len(list))]
+		s.route.c.Process.Signal(syscall.SIGHUP) // ends nothing
+		s.stays.c.Process.Signal(syscall.SIGHUP)
 		if r.IntN(3) == 0 {
 			p.c.Process.Signal(syscall.SIGSTOP)
 			time.Sleep(time.Duration(r.IntN(1000)) * time.Millisecond)

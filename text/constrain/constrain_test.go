@@ -18,7 +18,7 @@ var tokens = func() [][]byte {
 	for i := range 256 {
 		list[i] = []byte{byte(i)}
 	}
-	for i, text := range []string{`{"`, `":`, `": `, `",`, `", "`, `"}`, `}}`, `]]`, `true`, `fal`, `se`, `null`, "é", "😀", `\u00`, `12`, `3.5`, `1e`, `"a`, `ab`, `"name"`, `[{"`, "\xc3", "\n", "  ", `,"b`, `}, `} {
+	for i, text := range []string{`{"`, `":`, `": `, `",`, `", "`, `"}`, `}}`, `]]`, `true`, `fal`, `se`, `null`, "é", "😀", `\u00`, `12`, `3.5`, `1e`, `"a`, `ab`, `"name"`, `[{"`, "\xc3", "\n", "  ", `,"b`, `}, `, `abab`, `ba"`, `aabbab`} {
 		list[256+i] = []byte(text)
 	}
 	return list
@@ -247,8 +247,10 @@ func takes(t *testing.T, g *constrain.Grammar, text string) bool {
 
 // TestTokens: a token of several bytes may come where its bytes may, one after the other.
 func TestTokens(t *testing.T) {
-	v := vocabulary(t)
+	v, shared := vocabulary(t), 0
+	defer constrain.ShareAll()()
 	for _, schema := range []string{
+		`{"type": "string", "pattern": "^[a-z ]{3,60}$"}`, `{"type": "string", "pattern": "^[ab]{12,16}$"}`, `{"type": "array", "items": {"type": "string", "pattern": "^([a-z]{1,3}[ ,]){2,9}$"}, "minItems": 3, "maxItems": 20}`,
 		`{}`, `{"properties": {"name": {"type": "string", "maxLength": 3}, "b": {"type": "array"}}}`, `{"type": "array", "items": {"type": "string", "minLength": 2, "maxLength": 5}}`,
 		`{"type": "string", "minLength": 3}`, `{"anyOf": [{"type": "string", "pattern": "b"}, {"type": "string", "maxLength": 4}]}`, `{"type": "object", "properties": {"ab": {"pattern": "^a.{2,4}$"}}}`,
 		`{"type": "string", "maxLength": 3}`, `{"type": "object", "properties": {"ab": {"pattern": "^[a-z]+_?[a-z]*-[0-9 ]*$"}}}`,
@@ -289,6 +291,10 @@ func TestTokens(t *testing.T) {
 				at.Accept(int(text[i]))
 			}
 		}
+		shared += g.Shared()
+	}
+	if shared < 10 {
+		t.Errorf("%d sets have the mask of another that is alike", shared)
 	}
 }
 

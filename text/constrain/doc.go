@@ -7,8 +7,10 @@
 // automatons, and these and the terms become rules. A [Matcher] is where one text is in a grammar:
 // the set of all states, each with its stack of rules to return to. Which tokens may come is found
 // by walking a trie of the vocabulary's bytes along with the set. Inside strings the vocabulary
-// knows the tokens beforehand, and a set that goes on like one with a mask takes that and walks
-// where they differ.
+// knows the tokens beforehand. The trie has tokens of equal classes of bytes together, so that a
+// set that takes any text of these classes takes them at once. A set that goes on alike for as many
+// bytes as tokens have shares another's mask, and one that goes on like another mostly walks where
+// they differ.
 //
 // JSON is compact with at most a space behind ":" and ",". There is no way into a dead end: a state
 // counts only where the end can be reached from it within the bound of depth, and the vocabulary

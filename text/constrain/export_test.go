@@ -29,25 +29,51 @@ func (t *Matcher) Walked() []int32 {
 
 // Prefixes yields the tokens that a text begins with and their sizes, the longest first.
 func Prefixes(v *Vocabulary, text []byte) iter.Seq2[int, int] {
-	return func(yield func(int, int) bool) {
-		var path []int32
-		at := int32(0)
-	next:
-		for _, b := range text {
-			for n, c := range v.children(at) {
-				if c == b {
-					at, path = n, append(path, n)
-					continue next
-				}
-			}
-			break
+	type found struct{ id, size int }
+	var list []found
+	var walk func(at int32, size int)
+	walk = func(at int32, size int) {
+		for _, id := range v.own(at) {
+			list = append(list, found{int(id), size})
 		}
-		for i, n := range slices.Backward(path) {
-			for _, id := range v.own(n) {
-				if !yield(int(id), i+1) {
-					return
-				}
+		for n, c := range v.children(at) {
+			if size < len(text) && c == text[size] {
+				walk(n, size+1)
 			}
 		}
 	}
+	walk(0, 0)
+	slices.SortFunc(list, func(a, b found) int { return b.size - a.size })
+	return func(yield func(int, int) bool) {
+		for _, f := range list {
+			if !yield(f.id, f.size) {
+				return
+			}
+		}
+	}
+}
+
+// Prime makes what a vocabulary makes once.
+func (v *Vocabulary) Prime() { v.interior() }
+
+// ShareAll makes masks be shared from the first, until the function that it returns is called.
+func ShareAll() (undo func()) {
+	was := classesFrom
+	classesFrom = -1
+	return func() { classesFrom = was }
+}
+
+// Shared is how many sets of the grammar's last machine have a mask that was made for another.
+func (g *Grammar) Shared() (n int) {
+	made := map[*int32]bool{}
+	for _, s := range g.last.sets[1:] {
+		if s.mask == nil {
+			continue
+		}
+		if made[&s.mask[0]] {
+			n++
+		}
+		made[&s.mask[0]] = true
+	}
+	return n
 }

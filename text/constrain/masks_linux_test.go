@@ -159,3 +159,129 @@ func BenchmarkSampleMasks(b *testing.B) {
 		}
 	}
 }
+
+// kinds are grammars of each kind whose texts are long, many of them with many states.
+var kinds = []struct{ name, notation, text string }{
+	{"any JSON", "schema", `{"type": "array", "minItems": 60}`},
+	{"length", "schema", `{"type": "array", "items": {"type": "string", "minLength": 300, "maxLength": 900}, "minItems": 9}`},
+	{"enum", "schema", enumOf(400)},
+	{"names", "schema", namesOf(200)},
+	{"numbers", "schema", `{"type": "array", "items": {"type": "number", "minimum": -73.25, "maximum": 1e6, "multipleOf": 0.35}, "minItems": 90}`},
+	{"formats", "schema", `{"type": "array", "items": {"anyOf": [{"format": "email"}, {"format": "uri"}, {"format": "date-time"}, {"format": "hostname"}, {"format": "ipv6"}, {"format": "duration"}], "type": "string"}, "minItems": 90}`},
+	{"counted class", "schema", `{"type": "array", "items": {"type": "string", "pattern": "^[a-z ]{200,600}$"}, "minItems": 9}`},
+	{"counted words", "schema", `{"type": "array", "items": {"type": "string", "pattern": "^([a-z]{1,9} ){20,90}$"}, "minItems": 9}`},
+	{"pattern and length", "schema", `{"type": "array", "items": {"type": "string", "pattern": "^[A-Za-z][a-z0-9 ._-]*$", "minLength": 100, "maxLength": 700}, "minItems": 9}`},
+	{"unanchored", "schema", `{"type": "array", "items": {"type": "string", "pattern": "(password|secret)[0-9]{3}.*token", "maxLength": 300}, "minItems": 9}`},
+	{"letters of any script", "schema", `{"type": "array", "items": {"type": "string", "pattern": "^[à-ɏ a-z]{100,400}$"}, "minItems": 9}`},
+	{"ambiguous", "schema", `{"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {"a": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "string", "maxLength": 40}]}, "minItems": 9}, "b": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/b"}, {"type": "string", "pattern": "^[a-z]"}]}, "minItems": 9}}}`},
+	{"expression", "regex", `([A-Z][a-z]{2,12} [a-z]+[.!?] ){20,60}`},
+	{"grammar", "gbnf", "root ::= (line \"\\n\"){60,}\nline ::= term ([-+*/] term){2,9}\nterm ::= [a-z]+ | [0-9]+ | \"(\" line \")\""},
+}
+
+func enumOf(n int) string {
+	r := rand.New(rand.NewPCG(11, 1))
+	var list []string
+	for range n {
+		word := make([]byte, 4+r.IntN(20))
+		for i := range word {
+			word[i] = byte('a' + min(r.IntN(26), r.IntN(26)))
+		}
+		list = append(list, string(word))
+	}
+	data, _ := json.Marshal(map[string]any{"type": "array", "items": map[string]any{"enum": list}, "minItems": 90})
+	return string(data)
+}
+
+func namesOf(n int) string {
+	var names []string
+	props := map[string]any{}
+	for i := range n {
+		names = append(names, fmt.Sprintf("%c%x_field_%d", 'a'+i%26, i*7919, i))
+		props[names[i]] = map[string]any{"type": []string{"integer", "null", "boolean"}}
+	}
+	data, _ := json.Marshal(map[string]any{"type": "object", "properties": props, "required": names, "additionalProperties": false})
+	return string(data)
+}
+
+// BenchmarkKindMasks draws texts of each kind of grammar with a vocabulary of 262,000 tokens, and
+// reports the processor time per token of masks and steps after a grammar's first 50 tokens.
+func BenchmarkKindMasks(b *testing.B) {
+	v := large(b)
+	v.Prime()
+	for _, k := range kinds {
+		b.Run(k.name, func(b *testing.B) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for b.Loop() {
+				list := drawn(b, v, k.notation, k.text, 50+500)[50:]
+				var sum time.Duration
+				for _, took := range list {
+					sum += took
+				}
+				slices.Sort(list)
+				b.ReportMetric(float64(sum.Nanoseconds())/1000/float64(len(list)), "mean-µs")
+				b.ReportMetric(float64(list[len(list)*99/100].Nanoseconds())/1000, "p99-µs")
+				b.ReportMetric(float64(list[len(list)-1].Nanoseconds())/1000, "max-µs")
+			}
+		})
+	}
+}
+
+// drawn draws n tokens of texts of a grammar, each one of those allowed, and returns the processor
+// time of each.
+func drawn(t testing.TB, v *constrain.Vocabulary, notation, text string, n int) (list []time.Duration) {
+	t.Helper()
+	var g *constrain.Grammar
+	var err error
+	switch notation {
+	case "schema":
+		g, err = constrain.Compile([]byte(text))
+	case "regex":
+		g, err = constrain.Regex(text)
+	default:
+		g, err = constrain.GBNF(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 37))
+	m := g.Match(v, nil)
+	for len(list) < n {
+		began := spent()
+		mask := m.Mask()
+		took := spent() - began
+		id := pick(mask, r)
+		if id < 0 {
+			m = g.Match(v, nil)
+			continue
+		}
+		began = spent()
+		last := m.Accept(id)
+		list = append(list, took+spent()-began)
+		if last {
+			m = g.Match(v, nil)
+		}
+	}
+	return list
+}
+
+// pick draws one of the bits of a mask; -1: it has none.
+func pick(mask []int32, r *rand.Rand) int {
+	for range 2000 {
+		if id := r.IntN(32 * len(mask)); mask[id/32]>>(id%32)&1 != 0 {
+			return id
+		}
+	}
+	var all []int
+	for i, bits := range mask {
+		for b := range 32 {
+			if bits>>b&1 != 0 {
+				all = append(all, 32*i+b)
+			}
+		}
+	}
+	if all == nil {
+		return -1
+	}
+	return all[r.IntN(len(all))]
+}

@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"slices"
 	"sync"
@@ -29,9 +30,9 @@ type set struct {
 	next    [256]int32 // sets by byte; 0: not known yet, dead: none
 	mask    []int32    // without the tokens that end a text
 	quoted  []int32    // the mask of tokens with a quote, if this set is behind it; nil: not known yet
-	loops   classes    // of bytes, all of which lead back here; of those that are known
-	known   classes
-	places  int8 // 2: some config is in a string of any characters; 1: none; 0: not known yet
+	taken   []taken
+	reads   [4]uint64 // a bit for each byte that may come; 0: not known yet
+	places  int8      // 2: some config is in a string of any characters; 1: none; 0: not known yet
 }
 
 const dead = -1
@@ -47,8 +48,13 @@ type machine struct {
 	frames []frame
 	stacks map[frame]int32
 	recent []int32 // the last sets with masks
-	masks  int     // bytes
-	work   int     // configs moved since the mask was begun
+	masks  int     // bytes, of those that are not alike
+	twins  map[twins]taken
+	pairs  int // compared since the mask was begun
+	alike  *alike
+	// classes are those of stacks, as far as they are known.
+	classes []int32
+	work    int // configs moved since the mask was begun
 }
 
 // Matcher tracks one text as it is generated. It is not safe for concurrent use; matchers of one
@@ -74,14 +80,18 @@ func (g *Grammar) machine(v *Vocabulary) *machine {
 	if m := g.last; m != nil && m.v == v && !m.full() {
 		return m
 	}
-	g.last = &machine{g: g, v: v, sets: []*set{nil}, ids: map[string]int32{}, frames: []frame{{}}, stacks: map[frame]int32{}}
+	a := newAlike()
+	if m := g.last; m != nil && m.v == v {
+		a = m.alike.next()
+	}
+	g.last = &machine{g: g, v: v, sets: []*set{nil}, ids: map[string]int32{}, frames: []frame{{}}, stacks: map[frame]int32{}, twins: map[twins]taken{}, alike: a}
 	return g.last
 }
 
 func (m *machine) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.sets) >= maxSets || m.masks >= maxMasks || len(m.frames) >= 16*maxSets
+	return len(m.sets) >= maxSets || m.masks >= maxMasks || len(m.frames) >= 16*maxSets || m.alike.full()
 }
 
 // Mask has the bits of the tokens that may come next. The caller must not change it.
@@ -110,8 +120,8 @@ func (m *machine) masked(at int32) *set {
 	defer m.mu.Unlock()
 	s := m.sets[at]
 	if s.mask == nil {
-		m.work = 0
-		s.mask = m.make(at)
+		m.work, m.pairs = 0, 0
+		s.mask = m.share(s, func() []int32 { return m.make(at) })
 		m.remember(at)
 	}
 	return s
@@ -119,15 +129,12 @@ func (m *machine) masked(at int32) *set {
 
 // make makes the mask of a set.
 func (m *machine) make(at int32) []int32 {
-	m.masks += 4 * m.v.words
-	var r *set
 	if !m.inString(visit{0, at}) {
-		r = m.near(at)
-	}
-	if r != nil {
-		mask := slices.Clone(r.mask)
-		m.differ(0, m.sets[at], r, mask)
-		return mask
+		if other := m.near(at); other != dead {
+			mask := patch{mask: m.sets[other].mask}
+			m.differ(at, other, &mask)
+			return mask.mask
+		}
 	}
 	mask := make([]int32, m.v.words)
 	m.walk(m.v, visit{0, at}, mask)
@@ -188,41 +195,76 @@ func (m *machine) push(below, back int32) int32 {
 	return id
 }
 
-// stays reports whether all bytes of some classes lead from a set back to it.
-func (m *machine) stays(at int32, by classes) bool {
+// taken is up to how many bytes of some classes may come behind a set: yes may, no may not.
+type taken struct {
+	by      classes
+	yes, no int32
+}
+
+// takes reports whether any n bytes of some classes may come behind a set. It may miss that they
+// do.
+func (m *machine) takes(at int32, by classes, n int32) bool {
+	if n == 0 || by == 0 {
+		return true
+	}
 	s := m.sets[at]
-	if by&s.known&^s.loops != 0 {
+	i := 0
+	for i < len(s.taken) && s.taken[i].by != by {
+		i++
+	}
+	if i == len(s.taken) {
+		s.taken = append(s.taken, taken{by, 0, math.MaxInt32})
+	}
+	switch t := s.taken[i]; {
+	case n <= t.yes:
+		return true
+	case n >= t.no || !m.within():
 		return false
 	}
-	for unknown := by &^ s.known; unknown != 0; unknown &= unknown - 1 {
-		class := unknown & -unknown
-		s.known |= class
-		for _, b := range bytesOf[bits.TrailingZeros8(uint8(class))] {
-			if m.stepOf(s, b) != at {
+	for rest := by; rest != 0; rest &= rest - 1 {
+		last := at
+		for _, b := range bytesOf[bits.TrailingZeros8(uint8(rest))] {
+			to := m.stepOf(s, b)
+			if to == last || to == at {
+				continue
+			}
+			if to == dead || !m.takes(to, by, n-1) {
+				s.taken[i].no = min(s.taken[i].no, n)
 				return false
 			}
+			last = to
 		}
-		s.loops |= class
 	}
+	s.taken[i].yes = max(s.taken[i].yes, n)
 	return true
 }
 
 // step is the set behind a byte.
 func (m *machine) step(at int32, b byte) int32 { return m.stepOf(m.sets[at], b) }
 
-// stepFrom makes the set behind a byte.
+// stepFrom makes the set behind a byte and those beside it that the same edges read.
 func (m *machine) stepFrom(s *set, b byte) int32 {
 	var to []config
+	low, high := byte(0), byte(math.MaxUint8)
 	for _, c := range s.configs {
 		for _, e := range m.g.states[c.state].edges {
-			if e.call == noRule && !e.empty && e.low <= b && b <= e.high {
+			switch {
+			case e.call != noRule || e.empty:
+			case e.high < b:
+				low = max(low, e.high+1)
+			case e.low > b:
+				high = min(high, e.low-1)
+			default:
+				low, high = max(low, e.low), min(high, e.high)
 				to = append(to, config{e.to, c.stack})
 			}
 		}
 	}
 	m.work += 1 + len(s.configs)
 	next := m.intern(to)
-	s.next[b] = next
+	for i := int(low); i <= int(high); i++ {
+		s.next[i] = next
+	}
 	return next
 }
 

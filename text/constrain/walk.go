@@ -6,8 +6,8 @@ import "sync/atomic"
 type visit struct{ branch, set int32 }
 
 // walk sets the bits of the tokens that lead somewhere from a set: first those of a byte, and
-// longer ones as long as they take no more than maxWork. It does not follow bytes that change
-// nothing. Where any character of a string may come,
+// longer ones as long as they take no more than maxWork. It does not follow bytes of classes of
+// which as many as the branch has may come. Where any character of a string may come,
 // it does not follow each token: the vocabulary knows which stay in the string, and where the
 // others have the quote behind which it goes on.
 func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
@@ -15,25 +15,63 @@ func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
 	for first := true; len(todo) > 0 && (first || m.within()); first = false {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if v == m.v && m.inString(at) {
-			at.set, todo = m.leave(at, mask, todo)
-		}
-		if at.set == dead {
+		if at.set, todo = m.enter(v, at, mask, todo); at.set == dead {
 			continue
 		}
-		s := m.sets[at.set]
-		for n, b := range v.children(at.branch) {
-			to := m.stepOf(s, b)
-			switch {
-			case to == dead:
-			case m.stays(to, v.trie[n].classes):
-				allow(v.below(n), mask)
-			default:
-				allow(v.own(n), mask)
-				todo = append(todo, visit{n, to})
+		if at.branch != 0 {
+			todo = m.follow(v, at.branch+1, v.trie[at.branch].end, at.set, mask, todo)
+			continue
+		}
+		for _, g := range v.clusters {
+			if m.takes(at.set, g.classes, g.height) {
+				v.allowAll(&g, mask)
+				continue
 			}
+			todo = m.follow(v, g.begin, g.end, at.set, mask, todo)
 		}
 	}
+}
+
+// enter leaves the strings of a set at a branch.
+func (m *machine) enter(v *Vocabulary, at visit, mask []int32, todo []visit) (int32, []visit) {
+	if v == m.v && m.inString(at) {
+		return m.leave(at, mask, todo)
+	}
+	return at.set, todo
+}
+
+// follow sets the bits of the tokens from a branch up to an end of the trie, in its order, and adds
+// the branches at which strings end.
+func (m *machine) follow(v *Vocabulary, n, end, from int32, mask []int32, todo []visit) []visit {
+	type open struct {
+		end int32
+		set *set
+	}
+	stack := []open{{end, m.sets[from]}}
+	for n < end && m.within() {
+		for n >= stack[len(stack)-1].end {
+			stack = stack[:len(stack)-1]
+		}
+		at := &v.trie[n]
+		to := m.stepOf(stack[len(stack)-1].set, at.b)
+		switch {
+		case to == dead:
+			n = at.end
+			continue
+		case m.takes(to, at.classes, at.height):
+			allow(v.below(n), mask)
+			n = at.end
+			continue
+		}
+		allow(v.own(n), mask)
+		if to, todo = m.enter(v, visit{n, to}, mask, todo); to == dead {
+			n = at.end
+			continue
+		}
+		stack = append(stack, open{at.end, m.sets[to]})
+		n++
+	}
+	return todo
 }
 
 // inString reports whether leave has something to do.
