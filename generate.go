@@ -69,6 +69,10 @@ type Generate struct {
 	// Breakpoints are numbers of prompt tokens after which later prompts are expected to differ. The
 	// prefix cache keeps a state after the deepest that it does not hit.
 	Breakpoints []int
+	// Messages are numbers of prompt tokens after which messages of a conversation end, up to the
+	// last message. Where nothing else says where later prompts part from this one, the prefix cache
+	// keeps a state after the deepest before the last that it does not hit.
+	Messages []int
 
 	// Speculate selects the drafts of this generation: ngram, mtp, auto or off. Empty: as
 	// [Options.Speculate], which must not be off for the others, and be mtp for mtp. It changes no
@@ -408,6 +412,7 @@ func (g *generator) request(prompt []int) schedule.Request {
 		Tenant:      g.o.Tenant,
 		Salt:        g.o.Salt,
 		Breakpoints: g.o.Breakpoints,
+		Messages:    g.o.Messages,
 		MaxTokens:   g.o.MaxTokens,
 		OnBegin:     g.o.OnBegin,
 		Choose:      g.choose,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -28,7 +29,8 @@ profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an
 and about a minute. It measures each model in two rounds and takes the first quartile.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
-with measurements, the first quartile of five runs.`,
+with measurements, the first quartile of five each. With --runs 10 it does so ten times, and
+counts the rows that are within 15 %.`,
 		Example: `  krait calibrate
   krait calibrate --check
   krait simulate --like mamba-130m --hw local --tp 2`,
@@ -39,8 +41,11 @@ with measurements, the first quartile of five runs.`,
 					return fmt.Errorf("--tp is %d; it must be from 1 to %d", n, passes.MaxRanks)
 				}
 			}
-			if !check && (asJSON || o.Parts) {
-				return errors.New("--json and --parts are for --check: add --check, or leave them out")
+			if !check && (asJSON || o.Parts || o.Runs != 1) {
+				return errors.New("--json, --parts and --runs are for --check: add --check, or leave them out")
+			}
+			if o.Runs < 1 {
+				return fmt.Errorf("--runs is %d; it must be at least 1", o.Runs)
 			}
 			file := out
 			if file == "" {
@@ -75,6 +80,7 @@ with measurements, the first quartile of five runs.`,
 	c.Flags().IntVar(&o.Workers, "threads", 0, "goroutines of kernels, over all ranks (default: all cores)")
 	c.Flags().BoolVar(&check, "check", false, "compare predictions with measurements")
 	c.Flags().BoolVar(&o.Parts, "parts", false, "also compare each operation of a prefill, with --check")
+	c.Flags().IntVar(&o.Runs, "runs", 1, "runs of --check, one after the other")
 	c.Flags().StringVar(&o.Models, "models", "", "folder that keeps the models for later runs (default: a temporary one)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the result of --check as JSON")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "print no progress and no result")
@@ -106,7 +112,26 @@ func checkProfile(c *cobra.Command, file string, o calibrate.Options, end func()
 			fmt.Fprintf(w, "  %-24s  %10s %10s %+5.0f%%\n", part.What, round(seconds(part.Predicted)), round(seconds(part.Measured)), excess(part.Predicted, part.Measured))
 		}
 	}
+	printClose(w, list)
 	return nil
+}
+
+// printClose counts the rows whose predictions are close.
+func printClose(w io.Writer, list []calibrate.Comparison) {
+	var rows, ttfts, tpots int
+	for i := range list {
+		ttft, tpot := list[i].Close()
+		if ttft {
+			ttfts++
+		}
+		if tpot {
+			tpots++
+		}
+		if ttft && tpot {
+			rows++
+		}
+	}
+	fmt.Fprintf(w, "within %g %%: TTFT in %d and TPOT in %d of %s, both in %d (%.1f%%)\n", 100*calibrate.Close, ttfts, tpots, count(len(list), "row"), rows, 100*float64(rows)/float64(max(len(list), 1)))
 }
 
 // excess returns by how many percent a prediction exceeds the measurement.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -204,6 +205,9 @@ func (f *simulateFlags) runTraffic(c *cobra.Command, g *graph.Graph, d *virtual.
 		if err := write(c, t.svg, traffic.SVG(title+", "+d.Profile.About, lines)); err != nil {
 			return err
 		}
+	}
+	if filepath.Ext(f.out.file) == ".html" && !f.out.json {
+		return write(c, f.out.file, r.page())
 	}
 	return f.out.print(c, r, r.print)
 }

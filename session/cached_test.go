@@ -57,14 +57,14 @@ func record(t *testing.T, m *krait.Model, o krait.Options, want map[string][]flo
 }
 
 // Given is for requests that bring their beginning, of which there are none here.
-func (r *recorder) Given(slot int, salt string, prompt, breakpoints []int, fed int) (mark int) {
+func (r *recorder) Given(slot int, salt string, prompt, breakpoints, messages []int, fed int) (mark int) {
 	panic("BUG: nothing is given")
 }
 
 // Begin knows what the sequence has when it begins.
-func (r *recorder) Begin(slot int, salt string, prompt, breakpoints []int) (hit, branch int, err error) {
+func (r *recorder) Begin(slot int, salt string, prompt, breakpoints, messages []int) (hit, branch int, err error) {
 	if r.cache != nil {
-		hit, branch, err = r.cache.Begin(slot, salt, prompt, breakpoints)
+		hit, branch, err = r.cache.Begin(slot, salt, prompt, breakpoints, messages)
 	}
 	if to := hit + r.shift; to != hit && hit > 0 && err == nil && to < len(prompt) && (branch == 0 || to < branch) {
 		hit = to

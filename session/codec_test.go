@@ -67,7 +67,7 @@ func TestPrefixCacheNotFinite(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Engine().Free(slot)
-		if _, _, err := m.Session().Cache().Begin(slot, "", ids, nil); err != nil {
+		if _, _, err := m.Session().Cache().Begin(slot, "", ids, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		b := exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: ids}}}
@@ -99,7 +99,7 @@ func TestPrefixCacheNotFinite(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer m.Engine().Free(slot)
-		n, _, err := m.Session().Cache().Begin(slot, "", append(slices.Clone(ids), 3, 4), nil)
+		n, _, err := m.Session().Cache().Begin(slot, "", append(slices.Clone(ids), 3, 4), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -45,12 +45,12 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	o.Parts = true
+	o.Parts, o.Runs = true, 2
 	list, err := Check(context.Background(), p, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != len(o.models)*2*len(prompts) {
+	if len(list) != o.Runs*len(o.models)*2*len(prompts) {
 		t.Errorf("%d comparisons", len(list))
 	}
 	for _, x := range list {
@@ -61,6 +61,16 @@ func TestRun(t *testing.T) {
 			if !slices.ContainsFunc(x.Parts, func(p Part) bool { return p.What == op && (p.Predicted > 0 || op == rest) && p.Measured > 0 }) {
 				t.Errorf("%s on %d ranks: no part %s in %+v", x.Model, x.Ranks, op, x.Parts)
 			}
+		}
+	}
+}
+
+// TestClose: 15 % more or less than measured are close, further are not.
+func TestClose(t *testing.T) {
+	for predicted, want := range map[float64]bool{0.84: false, 0.86: true, 1: true, 1.14: true, 1.16: false} {
+		c := Comparison{Predicted: Times{TTFT: predicted, TPOT: 2}, Measured: Times{TTFT: 1, TPOT: 2}}
+		if ttft, tpot := c.Close(); ttft != want || !tpot {
+			t.Errorf("%g beside 1: %v, and equal times %v", predicted, ttft, tpot)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package calibrate
 import (
 	"cmp"
 	"context"
+	"math"
 	"path/filepath"
 
 	"github.com/krait-ml/krait"
@@ -36,6 +37,15 @@ var (
 	prompts = []int{64, 512}
 )
 
+// Close is the share of a measured time by which the predicted one may differ.
+const Close = 0.15
+
+// Close reports whether the predicted TTFT and TPOT are within [Close] of the measured ones.
+func (c *Comparison) Close() (ttft, tpot bool) {
+	is := func(predicted, measured float64) bool { return math.Abs(predicted-measured) <= Close*measured }
+	return is(c.Predicted.TTFT, c.Measured.TTFT), is(c.Predicted.TPOT, c.Measured.TPOT)
+}
+
 // Check compares a profile's predictions with measured times of models.
 func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error) {
 	o.settle()
@@ -49,8 +59,10 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error
 	if o.models != nil {
 		models = o.models
 	}
-	ended := o.counter(len(models) * len(o.Ranks))
-	for _, like := range models {
+	runs := max(o.Runs, 1)
+	ended := o.counter(runs * len(models) * len(o.Ranks))
+	for i := range runs * len(models) {
+		like := models[i%len(models)]
 		path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
 		if err != nil {
 			return nil, err

@@ -29,6 +29,7 @@ type Options struct {
 	Progress func(done, all int) // gets the number of measurements; nil: not called
 	Models   string              // folder to store models in and reuse them from; empty: a temporary one
 	Parts    bool                // Check reports the prefill time of each operation
+	Runs     int                 // of Check, one after the other; 0: 1
 	models   []synth.Options     // replaces models and checked in tests, which then are quick and inexact
 }
 

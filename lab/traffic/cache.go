@@ -41,7 +41,7 @@ func (c *cache) of(salt string) *prefix.Request {
 	return &c.x.s.Trace[i]
 }
 
-func (c *cache) Begin(slot int, salt string, prompt, _ []int) (hit, mark int, err error) {
+func (c *cache) Begin(slot int, salt string, prompt, _, _ []int) (hit, mark int, err error) {
 	q := &cached{of: c.of(salt)}
 	hit, q.marks = c.tree.Lookup(q.of.Tokens.Prefix(len(prompt)), c.now())
 	q.at = q.marks.Next(hit)
@@ -50,7 +50,7 @@ func (c *cache) Begin(slot int, salt string, prompt, _ []int) (hit, mark int, er
 	return hit, q.at, nil
 }
 
-func (c *cache) Given(slot int, salt string, prompt, _ []int, fed int) (mark int) {
+func (c *cache) Given(slot int, salt string, prompt, _, _ []int, fed int) (mark int) {
 	q := &cached{of: c.of(salt)}
 	_, q.marks = c.tree.Find(q.of.Tokens.Prefix(len(prompt)))
 	q.marks = q.marks.Beyond(fed)

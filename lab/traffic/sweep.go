@@ -166,8 +166,11 @@ func SVG(title string, lines []Line) []byte {
 				continue
 			}
 			p := svg.Point{X: *r.PerUser, Y: r.PerRank}
-			if len(lines) == 1 {
+			switch {
+			case len(lines) == 1:
 				p.Name = r.Name()
+			case len(x.Loads) == 1: // a point alone has no line
+				p.Name = x.Name
 			}
 			line.Points = append(line.Points, p)
 		}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/krait-ml/krait/text/reply"
@@ -103,22 +104,48 @@ func breaks(item map[string]json.RawMessage) bool {
 	})
 }
 
-// breakpoints returns the numbers of tokens that a prompt shares with its conversation up to each
-// message with cache_control. The template may reject a conversation that ends there.
-func (s *Server) breakpoints(q *chatRequest, o chat.Options, prompt []int) (list []int) {
+// hint says where the prefix cache should keep states of a conversation: after messages with
+// cache_control, after the last message, and after the one before it.
+func (s *Server) hint(q *chatRequest, o chat.Options, prompt string, tokens int) {
+	if s.m.Session().PrefixCacheBytes() == 0 {
+		return
+	}
 	o.Generate, o.Continue = false, false
 	for _, n := range q.cached {
-		ids, _, err := s.render(q.messages[:n], o)
-		if err != nil {
-			continue
+		if at, ok := s.endOf(q.messages[:n], o, prompt, tokens); ok {
+			q.generate.Breakpoints = append(q.generate.Breakpoints, at)
 		}
-		same := 0
-		for same < min(len(ids), len(prompt)) && ids[same] == prompt[same] {
-			same++
-		}
-		list = append(list, same)
 	}
-	return list
+	last := len(q.messages)
+	end, ok := s.endOf(q.messages, o, prompt, tokens)
+	if !ok {
+		return
+	}
+	if last > 1 {
+		if at, ok := s.endOf(q.messages[:last-1], o, prompt, tokens); ok {
+			q.generate.Messages = append(q.generate.Messages, at)
+		}
+	}
+	q.generate.Messages = append(q.generate.Messages, end)
+}
+
+// endOf returns the number of tokens that a prompt shares with the conversation of its first
+// messages; a token that the end cuts may count or not. The template may reject a conversation that
+// ends there.
+func (s *Server) endOf(messages []chat.Message, o chat.Options, prompt string, tokens int) (n int, ok bool) {
+	text, err := s.apply(messages, o)
+	if err != nil {
+		return 0, false
+	}
+	same := 0
+	for same < min(len(text), len(prompt)) && text[same] == prompt[same] {
+		same++
+	}
+	for same < len(prompt) && !utf8.RuneStart(prompt[same]) {
+		same--
+	}
+	rest, err := chat.Encode(s.tokens, prompt[same:])
+	return max(tokens-len(rest), 0), err == nil
 }
 
 func readMessage(at string, item map[string]json.RawMessage) (m chat.Message, err *Error) {
@@ -201,28 +228,32 @@ func textSize(messages []chat.Message) (n int) {
 	return n
 }
 
-// render applies the chat template to a conversation, and encodes it. It reports whether the prompt
-// ends within a thought.
-func (s *Server) render(messages []chat.Message, o chat.Options) (ids []int, thinks bool, _ *Error) {
-	if s.chat == nil {
-		return nil, false, badBody("the model's chat template cannot be used; use /v1/completions: %v", s.noChat)
-	}
+// apply applies the chat template to a conversation.
+func (s *Server) apply(messages []chat.Message, o chat.Options) (string, error) {
 	if o.Guard = s.guard; o.Tools != nil {
 		o.Template = s.talk.tools
 	}
-	prompt, err := s.chat.Render(messages, o)
+	return s.chat.Render(messages, o)
+}
+
+// render applies the chat template to a conversation, and encodes it.
+func (s *Server) render(messages []chat.Message, o chat.Options) (prompt string, ids []int, _ *Error) {
+	if s.chat == nil {
+		return "", nil, badBody("the model's chat template cannot be used; use /v1/completions: %v", s.noChat)
+	}
+	prompt, err := s.apply(messages, o)
 	if err == nil {
 		ids, err = chat.Encode(s.tokens, prompt)
 	}
 	switch refused, is := errors.AsType[*chat.Refused](err); {
 	case is:
-		return nil, false, bad("messages", "the model's chat template rejects them: %s", refused.Message)
+		return "", nil, bad("messages", "the model's chat template rejects them: %s", refused.Message)
 	case err != nil:
-		return nil, false, bad("messages", "the chat template failed: %v", err)
+		return "", nil, bad("messages", "the chat template failed: %v", err)
 	case len(ids) == 0:
-		return nil, false, bad("messages", "the chat template makes an empty prompt of them")
+		return "", nil, bad("messages", "the chat template makes an empty prompt of them")
 	}
-	return ids, strings.HasSuffix(strings.TrimRight(prompt, spaces), "<think>"), s.checkIDs("messages", ids)
+	return prompt, ids, s.checkIDs("messages", ids)
 }
 
 // chats answers /v1/chat/completions.
@@ -275,11 +306,11 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 	if err := s.queue.Check(w.tenant, s.leastTokens(textSize(q.messages)+len(o.Tools))); err != nil {
 		return nil, err
 	}
-	ids, thinks, err := s.render(q.messages, o)
+	prompt, ids, err := s.render(q.messages, o)
 	if err != nil {
 		return nil, err
 	}
-	whole, at := len(ids), s.breakpoints(q, o, ids)
+	thinks := strings.HasSuffix(strings.TrimRight(prompt, spaces), "<think>")
 	if thinks && may != nil && may.Thoughts == reply.May {
 		may.Thoughts = reply.Begun
 	}
@@ -293,10 +324,11 @@ func (s *Server) prompted(w *response, q *chatRequest) ([]int, error) {
 			}
 		}
 	}
-	q.messages, q.tools = nil, toolChoice{}
+	whole := len(ids)
 	if ids = q.shorten(ids); len(ids) == whole {
-		q.generate.Breakpoints = at
+		s.hint(q, o, prompt, whole)
 	}
+	q.messages, q.tools = nil, toolChoice{}
 	if err := q.checkEchoed([][]int{ids}); err != nil {
 		return nil, err
 	}

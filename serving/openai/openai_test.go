@@ -456,25 +456,40 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestBreakpoints: a message with cache_control leaves a state behind it, so that the first prompt
-// that begins with the messages up to it hits.
+// TestBreakpoints: a message with cache_control leaves a state behind it, and without one the last
+// two messages do, so that the first prompt that begins with the messages up to there hits.
 func TestBreakpoints(t *testing.T) {
 	rules := strings.Repeat("Answer in the words of the book. ", 12)
 	system := func(control string) string {
 		return fmt.Sprintf(`{"role": "system", "content": [{"type": "text", "text": %q%s}]}`, rules, control)
 	}
-	chat := func(h *httptest.Server, first, asked string) int {
-		return ask(t, h, "/v1/chat/completions", fmt.Sprintf(`{"messages": [%s, {"role": "user", "content": %q}], "max_tokens": 2}`, first, strings.Repeat(asked, 40))).Usage.Details.Cached
+	said := func(role, text string) string {
+		return fmt.Sprintf(`, {"role": %q, "content": %q}`, role, strings.Repeat(text, 20))
+	}
+	chat := func(h *httptest.Server, messages string) int {
+		return ask(t, h, "/v1/chat/completions", `{"messages": [`+messages+`], "max_tokens": 2}`).Usage.Details.Cached
 	}
 	const control = `, "cache_control": {"type": "ephemeral"}`
+	who, call, result := said("user", "Who? "), said("assistant", "I look it up. "), said("tool", "A king. ")
+	for name, c := range map[string]struct{ first, then, shared string }{
+		"the system prompt":     {system("") + who, system("") + said("user", "When? "), system("")},
+		"a breakpoint":          {system(control) + who + call + who, system("") + said("user", "When? "), system("")},
+		"a tool's result":       {system("") + who + call + result, system("") + who + call + result + said("user", "When? "), system("") + who + call + result},
+		"before the last":       {system("") + who + call + result + who, system("") + who + call + result + said("user", "When? "), system("") + who + call + result},
+		"an answer in a thread": {system("") + who + call, system("") + who + said("user", "When? "), system("") + who},
+	} {
+		_, h, _ := server(t, openai.Options{}, 2)
+		if cached := chat(h, c.first); cached != 0 {
+			t.Errorf("%s: an empty cache hits %d tokens", name, cached)
+		}
+		_, text := post(t, h, "/tokenize", `{"messages": [`+c.shared+`], "add_generation_prompt": false}`)
+		var shared struct{ Count int }
+		json.Unmarshal([]byte(text), &shared)
+		if cached, want := chat(h, c.then), (shared.Count-1)/64*64; cached < want || want == 0 {
+			t.Errorf("%s: %d tokens hit, want %d", name, cached, want)
+		}
+	}
 	_, plain, _ := server(t, openai.Options{}, 2)
-	_, marked, _ := server(t, openai.Options{}, 2)
-	if cached := chat(plain, system(""), "Who? ") + chat(plain, system(""), "When? "); cached != 0 {
-		t.Errorf("without a breakpoint %d tokens hit", cached)
-	}
-	if chat(marked, system(control), "Who? "); chat(marked, system(control), "When? ") < 64 {
-		t.Error("after a breakpoint nothing hits")
-	}
 	list := strings.Repeat(system(control)+", ", 4) + system(control)
 	if status, text := post(t, plain, "/v1/chat/completions", `{"messages": [`+list+`]}`); status != 400 || !strings.Contains(text, "more than 4 of them have cache_control") {
 		t.Errorf("%d %s", status, text)

@@ -160,7 +160,7 @@ func (s *Server) tokenize(w *response, r *http.Request) error {
 func (s *Server) tokenIDs(q *tokenizeRequest) ([]int, *Error) {
 	if q.text == nil {
 		o := chat.Options{Generate: q.generate, Tools: q.tools.json()}
-		ids, _, err := s.render(q.messages, o)
+		_, ids, err := s.render(q.messages, o)
 		return ids, err
 	}
 	ids, err := s.tokens.Encode(*q.text, q.special)

@@ -238,10 +238,10 @@ func tokensOf[T int | int32](salt string, ids []T) prefix.Tokens {
 }
 
 // Begin restores the longest cached prefix of a prompt with its salt to a slot: hit tokens need not
-// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens. The
-// deepest of the breakpoints beyond the hit is one of the marks. After an error the slot must be
-// freed.
-func (c *Cache) Begin(slot int, salt string, prompt, breakpoints []int) (hit, mark int, err error) {
+// be fed. If mark is not 0, [Cache.Keep] must be called when the sequence has mark tokens.
+// Breakpoints and ends of messages add marks: see [prefix.Model.At]. After an error the slot must
+// be freed.
+func (c *Cache) Begin(slot int, salt string, prompt, breakpoints, messages []int) (hit, mark int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -254,7 +254,7 @@ func (c *Cache) Begin(slot int, salt string, prompt, breakpoints []int) (hit, ma
 	}
 	tokens, q := tokensOf(salt, prompt), &sequence{slot: slot, salt: salt, prompt: len(prompt)}
 	q.fed, q.marks = c.tree.Lookup(tokens, c.o.Now())
-	q.marks = c.o.Model.At(q.marks, breakpoints, q.fed, len(prompt))
+	q.marks = c.o.Model.At(q.marks, prefix.Hints{Breakpoints: breakpoints, Messages: messages}, q.fed, len(prompt))
 	back, err := c.recall(q, tokens)
 	if err == nil && !back && q.fed > 0 {
 		err = c.put(slot, tokens, q.fed)
@@ -296,7 +296,7 @@ func (c *Cache) Rows(salt string, prompt []int) (list []*state.DeviceKV) {
 
 // Given is [Cache.Begin] for a sequence that already has the state of fed tokens, or that must
 // prefill all of them.
-func (c *Cache) Given(slot int, salt string, prompt, breakpoints []int, fed int) (mark int) {
+func (c *Cache) Given(slot int, salt string, prompt, breakpoints, messages []int, fed int) (mark int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Requests++
@@ -306,7 +306,7 @@ func (c *Cache) Given(slot int, salt string, prompt, breakpoints []int, fed int)
 	}
 	q := &sequence{slot: slot, salt: salt, prompt: len(prompt), fed: fed}
 	_, q.marks = c.tree.Find(tokensOf(salt, prompt))
-	q.marks = c.o.Model.At(q.marks, breakpoints, fed, len(prompt))
+	q.marks = c.o.Model.At(q.marks, prefix.Hints{Breakpoints: breakpoints, Messages: messages}, fed, len(prompt))
 	c.begun[slot] = q
 	return q.marks.Next(fed)
 }

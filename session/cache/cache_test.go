@@ -108,7 +108,7 @@ type begun struct {
 // begin prefills a prompt, by the cache, up to its end.
 func (b *bench) begin(prompt []int) begun {
 	slot := b.alloc()
-	at, mark, err := b.cache.Begin(slot, "", prompt, nil)
+	at, mark, err := b.cache.Begin(slot, "", prompt, nil, nil)
 	if err != nil || at >= len(prompt) {
 		b.t.Fatalf("a prompt of %d tokens: hit %d, %v", len(prompt), at, err)
 	}

@@ -108,7 +108,7 @@ func idsOf(q prefix.Request) []int {
 func (r *replay) begin(q prefix.Request) int {
 	r.now = max(r.now, q.At)
 	r.at[slot] = 0
-	hit, mark, err := r.Begin(slot, "", idsOf(q)[:q.InputLen], nil)
+	hit, mark, err := r.Begin(slot, "", idsOf(q)[:q.InputLen], nil, nil)
 	if err != nil || r.at[slot] != hit {
 		r.t.Fatalf("hit %d, the slot has %d: %v", hit, r.at[slot], err)
 	}

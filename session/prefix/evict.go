@@ -8,11 +8,19 @@ func (t *Tree) Shrink() bool {
 	if t.bytes == 0 {
 		return false
 	}
+	t.prepare()
+	t.evict()
+	return true
+}
+
+// prepare computes what the scores of nodes and the guard depend on.
+func (t *Tree) prepare() {
 	if t.rule.demand {
 		t.history.demand(t)
 	}
-	t.evict()
-	return true
+	if t.stake != nil {
+		t.stake.weigh(t)
+	}
 }
 
 // evict evicts the node of the lowest score, or its state.
@@ -28,6 +36,9 @@ func (t *Tree) evict() {
 	if t.rule.demand {
 		t.passOn(n)
 	}
+	if t.stake != nil {
+		t.stake.lose(t, n)
+	}
 	if t.store != nil {
 		t.store.Evict(n.made, n.tokens.Prefix(n.depth))
 	}
@@ -42,6 +53,9 @@ func (t *Tree) evict() {
 		delete(p.children, n.tokens.At(p.depth))
 	}
 	t.remove(n)
+	if p != t.root && t.model.StateBytes == 0 {
+		n.joined = p
+	}
 	if t.store != nil {
 		t.store.Drop(n.made)
 	}
@@ -68,6 +82,7 @@ func (t *Tree) join(n *node) {
 		if t.model.StateBytes == 0 {
 			n.joined = child
 			child.demand += n.demand
+			child.owed += n.owed
 		}
 		if t.rule.released {
 			child.time = max(child.time, n.time)
@@ -80,11 +95,11 @@ func (t *Tree) join(n *node) {
 }
 
 // victim returns the candidate of the lowest score; one on the last request's path only if there is
-// no other.
+// no other, and before that one that puts more at stake than is allowed.
 func (t *Tree) victim() *node {
 	times, worths := t.spans()
 	var best *node
-	lowest, onPath := 0.0, true
+	lowest, over, onPath := 0.0, 0.0, true
 	for _, n := range t.nodes {
 		if !t.candidate(n) {
 			continue
@@ -93,9 +108,9 @@ func (t *Tree) victim() *node {
 		if path && !onPath {
 			continue
 		}
-		score := t.score(n, times, worths)
-		if best == nil || onPath && !path || score < lowest || score == lowest && before(n, best) {
-			best, lowest, onPath = n, score, path
+		score, excess := t.score(n, times, worths), t.excess(n)
+		if best == nil || onPath && !path || excess < over || excess == over && (score < lowest || score == lowest && before(n, best)) {
+			best, lowest, over, onPath = n, score, excess, path
 		}
 	}
 	return best
@@ -104,7 +119,7 @@ func (t *Tree) victim() *node {
 // candidate reports whether n may be evicted. A history keeps what the cache has.
 func (t *Tree) candidate(n *node) bool {
 	switch {
-	case n.bytes == 0 || t.hazard != nil && n.data() != nil:
+	case n.bytes == 0 || t.hazard != nil && n.whole():
 		return false
 	case len(n.children) == 1:
 		return n.state && !t.rule.leaves

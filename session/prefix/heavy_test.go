@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
 
@@ -106,62 +105,14 @@ func TestHeavyTails(t *testing.T) {
 	}
 }
 
-// TestSpans: lru takes over where it hits more than 0.2 % more, for 100 requests at first,
-// and after that for twice as many each time.
-func TestSpans(t *testing.T) {
-	var g spans
-	from := []int{}
-	was := false
-	for i := 1; i <= 2000; i++ {
-		hits := 100 // as lru
-		if !was {
-			hits = 50
-		}
-		is := g.trails(hits, 100)
-		if is && !was {
-			from = append(from, i)
-		}
-		was = is
-	}
-	// lru is in use up to 201; the next request hits as lru, and the one after that loses more than
-	// 0.2 % of all.
-	if want := []int{101, 203, 405, 808, 1611}; !slices.Equal(from, want) {
-		t.Errorf("lru takes over at requests %v, want %v", from, want)
-	}
-	g = spans{}
-	for range 2000 {
-		if g.trails(999, 1000) {
-			t.Fatal("lru takes over for 0.1 %")
-		}
-	}
-}
-
-// TestBudget: a tree that would hit half of what lru hits loses about 0.2 %.
-func TestBudget(t *testing.T) {
-	var g budget
-	hits, uses := 0, 0
-	plain := false
-	for range 2000 {
-		hit := 100
-		if !plain {
-			hit = 50
-			uses++
-		}
-		plain = g.trails(hit, 100)
-		hits += hit
-	}
-	if share := float64(hits) / 2000 / 100; share < 0.995 || uses < 5 {
-		t.Errorf("it hits %g of what lru hits, and was tried %d times", share, uses)
-	}
-}
-
 // TestGuarded: a rule that is much worse than lru costs little beside one.
 func TestGuarded(t *testing.T) {
 	m := Model{FLOPsPerToken: 14e9, StateBytes: 50 << 20, Grain: Grain}
 	trace := newHeavyTail(2, 1.75).trace(3000, 20)
 	bad := Simulation{Model: m}.serve(NewTree(m, 2e9, 10), trace).HitTokens
 	lru := Simulation{Model: m}.serve(NewTree(m, 2e9, 0), trace).HitTokens
-	a := &Adaptive{Tree: NewTree(m, 2e9, 0), own: rule{alpha: 10}, guard: &spans{}, beside: []*trial{{tree: NewTree(m, 2e9, 0)}}}
+	a := newGuarded(m, 2e9, 0)
+	a.rule.alpha = 10
 	guarded := Simulation{Model: m}.serve(a, trace).HitTokens
 	t.Logf("lru hits %d tokens, α = 10 %d, and with the guard %d", lru, bad, guarded)
 	if 100*bad > 95*lru || 100*guarded < 98*lru {

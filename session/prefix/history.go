@@ -9,10 +9,12 @@ type history struct {
 	tree *Tree // the least recently used go first; requests are its clock
 }
 
-func newHistory(m Model, capacity int64) *history {
-	h := &history{NewTree(m, min(capacity, MostBytes/remembered)*remembered, 0)}
+// remember gives a cache a history.
+func (t *Tree) remember() {
+	h := &history{NewTree(t.model, min(t.capacity, MostBytes/remembered)*remembered, 0)}
 	h.tree.hazard = newHazard()
-	return h
+	t.history = h
+	t.watch(h.tree)
 }
 
 // serve takes a request that the cache is about to admit.
@@ -35,27 +37,69 @@ func (t *Tree) waiting() (list []*node) {
 	return list
 }
 
-// link makes n, a node of the cache, the one that has the data of the history's nodes on its edge:
-// of its end, and without states of all.
-func (h *history) link(n *node, stateless bool) {
-	at := h.tree.walk(n.tokens.Prefix(n.depth))
+// watch makes nodes of another tree of the same requests know which of t's nodes has their data.
+func (t *Tree) watch(other *Tree) {
+	other.cache = t
+	t.beside = append(t.beside, other)
+}
+
+// link makes n, a new node or one that has got a state, known to the trees beside its cache, or
+// finds the cache's node with its data if n is in such a tree.
+func (t *Tree) link(n *node) {
+	for _, other := range t.beside {
+		other.linkTo(n)
+	}
+	if t.cache == nil || n.data() != nil {
+		return
+	}
+	if at := t.cache.walk(n.tokens.Prefix(n.depth)); at.depth == n.depth {
+		if n.cached = at.child; at.child == nil {
+			n.cached = at.node
+		} else if t.model.StateBytes > 0 {
+			n.cached = nil
+		}
+	}
+}
+
+// linkTo makes n, a node of the cache, the one that has the data of t's nodes on its edge: of its
+// end, and without states of all.
+func (t *Tree) linkTo(n *node) {
+	at := t.walk(n.tokens.Prefix(n.depth))
 	if at.child != nil || at.depth < n.depth {
 		return
 	}
-	for m := at.node; m != h.tree.root && m.depth > n.parent.depth; m = m.parent {
+	for m := at.node; m != t.root && m.depth > n.parent.depth; m = m.parent {
 		m.cached = n
-		if !stateless {
+		if t.model.StateBytes > 0 {
 			return
 		}
 	}
 }
 
-// data returns the cache's node with the data of a history's node, or nil.
+// nearest returns the node of t with the data from which the sequence of a node of a tree beside it
+// would resume, or nil.
+func (t *Tree) nearest(other *Tree, n *node) *node {
+	for ; n != other.root; n = n.parent {
+		if c := n.data(); c != nil && (c.state || t.model.StateBytes == 0) {
+			return c
+		}
+	}
+	return nil
+}
+
+// data returns the cache's node with the data of a node of a tree beside it, without states
+// possibly with the first of its rows only, or nil.
 func (n *node) data() *node {
 	for n.cached != nil && n.cached.index < 0 {
 		n.cached = n.cached.joined
 	}
 	return n.cached
+}
+
+// whole reports whether the cache has all data of a node of a tree beside it.
+func (n *node) whole() bool {
+	c := n.data()
+	return c != nil && c.depth >= n.depth
 }
 
 // demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and
@@ -69,11 +113,8 @@ func (h *history) demand(t *Tree) {
 		if !n.state && !stateless {
 			continue
 		}
-		for m := n; m != h.tree.root; m = m.parent {
-			if c := m.data(); c != nil && (c.state || stateless) {
-				c.demand += h.tree.hazard.of(n, h.tree.requests)
-				break
-			}
+		if c := t.nearest(h.tree, n); c != nil {
+			c.demand += h.tree.hazard.of(n, h.tree.requests)
 		}
 	}
 }

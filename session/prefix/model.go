@@ -83,18 +83,38 @@ func (m Marks) Next(depth int) int {
 	return 0
 }
 
-// At returns the marks with the deepest of the breakpoints that a client asked for, down to a
-// multiple of the grain, in place of the branch, if it is beyond the hit and leaves a token of the
-// prompt.
-func (m Model) At(k Marks, breakpoints []int, hit, prompt int) Marks {
-	deepest := 0
-	for _, at := range breakpoints {
-		if at = min(at, prompt-1); m.Grain > 1 {
-			at = at / m.Grain * m.Grain
-		}
-		deepest = max(deepest, at)
+// Hints are depths in a prompt, in tokens, at which later prompts may part from it.
+type Hints struct {
+	Breakpoints []int // that the client asked for
+	Messages    []int // ends of messages in order, up to that of the last one; nil: unknown
+}
+
+// At returns the marks with those of hints, down to a multiple of the grain: the deepest breakpoint
+// beyond the hit in place of the branch, or where neither is, the deepest end of a message before
+// the last; and the end of the last message in place of the prompt's end.
+func (m Model) At(k Marks, h Hints, hit, prompt int) Marks {
+	if m.StateBytes == 0 {
+		return k.Beyond(hit)
 	}
-	if deepest > hit && m.StateBytes > 0 {
+	down := func(at int) int {
+		at = max(min(at, prompt-1), 0)
+		return at - at%max(m.Grain, 1)
+	}
+	if last := len(h.Messages) - 1; last >= 0 {
+		if end := down(h.Messages[last]); end > hit && k.End > 0 {
+			k.End = end
+		}
+		for _, at := range h.Messages[:last] {
+			if at = down(at); at > hit && k.Branch <= hit {
+				k.Branch = at
+			}
+		}
+	}
+	deepest := hit
+	for _, at := range h.Breakpoints {
+		deepest = max(deepest, down(at))
+	}
+	if deepest > hit {
 		k.Branch = deepest
 	}
 	return k.Beyond(hit)

@@ -67,9 +67,7 @@ func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
 	if t.bytes <= t.capacity {
 		return
 	}
-	if t.rule.demand {
-		t.history.demand(t)
-	}
+	t.prepare()
 	for t.bytes > t.capacity {
 		t.evict()
 	}

@@ -19,9 +19,10 @@ type node struct {
 	uses   int     // hits so far
 	read   bool    // its rows were part of a hit
 	since  int     // of a history: the request since which it waits for the next use
-	cached *node   // of a history: the cache's node that has its data, or had it; nil: none
+	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it; nil: none
 	demand float64 // of a cache with a history: expected uses per request
-	joined *node   // of a removed node of a cache: the one that has its rows; nil: none
+	owed   float64 // of a guarded cache: see stake.weigh
+	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
 }
 
 // kind says why a node was made.
@@ -51,6 +52,9 @@ type Tree struct {
 	store     Store    // nil: none
 	history   *history // of a cache; nil: none
 	hazard    *hazard  // of a history; nil: none
+	stake     *stake   // of a guarded cache; nil: none
+	beside    []*Tree  // of a cache: trees whose nodes know which of its nodes has their data
+	cache     *Tree    // of such a tree; nil: none
 }
 
 // NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
@@ -168,9 +172,7 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 		n.since = t.requests
 		t.reused.States++
 	}
-	if t.history != nil {
-		t.history.link(n, t.model.StateBytes == 0)
-	}
+	t.link(n)
 	if state && !n.state && t.store != nil {
 		t.store.Mark(n.made, n.depth)
 	}
@@ -188,9 +190,7 @@ func (t *Tree) split(n *node, depth int, now float64) *node {
 	if t.store != nil {
 		t.store.Split(upper.made, n.made, depth)
 	}
-	if t.history != nil {
-		t.history.link(upper, t.model.StateBytes == 0)
-	}
+	t.link(upper)
 	return upper
 }
 

@@ -26,9 +26,7 @@ func (t *Tree) Nodes() []Node {
 	for i, n := range nodes {
 		place[n] = i
 	}
-	if t.rule.demand {
-		t.history.demand(t)
-	}
+	t.prepare()
 	times, worths := t.spans()
 	out := make([]Node, len(nodes))
 	for i, n := range nodes {

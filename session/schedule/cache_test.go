@@ -13,11 +13,11 @@ type marking struct {
 	calls []string
 }
 
-func (m *marking) Begin(slot int, _ string, _, _ []int) (hit, mark int, err error) {
-	return 0, m.Given(slot, "", nil, nil, 0), nil
+func (m *marking) Begin(slot int, _ string, _, _, _ []int) (hit, mark int, err error) {
+	return 0, m.Given(slot, "", nil, nil, nil, 0), nil
 }
 
-func (m *marking) Given(_ int, _ string, _, _ []int, fed int) (mark int) { return m.next(fed) }
+func (m *marking) Given(_ int, _ string, _, _, _ []int, fed int) (mark int) { return m.next(fed) }
 
 func (m *marking) next(fed int) int {
 	for _, at := range m.marks {

@@ -23,8 +23,9 @@ type Request struct {
 	Tenant string
 	// Salt separates the prefix cache: only prefixes of the same salt hit.
 	Salt string
-	// Breakpoints are numbers of prompt tokens after which the prefix cache should keep a state.
-	Breakpoints []int
+	// Breakpoints are numbers of prompt tokens after which the prefix cache should keep a state, and
+	// Messages those after which messages of a conversation end, up to the last.
+	Breakpoints, Messages []int
 	// MaxTokens bounds the tokens generated; at least 1.
 	MaxTokens int
 	// Choose returns how the token after drafts is chosen, as if they were the next tokens of the

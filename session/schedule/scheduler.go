@@ -38,11 +38,11 @@ type Saved interface {
 type Cache interface {
 	// Begin restores the longest cached prefix of a prompt with its salt, of hit tokens, to a new
 	// sequence. If mark is not 0, Keep is called after that many tokens. Breakpoints are depths that
-	// the client expects to hit later.
-	Begin(slot int, salt string, prompt, breakpoints []int) (hit, mark int, err error)
+	// the client expects to hit later, and messages the ends of messages.
+	Begin(slot int, salt string, prompt, breakpoints, messages []int) (hit, mark int, err error)
 	// Given is Begin for a sequence that already has the state of fed tokens, or that must prefill
 	// all.
-	Given(slot int, salt string, prompt, breakpoints []int, fed int) (mark int)
+	Given(slot int, salt string, prompt, breakpoints, messages []int, fed int) (mark int)
 	// Keep takes a snapshot of a sequence, and returns the next mark, or 0.
 	Keep(slot int) (mark int)
 	// Move tells the cache that a sequence resumed in another slot, Fork that the sequence of a
@@ -335,13 +335,13 @@ func (s *Scheduler) recall(r *request) {
 		from := r.from
 		r.from = nil
 		if r.fed, err = from.Begin(r.slot); err == nil && s.cache != nil {
-			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, r.fed)
+			r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, r.Messages, r.fed)
 		}
 	case s.cache == nil:
 	case r.scored:
-		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, 0)
+		r.stop = s.cache.Given(r.slot, r.Salt, r.Prompt, r.Breakpoints, r.Messages, 0)
 	default:
-		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt, r.Breakpoints); err == nil && r.fed > 0 && r.OnCached != nil {
+		if r.fed, r.stop, err = s.cache.Begin(r.slot, r.Salt, r.Prompt, r.Breakpoints, r.Messages); err == nil && r.fed > 0 && r.OnCached != nil {
 			r.put(event{tokens: r.fed, call: r.OnCached})
 		}
 	}

@@ -1,0 +1,95 @@
+package prefix
+
+import "math"
+
+// allowed is the share of lru's hit tokens that a guarded tree may hit less. It is half of what is
+// promised, since [stake] takes each loss for a single one.
+const allowed = 0.005
+
+// fruitless is the number of requests without a hit after which lru hits in under 1 % of them, with
+// 95 % confidence.
+const fruitless = 300
+
+// stake bounds what a tree hits less than lru, which serves the same requests beside it. At stake
+// are the tokens that lru's tree could hit now and the cache could not: no more are lost if the
+// cache follows lru from now on, since a request that misses them admits them again. A state or
+// prefix that lru's tree has is evicted only while the tokens at stake stay below those that the
+// cache is ahead of [allowed], so that losses are paid from gains. (Conservative bandits, Wu et al.
+// 2016, spend their reward on trials alike.) While lru has hit nothing in [fruitless] requests,
+// nothing is at stake: prompts that come in turn need another rule.
+type stake struct {
+	lru   *Tree
+	ahead float64 // tokens hit, less those that must be
+	plain int64   // tokens that lru hit
+	left  float64 // tokens that evictions may put at stake yet
+}
+
+// guard bounds what t hits less than lru, an empty tree of the same model and capacity.
+func (t *Tree) guard(lru *Tree) {
+	t.stake = &stake{lru: lru}
+	t.watch(lru)
+}
+
+// count counts the tokens that a request hits in the cache and in lru's tree.
+func (s *stake) count(hit, plain int) {
+	s.ahead += float64(hit) - (1-allowed)*float64(plain)
+	s.plain += int64(plain)
+}
+
+// weigh computes what is at stake, and for each node of the cache what its eviction would add:
+// without states the tokens of its edge that lru's tree has, and otherwise, per token of its edge,
+// the states of lru's tree from which sequences would resume there.
+func (s *stake) weigh(t *Tree) {
+	for _, n := range t.nodes {
+		n.owed = 0
+	}
+	if s.left = s.ahead; s.plain == 0 && s.lru.requests >= fruitless {
+		s.left = math.Inf(1)
+		return
+	}
+	for _, m := range s.lru.nodes {
+		switch {
+		case t.model.StateBytes > 0 && m.state:
+			depth := 0
+			if n := t.nearest(s.lru, m); n != nil {
+				n.owed++
+				depth = n.depth
+			}
+			s.left -= float64(m.depth - depth)
+		case t.model.StateBytes == 0:
+			s.left -= float64(m.depth - m.parent.depth)
+			for n := m.data(); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
+				both := float64(min(m.depth, n.depth) - max(m.parent.depth, n.parent.depth))
+				n.owed += both
+				s.left += both
+			}
+		}
+	}
+}
+
+// adds returns the tokens that the eviction of n puts at stake.
+func (t *Tree) adds(n *node) float64 {
+	if t.model.StateBytes == 0 {
+		return n.owed
+	}
+	return n.owed * float64(n.depth-t.resumable(n).depth)
+}
+
+// excess returns the tokens that the eviction of n puts at stake, or 0 if that is allowed.
+func (t *Tree) excess(n *node) float64 {
+	if t.stake == nil {
+		return 0
+	}
+	if x := t.adds(n); x > t.stake.left {
+		return max(x, 0)
+	}
+	return 0
+}
+
+// lose takes the eviction of n into account.
+func (s *stake) lose(t *Tree, n *node) {
+	s.left -= t.adds(n)
+	if p := t.resumable(n); p != t.root && t.model.StateBytes > 0 {
+		p.owed += n.owed
+	}
+}
