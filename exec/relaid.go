@@ -1,6 +1,9 @@
 package exec
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -140,26 +143,32 @@ func (r *relaid) rows(x side, page int32, n int) error {
 
 // move copies to a side what its ranks read of a slot or a page.
 func (r *relaid) move(x side, reads func(rank int) []lowering.Read, at func(x side, rank int) region) error {
-	sources := make([][]byte, r.ends[1-x].States.Ranks)
-	for rank := range r.ends[x].States.Ranks {
-		list, into := reads(rank), at(x, rank)
+	lists := make([][]lowering.Read, r.ends[x].States.Ranks)
+	used := make([][]span, r.ends[1-x].States.Ranks)
+	for rank := range lists {
+		lists[rank] = reads(rank)
+		for _, read := range lists[rank] { // between the stretches of a read lie other units of the same rows
+			last := read.Source.At + int64(read.Count-1)*read.Source.Stride
+			used[read.From] = append(used[read.From], span{read.Source.At, last + read.Bytes})
+		}
+	}
+	sources := make([][]byte, len(used))
+	for rank, spans := range used {
+		if len(spans) == 0 {
+			continue
+		}
+		var err error
+		from := at(1-x, rank)
+		if sources[rank], err = from.read(from.touched(spans)); err != nil {
+			return err
+		}
+	}
+	for rank, list := range lists {
 		if len(list) == 0 {
 			continue
 		}
-		dest, err := into.read()
-		if err != nil {
-			return err
-		}
-		for _, read := range list {
-			if sources[read.From] == nil {
-				from := at(1-x, read.From)
-				if sources[read.From], err = from.read(); err != nil {
-					return err
-				}
-			}
-			read.Each(func(from, to int64) { copy(dest[to:][:read.Bytes], sources[read.From][from:]) })
-		}
-		if err := into.write(dest); err != nil {
+		into := at(x, rank)
+		if err := into.fill(list, sources); err != nil {
 			return err
 		}
 	}
@@ -187,25 +196,81 @@ func (g *region) direct() []byte {
 	return m.SlotMemory(g.rank, g.index)
 }
 
-// read returns the bytes: the memory itself where the process can address it.
-func (g *region) read() ([]byte, error) {
+// span is bytes of a region, from the first to before the last.
+type span struct{ first, last int64 }
+
+// touched is the spans to copy: a whole slot, in one copy, and of a page the given spans, since its
+// other rows may never have been written.
+func (g *region) touched(spans []span) []span {
+	if !g.page {
+		return []span{{0, g.size}}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.first, b.first) })
+	merged := spans[:1]
+	for _, s := range spans[1:] {
+		if end := &merged[len(merged)-1].last; s.first <= *end {
+			*end = max(*end, s.last)
+		} else {
+			merged = append(merged, s)
+		}
+	}
+	return merged
+}
+
+// fill copies reads of sources into the region.
+func (g *region) fill(list []lowering.Read, sources [][]byte) error {
+	var spans []span
+	for _, read := range list {
+		read.Each(func(_, to int64) { spans = append(spans, span{to, to + read.Bytes}) })
+	}
+	spans = g.touched(spans)
+	var kept []span
+	if !g.page {
+		kept = spans
+	}
+	b, err := g.read(kept)
+	if err != nil {
+		return err
+	}
+	for _, read := range list {
+		read.Each(func(from, to int64) { copy(b[to:][:read.Bytes], sources[read.From][from:]) })
+	}
+	return g.write(b, spans)
+}
+
+// read returns the region with the bytes of spans: the memory itself where the process can address
+// it.
+func (g *region) read(spans []span) ([]byte, error) {
 	if b := g.direct(); b != nil {
 		return b, nil
 	}
-	b := make([]byte, g.size)
+	b, read := make([]byte, g.size), g.machine.ReadSlot
 	if g.page {
-		return b, g.machine.ReadPage(g.rank, int32(g.index), 0, b)
+		read = func(rank, page int, at int64, to []byte) error { return g.machine.ReadPage(rank, int32(page), at, to) }
 	}
-	return b, g.machine.ReadSlot(g.rank, g.index, 0, b)
+	for _, s := range spans {
+		if err := read(g.rank, g.index, s.first, b[s.first:s.last]); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
 }
 
-// write writes back what read returned.
-func (g *region) write(b []byte) error {
-	switch {
-	case g.direct() != nil:
+// write writes back spans of what read returned.
+func (g *region) write(b []byte, spans []span) error {
+	if g.direct() != nil {
 		return nil
-	case g.page:
-		return g.machine.WritePage(g.rank, int32(g.index), 0, b)
 	}
-	return g.machine.WriteSlot(g.rank, g.index, 0, b)
+	write := g.machine.WriteSlot
+	if g.page {
+		write = func(rank, page int, at int64, from []byte) error {
+			return g.machine.WritePage(rank, int32(page), at, from)
+		}
+	}
+	for _, s := range spans {
+		if err := write(g.rank, g.index, s.first, b[s.first:s.last]); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/transfer"
@@ -36,6 +38,19 @@ func TestTwoPhases(t *testing.T) {
 			near(t, got, want, kept, states)
 		})
 	}
+}
+
+// TestTwoPhasesCUDA is the same on simulated GPUs, one for each rank: states and KV rows move
+// before the first decode step, and back for a prompt that goes on. Unwritten memory is not read.
+func TestTwoPhasesCUDA(t *testing.T) {
+	dir, steps := shallow(t, "jamba", 3), [][]int{{66, 0}, {1, 3}, {2, 1}}
+	want, states := runSharded(t, openModel(t, dir, krait.Options{Slots: 2}), steps)
+	got, kept := runSharded(t, openModel(t, dir, krait.Options{
+		Slots:    2,
+		Device:   &cuda.Device{Driver: sim.New(sim.Options{Devices: 2, NoBLAS: true, Ordered: true})},
+		Sharding: krait.Sharding{Ranks: 2, Prefill: "context"},
+	}), steps)
+	near(t, got, want, kept, states)
 }
 
 // TestRowsOfOnePhase: a prompt of which no rows are wanted, beside a decode step of another
