@@ -46,9 +46,8 @@ func decodeBytes(s *lowering.Schedule, sequences int64) (bytes float64) {
 	return bytes
 }
 
-// Of returns the number of microbatches for a batch: in prefill at most twice as many as there are
-// stages, of at least 64 tokens each; in decode, one token per sequence, the number that takes the
-// least time.
+// Of returns the number of microbatches for a batch: in prefill at most two per stage, of at least
+// 64 tokens each; in decode, one token per sequence, the number that takes the least time.
 func (m Microbatches) Of(tokens, sequences int) int {
 	if m.stages == 1 || m.wholeSequences {
 		return 1
@@ -60,9 +59,9 @@ func (m Microbatches) Of(tokens, sequences int) int {
 	return n
 }
 
-// decode minimizes the time of a decode step. The first microbatch passes all stages and each of
-// the others ends one stage time after the one before it, so n take stages-1+n stage times. A stage
-// time is what the weights take, which each microbatch reads again, and the states of its sequences.
+// decode minimizes the time of a decode step. The first microbatch passes all stages, and each of
+// the others ends one stage time after the one before it: n take stages-1+n stage times. In a stage
+// time each microbatch reads all weights, and moves the states of its sequences.
 func (m Microbatches) decode(sequences int) (best int) {
 	time := func(n int) float64 {
 		return float64(m.stages-1+n) * (m.weights + m.perSeq*float64((sequences+n-1)/n))

@@ -69,10 +69,11 @@ func TestStagesByHand(t *testing.T) {
 // TestDecodeMicrobatchesByHand: each of two stages takes 40 seconds for weights and 20 for each
 // sequence, and 9 for passing 8 bytes.
 //
-//   - 2 sequences: one batch takes 80 + 9 + 80 = 169. Two would take 3 stage times of 60 and 2 × 9.
-//   - 8 sequences: two microbatches of 4 take 120 in a stage. The first stage ends the second of them
-//     at 120 + 9 + 120 = 249, as the second stage ends the first. They pass it until 258, and the
-//     second stage ends at 378; one batch would take 200 + 9 + 200 = 409. Each stage is idle for 120.
+//   - 2 sequences: one batch takes 80 + 9 + 80 = 169. Two would compute for 3 × 60.
+//   - 8 sequences: two microbatches of 4 take 120 in a stage. The first stage ends the second one at
+//     120 + 9 + 120 = 249, when the second stage ends the first one. They pass it until 258, and
+//     the second stage ends at 378; one batch would take 200 + 9 + 200 = 409. Each stage is idle
+//     for 120.
 func TestDecodeMicrobatchesByHand(t *testing.T) {
 	for _, c := range []struct {
 		seqs                int64
