@@ -70,8 +70,8 @@ func TestStagesByHand(t *testing.T) {
 // sequence, and 9 for passing 8 bytes.
 //
 //   - 2 sequences: one batch takes 80 + 9 + 80 = 169. Two would compute for 3 × 60.
-//   - 8 sequences: two microbatches of 4 take 120 in a stage. The first stage ends the second one at
-//     120 + 9 + 120 = 249, when the second stage ends the first one. They pass it until 258, and
+//   - 8 sequences: two microbatches of 4 take 120 in a stage. The first stage ends the second one
+//     at 120 + 9 + 120 = 249, when the second stage ends the first one. They pass it until 258, and
 //     the second stage ends at 378; one batch would take 200 + 9 + 200 = 409. Each stage is idle
 //     for 120.
 func TestDecodeMicrobatchesByHand(t *testing.T) {
