@@ -16,9 +16,9 @@ const microbatchGrain = 32
 // Microbatches says in how many microbatches pipeline stages run a batch.
 type Microbatches struct {
 	stages          int
-	weights, perSeq float64 // bytes that the slowest stage moves in a decode step: once, and per sequence
-	wholeSequences  bool    // ranks have tokens of whole sequences, which are not cut
-	sequencesAreCut bool    // a sequence cut in microbatches has the same bits: no state is rounded
+	moved           []graph.Poly // by stage: bytes that kernels read and write
+	wholeSequences  bool         // ranks have tokens of whole sequences, which are not cut
+	sequencesAreCut bool         // a sequence cut in microbatches has the same bits: no state is rounded
 }
 
 // NewMicrobatches reads the bytes that the stages of schedules move.
@@ -26,21 +26,18 @@ func NewMicrobatches(list []*lowering.Schedule) Microbatches {
 	m := Microbatches{stages: list[0].Mesh.Along(graph.PP), wholeSequences: list[0].BySequence(), sequencesAreCut: true}
 	for _, s := range list {
 		m.sequencesAreCut = m.sequencesAreCut && !s.Rounded()
-		one, two := decodeBytes(s, 1), decodeBytes(s, 2)
-		if m.weights+m.perSeq < one {
-			m.weights, m.perSeq = 2*one-two, two-one
+		if s.Rank == 0 && s.Replica == 0 && m.stages > 1 { // the others move about as much
+			m.moved = append(m.moved, movedBy(s))
 		}
 	}
 	return m
 }
 
-// decodeBytes is what the kernels of a schedule read and write in a decode step of some sequences
-// without a KV cache.
-func decodeBytes(s *lowering.Schedule, sequences int64) (bytes float64) {
-	z := graph.Sizes{Tokens: sequences, Seqs: sequences, Rows: sequences, Largest: 1}
+// movedBy is what the kernels of a schedule read and write.
+func movedBy(s *lowering.Schedule) (bytes graph.Poly) {
 	for i := range s.Steps {
 		if st := &s.Steps[i]; st.Kind == lowering.Launch {
-			bytes += st.Cost.Read.Float(z) + st.Cost.Write.Float(z)
+			bytes = bytes.Plus(st.Cost.Read).Plus(st.Cost.Write)
 		}
 	}
 	return bytes
@@ -63,8 +60,13 @@ func (m Microbatches) Of(tokens, sequences int) int {
 // the others ends one stage time after the one before it: n take stages-1+n stage times. In a stage
 // time each microbatch reads all weights, and moves the states of its sequences.
 func (m Microbatches) decode(sequences int) (best int) {
-	time := func(n int) float64 {
-		return float64(m.stages-1+n) * (m.weights + m.perSeq*float64((sequences+n-1)/n))
+	time := func(n int) (slowest float64) {
+		each := int64((sequences + n - 1) / n)
+		z := graph.Sizes{Tokens: each, Seqs: each, Rows: each, Largest: 1}
+		for _, bytes := range m.moved {
+			slowest = max(slowest, bytes.Float(z))
+		}
+		return float64(m.stages-1+n) * slowest
 	}
 	best = 1
 	for n := 2; n <= min(2*m.stages, sequences); n++ {
