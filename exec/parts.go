@@ -68,7 +68,7 @@ func (e *Engine) splitSide(b *Batch, x side, p *phase) {
 		}
 		cuts := [][]piece{list}
 		if len(b.Inputs) == 0 {
-			cuts = p.microbatches(list, func(i int) bool { return b.Sequences[i].Trial })
+			cuts = p.microbatches.cut(list, func(i int) bool { return b.Sequences[i].Trial })
 		}
 		for _, list := range cuts {
 			if len(list) > 0 {
@@ -79,59 +79,6 @@ func (e *Engine) splitSide(b *Batch, x side, p *phase) {
 			}
 		}
 	}
-}
-
-// piece is consecutive new tokens of a sequence of a batch.
-type piece struct{ sequence, start, end int }
-
-// MicrobatchTokens is the least number of tokens for which a batch is cut in microbatches: smaller
-// ones would read the weights again for little.
-const MicrobatchTokens = 64
-
-// microbatchGrain is what sequences are cut at multiples of: a multiple of the chunks of scans on
-// all devices, so that a cut changes no bit.
-const microbatchGrain = 32
-
-// Microbatches is in how many parts a batch of some tokens runs on some stages.
-func Microbatches(stages, tokens int) int {
-	if stages == 1 {
-		return 1
-	}
-	return max(1, min(2*stages, tokens/MicrobatchTokens))
-}
-
-// microbatches cuts a batch so that its stages run at the same time: in at most twice as many parts
-// as there are stages, of about as many tokens each.
-func (p *phase) microbatches(list []piece, trial func(int) bool) [][]piece {
-	stages, tokens := p.schedules[0].Mesh.Along(graph.PP), 0
-	for _, x := range list {
-		tokens += x.end
-	}
-	n := Microbatches(stages, tokens)
-	if n == 1 || p.schedules[0].BySequence() {
-		return [][]piece{list}
-	}
-	each := (tokens + n - 1) / n
-	var out [][]piece
-	var now []piece
-	room := each
-	for _, x := range list {
-		for x.start < x.end {
-			end := x.end
-			if cut := x.start + (room+microbatchGrain-1)/microbatchGrain*microbatchGrain; p.cuts && !trial(x.sequence) && cut < end {
-				end = cut
-			}
-			now = append(now, piece{x.sequence, x.start, end})
-			if room -= end - x.start; room <= 0 {
-				out, now, room = append(out, now), nil, each
-			}
-			x.start = end
-		}
-	}
-	if len(now) > 0 {
-		out = append(out, now)
-	}
-	return out
 }
 
 // newWork is the n-th batch of a step, in memory that steps reuse.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/graph"
@@ -15,13 +14,13 @@ import (
 
 // phase is what runs batches: schedules on a machine, and the batch that it runs.
 type phase struct {
-	schedules []*lowering.Schedule
-	machine   Machine
-	verify    func(Results) error
-	inputs    []Input
-	sources   []source // of the inputs
-	cuts      bool     // a sequence cut in microbatches has the same bits: no state is rounded
-	works     []*Work  // reused, so that a step allocates nothing
+	schedules    []*lowering.Schedule
+	machine      Machine
+	verify       func(Results) error
+	inputs       []Input
+	sources      []source // of the inputs
+	microbatches Microbatches
+	works        []*Work // reused, so that a step allocates nothing
 }
 
 // outputs are those of the schedules.
@@ -29,7 +28,7 @@ func (p *phase) outputs() []lowering.Output { return lowering.Giver(p.schedules)
 
 // openPhase opens the machine of schedules.
 func openPhase(schedules []*lowering.Schedule, d Device, world comm.World, o Setup, verify func(Results) error) (*phase, error) {
-	p := &phase{schedules: schedules, verify: verify, cuts: !slices.ContainsFunc(schedules, (*lowering.Schedule).Rounded)}
+	p := &phase{schedules: schedules, verify: verify, microbatches: NewMicrobatches(schedules)}
 	if err := p.findInputs(); err != nil {
 		return nil, err
 	}

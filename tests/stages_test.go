@@ -155,3 +155,84 @@ func TestStagesInProcesses(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesDecode: decode of 12 sequences runs in several microbatches, of all sequences together,
+// where states take more time than weights; logits have the bits of one stage.
+func TestStagesDecode(t *testing.T) {
+	const folder = "../testdata/golden/mamba-a"
+	two := krait.Sharding{Stages: 2}
+	var sizes []int64 // of the microbatches of a step
+	count := func(w *exec.Work) { sizes = append(sizes, w.Seqs) }
+	open := func(o krait.Options) (*krait.Model, error) {
+		o.Slots, o.Workers = 12, 1
+		return krait.Open(folder, o)
+	}
+	one, err := open(krait.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.Close()
+	want := decoded(t, one, 12, func(run func()) { run() })
+	together, err := open(krait.Options{Sharding: two, Batches: count})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer together.Close()
+	apart, err := spreadModel(t, connected(t, 2, time.Minute), func(rank int, o krait.Options) (*krait.Model, error) {
+		if o.Sharding = two; rank == 0 {
+			o.Batches = count
+		}
+		return open(o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]*krait.Model{"in one process": together, "over TCP": apart.Model} {
+		got := decoded(t, m, 12, func(run func()) {
+			sizes = nil
+			run()
+			all := int64(0)
+			for _, n := range sizes {
+				all += n
+			}
+			if len(sizes) < 2 || all != 12 {
+				t.Errorf("%s: microbatches of %d sequences, want at least two of 12 in all", name, sizes)
+			}
+		})
+		if err := equalBits(got, want); err != nil {
+			t.Errorf("%s: logits: %v", name, err)
+		}
+	}
+}
+
+// decoded runs decode steps of some sequences, each by a function, and returns their logits.
+func decoded(t *testing.T, m *krait.Model, sequences int, around func(run func())) (logits []float32) {
+	t.Helper()
+	slots := make([]int, sequences)
+	for i := range slots {
+		var err error
+		if slots[i], err = m.Engine().Alloc(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for step := range 3 {
+		b := &exec.Batch{}
+		for i, slot := range slots {
+			b.Sequences = append(b.Sequences, exec.Sequence{Slot: slot, Tokens: []int{(step*31 + i*7 + 1) % m.Vocab()}})
+		}
+		around(func() {
+			r, err := m.Engine().Step(t.Context(), b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := r.Output(exec.LogitsOutput)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for row := range out.Rows() {
+				logits = append(logits, out.Row(row)...)
+			}
+		})
+	}
+	return logits
+}

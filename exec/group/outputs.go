@@ -8,17 +8,20 @@ import (
 	"github.com/krait-ml/krait/lowering"
 )
 
-// appendOutputs appends the elements of a batch's outputs.
+// appendOutputs appends the elements of a batch's outputs, row by row.
 func appendOutputs(b []byte, list []kernels.Tensor) []byte {
 	for i := range list {
-		t := operand.Clone(&list[i])
-		switch {
-		case t.I32 != nil:
-			b = append(b, operand.Bytes(t.I32)...)
-		case t.U16 != nil:
-			b = append(b, operand.Bytes(t.U16)...)
-		case t.F32 != nil:
-			b = append(b, operand.Bytes(t.F32)...)
+		t := &list[i]
+		for row := range t.Rows() {
+			from, to := row*t.Stride, row*t.Stride+t.Cols
+			switch {
+			case t.I32 != nil:
+				b = append(b, operand.Bytes(t.I32[from:to])...)
+			case t.U16 != nil:
+				b = append(b, operand.Bytes(t.U16[from:to])...)
+			case t.F32 != nil:
+				b = append(b, operand.Bytes(t.F32[from:to])...)
+			}
 		}
 	}
 	return b

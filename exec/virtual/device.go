@@ -77,7 +77,7 @@ func (d *Device) open(list []*lowering.Schedule, o exec.Setup) (*Machine, error)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{d: d, record: o.Record, slots: int64(o.Slots), trials: int64(o.Trials), pageTokens: int64(o.PageTokens)}
+	m := &Machine{d: d, record: o.Record, slots: int64(o.Slots), trials: int64(o.Trials), pageTokens: int64(o.PageTokens), microbatches: exec.NewMicrobatches(list)}
 	if m.plan, err = lowering.NewPlan(list); err != nil {
 		return nil, err
 	}

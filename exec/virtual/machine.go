@@ -14,15 +14,16 @@ import (
 
 // Machine is all ranks of a model on one clock, which begins at 0.
 type Machine struct {
-	d      *Device
-	clock  *clock
-	plan   *lowering.Plan
-	time   float64
-	last   Span
-	parts  []part // of the last step
-	wanted lowering.OutputMask
-	record exec.Recorder
-	events []exec.Event
+	d            *Device
+	clock        *clock
+	plan         *lowering.Plan
+	microbatches exec.Microbatches
+	time         float64
+	last         Span
+	parts        []part // of the last step
+	wanted       lowering.OutputMask
+	record       exec.Recorder
+	events       []exec.Event
 
 	slots, kept       int64
 	trials            int64 // spares, which are among the slots
@@ -129,10 +130,7 @@ func (m *Machine) split(z graph.Sizes) (list []part) {
 	replicas := int64(mesh.Along(graph.DP))
 	for r := range min(replicas, max(1, z.Seqs)) {
 		y := divided(z, replicas, r)
-		n := int64(exec.Microbatches(mesh.Along(graph.PP), int(y.Tokens)))
-		if m.plan.RowPlace > graph.Even {
-			n = 1
-		}
+		n := int64(m.microbatches.Of(int(y.Tokens), int(y.Seqs)))
 		for k := range n {
 			list = append(list, part{divided(y, n, k), int(r)})
 		}

@@ -65,3 +65,45 @@ func TestStagesByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeMicrobatchesByHand: each of two stages takes 40 seconds for weights and 20 for each
+// sequence, and 9 for passing 8 bytes.
+//
+//   - 2 sequences: one batch takes 80 + 9 + 80 = 169. Two would compute for 3 × 60.
+//   - 8 sequences: two microbatches of 4 take 120 in a stage. The first stage ends the second one
+//     at 120 + 9 + 120 = 249, when the second stage ends the first one. They pass it until 258, and
+//     the second stage ends at 378; one batch would take 200 + 9 + 200 = 409. Each stage is idle
+//     for 120.
+func TestDecodeMicrobatchesByHand(t *testing.T) {
+	for _, c := range []struct {
+		seqs                int64
+		seconds, busy, idle float64
+	}{{2, 169, 80, 80}, {8, 378, 240, 120}} {
+		list := staged(t, 1, "k40 k20 r0 w1 | w0 send8 r1", "w0 k40 k20 | receive8 r0")
+		for _, s := range list {
+			for i := range s.Steps {
+				st := &s.Steps[i]
+				if st.Kind != lowering.Launch {
+					continue
+				}
+				seconds := int64(st.Args[0].Type.Dims[0].Len())
+				st.Cost.Read = graph.Const(seconds)
+				if seconds == 20 {
+					ref := []lowering.Ref{{Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(20))}}
+					st.Args, st.Results, st.Cost.Read = ref, ref, graph.Const(20).Times(graph.Var(graph.Seqs))
+				}
+			}
+		}
+		m, err := New(list, &Device{Profile: plain(1)}, exec.Setup{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := m.Run(graph.Sizes{Tokens: c.seqs, Seqs: c.seqs, Rows: c.seqs}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if busy, idle := []float64{c.busy, c.busy}, []float64{c.idle, c.idle}; s.Seconds() != c.seconds || !slices.Equal(s.Busy, busy) || !slices.Equal(s.Idle, idle) {
+			t.Errorf("%d sequences take %g seconds, busy for %v, idle for %v; want %g, %v, %v", c.seqs, s.Seconds(), s.Busy, s.Idle, c.seconds, busy, idle)
+		}
+	}
+}
