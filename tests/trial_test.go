@@ -43,10 +43,10 @@ const trialSlots = 3
 // trial and some of these are kept, each has the logits, states and length, to the bit, that it has
 // alone, token by token where tokens were on trial.
 func TestTrials(t *testing.T) {
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch", "context"}
 	isas := append(kernels.ISAs(), "reference", "fused")
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 4, len(isas)) {
+	for _, c := range covering.Each(t, []int{len(folders), len(counts), len(pages), len(strategies), 4, len(isas)}) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
 		if ranks > 1 {
@@ -69,7 +69,7 @@ func TestTrials(t *testing.T) {
 // TestTrialsCUDA is the same on simulated GPUs that are batch-invariant, where ranks have one each
 // or share one.
 func TestTrialsCUDA(t *testing.T) {
-	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	folders := covering.Drawn(t, covering.Drawn(t, goldens.Folders(t, "..")))
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
 	for _, c := range covering.Each(t, []int{len(folders), len(counts), len(pages), len(strategies), 3, 2, 2}) {
 		dir, ranks := folders[c[0]], counts[c[1]]
@@ -96,7 +96,7 @@ func TestTrialsWide(t *testing.T) {
 	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
 		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
 		"num_hidden_layers": 2, "vocab_size": 67, "num_experts_per_tok": 2}`
-	for _, format := range []string{"f32", "f16", "bf16", "q8"} {
+	for _, format := range covering.Drawn(t, []string{"f32", "f16", "bf16", "q8"}) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			dir, weights := filepath.Join(t.TempDir(), "wide"), format
