@@ -168,7 +168,7 @@ func TestPeersMissingOrder(t *testing.T) {
 
 // stepsChanged runs steps with a kernel changed, on two ranks in one shot, or on three in two.
 func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed uint64, patience time.Duration) (changed int64, err error) {
-	m := openShallow(t, "mamba-a", 1, ranks, "channel")
+	m := open(t, "mamba-a", ranks, "channel")
 	re := regexp.MustCompile(change[0])
 	d := changing{sim.New(sim.Options{Devices: ranks, Seed: seed, Ordered: true, Patience: patience}), func(text string) string {
 		if !strings.Contains(text, ".entry "+kernel) {
