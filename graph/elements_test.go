@@ -17,7 +17,7 @@ import (
 // elements that meet there: a rank must have all that a result of its own is made of, and of a
 // partial sum every point must be with one rank. It shares no code with derive or Extents.
 func TestRulesByElements(t *testing.T) {
-	graphs := 100
+	graphs := 200
 	if goldens.All() {
 		graphs = 500
 	}
