@@ -21,7 +21,7 @@ var contextSteps = [][]int{{200, 0, 0, 0, 0}, {1, 65, 3, 0, 0}, {64, 1, 1, 257, 
 // TestParts: in parts, all logits and states are those of one rank but for the order of sums.
 func TestParts(t *testing.T) {
 	counts := []int{2, 3, 4, 8}
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	for _, c := range covering.Each(t, []int{len(folders)}, len(counts)) {
 		dir, ranks := folders[c[0]], counts[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
@@ -34,16 +34,20 @@ func TestParts(t *testing.T) {
 // gpuSteps are fewer: a prompt in as many parts as ranks have, prompts beside each other, decode
 // until a graph is captured and replayed, and a prompt that goes on.
 func gpuSteps(ranks int) [][]int {
+	if !goldens.All() {
+		return [][]int{{64*ranks - 56, 0, 0}, {1, 9, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}}
+	}
 	return [][]int{{64*ranks - 56, 0, 0}, {1, 66, 3}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {2, 1, 9}}
 }
 
 // TestPartsCUDA is the same on simulated GPUs: one that the ranks share, and one for each; without
-// KRAIT_TEST_ALL of layers that have between them every operation on parts.
+// KRAIT_TEST_ALL of one of some that have between them every operation on parts.
 func TestPartsCUDA(t *testing.T) {
 	counts := []int{2, 3, 4}
 	folders := goldens.Folders(t, "..")
 	if !goldens.All() {
 		folders = []string{shallow(t, "mamba-a", 1), shallow(t, "mamba2-g1", 1), shallow(t, "qwen3-next", 2), shallow(t, "jamba", 3)}
+		folders, counts = covering.Drawn(t, folders), counts[:1]
 	}
 	for _, c := range covering.Each(t, []int{len(folders), len(counts), 2}) {
 		dir, ranks, gpus := folders[c[0]], counts[c[1]], 1

@@ -79,7 +79,7 @@ type cutCUDA struct {
 // all batches have the same, and scans in chunks are cut at multiples of 32. Logits of one sequence
 // have other bits than those of three.
 func TestCutsCUDA(t *testing.T) {
-	for _, c := range []struct {
+	for _, c := range covering.Drawn(t, []struct {
 		model string
 		cuts  []cutCUDA
 	}{
@@ -96,7 +96,7 @@ func TestCutsCUDA(t *testing.T) {
 			{"at 64", []int{64}, true, true},
 			{"at 40", []int{40}, false, false},
 		}},
-	} {
+	}) {
 		t.Run(c.model, func(t *testing.T) {
 			t.Parallel()
 			m := openModel(t, shallow(t, c.model, 1), krait.Options{Slots: 3, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})

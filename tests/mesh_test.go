@@ -18,7 +18,7 @@ var meshes = []krait.Sharding{{Ranks: 4, Context: 2}, {Ranks: 8, Context: 2}, {R
 // TestMesh: on a mesh of two axes, all logits and states are those of one rank but for the order of
 // sums.
 func TestMesh(t *testing.T) {
-	folders := goldens.Folders(t, "..")
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	for _, c := range covering.Each(t, []int{len(folders)}, len(meshes)) {
 		dir, s := folders[c[0]], meshes[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d,cp=%d", filepath.Base(dir), s.Ranks/s.Context, s.Context), func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestMesh(t *testing.T) {
 func TestMeshStates(t *testing.T) {
 	names := []string{"mamba-a", "mamba2-g4", "jamba", "zamba2", "qwen3-next"}
 	ends := []krait.Sharding{{Ranks: 4, Context: 2}, {Ranks: 3}, {Ranks: 8, Context: 2}, {Ranks: 4, Context: 2, Stages: 2}, {Ranks: 2, Strategy: "context"}}
-	for _, c := range covering.Each(t, []int{len(names)}, len(ends), len(ends)) {
+	for _, c := range covering.Each(t, []int{len(names), len(ends), len(ends)}) {
 		name, a, b := names[c[0]], ends[c[1]], ends[c[2]]
 		t.Run(fmt.Sprintf("%s/%d to %d", name, c[1], c[2]), func(t *testing.T) {
 			open := func(s krait.Sharding) *seq {

@@ -328,13 +328,19 @@ func TestAnyRanks(t *testing.T) {
 		`{"model_type": "qwen3_next", "vocab_size": 5, "hidden_size": 7, "num_hidden_layers": 2, "full_attention_interval": 2, "num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 5, "linear_num_key_heads": 3, "linear_num_value_heads": 9, "linear_key_head_dim": 2, "linear_value_head_dim": 3, "num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 3, "shared_expert_intermediate_size": 5}`,
 		`{"model_type": "qwen3_5_text", "vocab_size": 5, "hidden_size": 7, "num_hidden_layers": 2, "full_attention_interval": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "intermediate_size": 5, "linear_num_key_heads": 5, "linear_num_value_heads": 5, "linear_key_head_dim": 3, "linear_value_head_dim": 2}`,
 	}
+	configs = covering.Drawn(t, configs)
+	var counts []int
+	for n := range passes.MaxRanks {
+		counts = append(counts, 1+n)
+	}
+	counts = covering.Drawn(t, counts)
 	dirs, alone := make([]string, len(configs)), make([][][]float32, len(configs))
 	for i, config := range configs {
 		dirs[i] = tiny(t, config)
 		alone[i] = logitsOf(t, dirs[i], krait.Options{})
 	}
-	for _, c := range covering.Each(t, []int{passes.MaxRanks, len(configs)}, len(passes.Strategies)) {
-		ranks, config, strategy, want := 1+c[0], configs[c[1]], passes.Strategies[c[2]].Name, alone[c[1]]
+	for _, c := range covering.Each(t, []int{len(counts), len(configs)}, len(passes.Strategies)) {
+		ranks, config, strategy, want := counts[c[0]], configs[c[1]], passes.Strategies[c[2]].Name, alone[c[1]]
 		if strategy == "replicated-x" && !strings.Contains(config, `"model_type": "mamba"`) && !strings.Contains(config, "falcon_mamba") {
 			continue // it is about the first generation's x_proj
 		}

@@ -60,7 +60,7 @@ func TestShardedActivationsCUDA(t *testing.T) {
 		layers      int // with every kind
 	}{{"mamba-a", 2, 1, 1}, {"jamba", 3, 1, 3}, {"mamba2-g4", 2, 2, 1}, {"bamba", 3, 3, 2}}
 	list = covering.Drawn(t, list)
-	cases := covering.Each(t, []int{len(list), 2, 2})
+	cases := covering.Each(t, []int{len(list), 2, 2})[:1]
 	if goldens.All() {
 		cases = covering.Each(t, []int{len(list)})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
@@ -23,7 +24,7 @@ func TestStages(t *testing.T) {
 	if goldens.All() {
 		staged = append(staged, krait.Sharding{Stages: 2}, krait.Sharding{Ranks: 2, Stages: 2, Replicas: 2})
 	}
-	for _, folder := range goldens.Folders(t, "..") {
+	for _, folder := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for _, s := range staged {
 			t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,dp=%d", filepath.Base(folder), s.Ranks, s.Stages, s.Replicas), func(t *testing.T) {
 				if n := blocksOf(t, folder); n < s.Stages {

@@ -43,23 +43,23 @@ const trialSlots = 3
 // trial and some of these are kept, each has the logits, states and length, to the bit, that it has
 // alone, token by token where tokens were on trial.
 func TestTrials(t *testing.T) {
-	folders := goldens.Folders(t, "..")
-	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch", "context"}
-	isas := append(kernels.ISAs(), "reference", "fused")
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(pages), len(strategies), 4, len(isas)) {
-		dir, ranks := folders[c[0]], counts[c[1]]
-		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: krait.Sharding{Ranks: ranks}}
-		if ranks > 1 {
-			if o.Sharding.Strategy = strategies[c[3]]; o.Sharding.Strategy == "context" {
-				o.Sharding.Strategy, o.Sharding.Prefill = "channel", "context"
-			}
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	pages, shardings := []int{1, 3, 128}, []krait.Sharding{{Ranks: 1, Strategy: "channel"}}
+	for _, ranks := range []int{2, 3} {
+		for _, strategy := range []string{"channel", "sequence", "batch"} {
+			shardings = append(shardings, krait.Sharding{Ranks: ranks, Strategy: strategy})
 		}
-		isa := isas[c[5]]
-		t.Run(fmt.Sprintf("%s/tp=%d %s in %d formats by %s", filepath.Base(dir), ranks, strategies[c[3]], c[4], isa), func(t *testing.T) {
+		shardings = append(shardings, krait.Sharding{Ranks: ranks, Strategy: "channel", Prefill: "context"})
+	}
+	isas := append(kernels.ISAs(), "reference", "fused")
+	for _, c := range covering.Each(t, []int{len(folders), len(shardings), len(pages), 4, len(isas)}) {
+		dir, s, isa := folders[c[0]], shardings[c[1]], isas[c[4]]
+		o := krait.Options{Slots: trialSlots, PageTokens: pages[c[2]], Sharding: s}
+		t.Run(fmt.Sprintf("%s/tp=%d %s %s in %d formats by %s", filepath.Base(dir), s.Ranks, s.Strategy, s.Prefill, c[3], isa), func(t *testing.T) {
 			t.Parallel()
-			if c[4] > 0 { // states in one of the short formats
+			if c[3] > 0 { // states in one of the short formats
 				m := openModel(t, dir, krait.Options{Slots: 1})
-				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16", "e4m3"}[c[4]])
+				o.Sharding.States, _ = inFormats(m, []string{"", "f16", "bf16", "e4m3"}[c[3]])
 			}
 			runTrials(t, dir, isa, o)
 		})
@@ -69,7 +69,7 @@ func TestTrials(t *testing.T) {
 // TestTrialsCUDA is the same on simulated GPUs that are batch-invariant, where ranks have one each
 // or share one.
 func TestTrialsCUDA(t *testing.T) {
-	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	folders := covering.Drawn(t, covering.Drawn(t, goldens.Folders(t, "..")))
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
 	for _, c := range covering.Each(t, []int{len(folders), len(counts), len(pages), len(strategies), 3, 2, 2}) {
 		dir, ranks := folders[c[0]], counts[c[1]]
@@ -96,7 +96,7 @@ func TestTrialsWide(t *testing.T) {
 	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
 		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
 		"num_hidden_layers": 2, "vocab_size": 67, "num_experts_per_tok": 2}`
-	for _, format := range []string{"f32", "f16", "bf16", "q8"} {
+	for _, format := range covering.Drawn(t, []string{"f32", "f16", "bf16", "q8"}) {
 		t.Run(format, func(t *testing.T) {
 			t.Parallel()
 			dir, weights := filepath.Join(t.TempDir(), "wide"), format

@@ -20,8 +20,8 @@ import (
 // one rank but for the order of sums: of prompts alone, beside decodes, and after them.
 func TestTwoPhases(t *testing.T) {
 	counts, decodes, prefills := []int{2, 3, 4, 8}, []string{"channel", "replicated-x", "sequence"}, []string{"context", "sequence", "channel"}
-	folders := goldens.Folders(t, "..")
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), len(decodes), len(prefills)) {
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	for _, c := range covering.Each(t, []int{len(folders), len(counts), len(decodes), len(prefills)}) {
 		dir, s := folders[c[0]], krait.Sharding{Ranks: counts[c[1]], Strategy: decodes[c[2]], Prefill: prefills[c[3]]}
 		t.Run(fmt.Sprintf("%s/tp=%d/%s/%s", filepath.Base(dir), s.Ranks, s.Prefill, s.Strategy), func(t *testing.T) {
 			t.Parallel()

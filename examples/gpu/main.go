@@ -23,7 +23,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	out, err := m.Generate(context.Background(), "In the beginning", krait.Generate{MaxTokens: 12})
+	out, err := m.Generate(context.Background(), "In the beginning", krait.Generate{MaxTokens: 7})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (d failsToJoin) Join(ctx context.Context, c driver.Context, id driver.Uniqu
 // still allocates, frees, loads or captures: it would wait for them, and they for it.
 func TestLateDevice(t *testing.T) {
 	t.Parallel()
-	m := open(t, "mamba-a", 2, "channel")
+	m := openShallow(t, "mamba-a", 1, 2, "channel")
 	one := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})})
 	defer one.Close()
 	want := run(t, one)

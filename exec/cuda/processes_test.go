@@ -72,12 +72,12 @@ func (s *spread) close(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	for _, c := range []struct {
 		model, strategy string
-		ranks           int
+		layers, ranks   int
 		graphs          bool
-	}{{"mamba-a", "channel", 2, true}, {"mamba2-g4", "naive", 3, true}, {"jamba", "sequence", 2, false}} {
+	}{{"mamba-a", "channel", 1, 2, true}, {"mamba2-g4", "naive", 1, 3, true}, {"jamba", "sequence", 3, 2, false}} {
 		t.Run(c.model, func(t *testing.T) {
 			t.Parallel()
-			m := open(t, c.model, c.ranks, c.strategy)
+			m := openShallow(t, c.model, c.layers, c.ranks, c.strategy)
 			one := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: c.ranks}), NoGraphs: !c.graphs})
 			want := feed(t, one, few)
 			one.Close()
@@ -129,8 +129,12 @@ func TestProcessFails(t *testing.T) {
 				want = "was lost, as asked" // which one, depends on the order
 			}
 			for i := 0; err == nil; i++ {
-				fails.Store(how == "alloc" && i == 2)
-				_, err = s.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: make([]int, 1+100*(i/2))}}})
+				tokens := 1
+				if how == "alloc" && i == 2 {
+					tokens = 101
+				}
+				fails.Store(tokens > 1)
+				_, err = s.Step(context.Background(), &exec.Batch{Sequences: []exec.Sequence{{Slot: 0, Tokens: make([]int, tokens)}}})
 			}
 			s.close(t)
 			for r, e := range append([]error{err}, s.followed[1:]...) {

@@ -28,14 +28,14 @@ func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
 	return Pairs(t.Name(), slices.Concat(each, levels)...)
 }
 
-// Drawn returns one of each three neighbours in a list, which are alike, as those of
+// Drawn returns one of each four neighbours in a list, which are alike, as those of
 // [goldens.Names], chosen by the test's name; with KRAIT_TEST_ALL all.
 func Drawn[T any](t testing.TB, list []T) (drawn []T) {
 	if goldens.All() {
 		return list
 	}
 	r := random(t.Name())
-	for near := range slices.Chunk(list, 3) {
+	for near := range slices.Chunk(list, 4) {
 		drawn = append(drawn, near[r.IntN(len(near))])
 	}
 	return drawn

@@ -157,15 +157,14 @@ func (d *device) launch(l Launch, seed uint64) error {
 	return err
 }
 
-// asDependent counts a launch, and reports whether it is to be a dependent one: by odd seeds, but
-// in turn as long as a kernel has run in one way only.
+// asDependent counts a launch, and reports whether it is to be a dependent one: the first is, the
+// second is not, and then those of odd seeds are.
 func asDependent(kernel string, seed uint64) bool {
 	launched.Lock()
 	defer launched.Unlock()
 	depends := seed%2 == 1
 	switch n := launched.count[kernel]; {
 	case n == 0:
-	case launched.dependent[kernel] == 0:
 		depends = true
 	case launched.dependent[kernel] == n:
 		depends = false

@@ -29,7 +29,7 @@ const slots = 4
 
 func newDraw(t *rapid.T) *draw {
 	return &draw{T: t, rng: newRand(rapid.Uint64().Draw(t, "seed")), past: make([]int, slots), least: 1, most: slots,
-		lens: []int{1, 2, 3, 5, 9, 31, 33, 70}, decode: rapid.IntRange(0, 3).Draw(t, "decode") == 0}
+		lens: []int{1, 2, 3, 5, 9, 31, 33, 70}, decode: rapid.IntRange(0, 3).Draw(t, "decode") == 0, blank: planOnly != nil}
 }
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }

@@ -122,8 +122,8 @@ func TestChooseLimits(t *testing.T) {
 		{262144, kernels.Choice{Temperature: 0.8, TopK: 50, TopP: 0.9, Penalty: 1.1, Uniform: 0.7}, 10.6e-6},
 		{262144, kernels.Choice{Temperature: 2, TopP: 0.95, Uniform: 0.7}, 11.6e-6},
 	} {
-		if (c.n == 128256 || (c.n == 50280) != (c.how.Temperature == 0)) && !goldens.All() {
-			continue // between others
+		if c.n != 50280 && !goldens.All() {
+			continue // the same launches, of more blocks
 		}
 		list, sum := chosen(t, c.n, c.how), 0.0
 		for i := range list {

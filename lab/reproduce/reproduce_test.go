@@ -6,11 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestReport runs the evaluation: docs/reproduction is up to date, and what does not depend on
 // rates equals the paper: Mamba's longest prompts, and counts.
 func TestReport(t *testing.T) {
+	if !goldens.All() {
+		t.Skip("with KRAIT_TEST_ALL: it takes ten CPU-seconds")
+	}
 	r, err := Run(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
