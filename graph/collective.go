@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // exchanges are the collectives and relayouts, in the order of the table.
@@ -26,6 +27,11 @@ func Between(from, to LayoutKind) (*Op, bool) {
 		}
 	}
 	return nil, false
+}
+
+// Collectives lists the rows by which ranks exchange data.
+func Collectives() []*Op {
+	return slices.DeleteFunc(slices.Clone(exchanges), func(op *Op) bool { return op.Class != Collective })
 }
 
 // Payload is what a collective moves, in elements and bytes: each operand whole

@@ -28,6 +28,7 @@ func TestExchanges(t *testing.T) {
 			t.Errorf("%s is no exchange and has layouts", op.Name)
 		}
 	}
+	collectives := 0
 	for _, c := range exchangeCases {
 		op, _ := Lookup(c.name)
 		if op.Class != c.class || op.From != c.from || op.To != c.to || op.Variadic != c.variadic {
@@ -42,9 +43,12 @@ func TestExchanges(t *testing.T) {
 		if got := Sent(op, typ, 1).String(); got != "0" {
 			t.Errorf("%s sends %s bytes on one rank", c.name, got)
 		}
+		if c.class == Collective {
+			collectives++
+		}
 	}
-	if len(exchanges) != len(exchangeCases) {
-		t.Errorf("%d exchanges, want %d", len(exchanges), len(exchangeCases))
+	if len(exchanges) != len(exchangeCases) || len(Collectives()) != collectives {
+		t.Errorf("%d exchanges and %d collectives, want %d and %d", len(exchanges), len(Collectives()), len(exchangeCases), collectives)
 	}
 	if add, _ := Lookup("add"); Sent(add, typ, 4).String() != "0" {
 		t.Error("add sends something")
