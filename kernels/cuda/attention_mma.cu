@@ -1,5 +1,5 @@
-// Attention of many tokens on tensor cores (Dao et al. 2022). Queries, keys, values and weights are a
-// sum of two bf16 each, as softmax would make of the rounding of scores an error that grows with
+// Attention of many tokens on tensor cores (Dao et al. 2022). Queries, keys, values and weights are
+// sums of two bf16 each, as softmax would make of the rounding of scores an error that grows with
 // them. Scores and sums are in f32. Caches are as in attention.cu.
 // Formats: f32 f16 bf16 e4m3
 #include "attention.h"

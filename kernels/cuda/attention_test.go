@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAttentionOnCores: attention on tensor cores is that of f32 but for the last bits of two bf16: of
-// tokens around the sizes of its tiles, heads of all
-// sizes, caches of all formats, ranks with some heads of a group.
+// TestAttentionOnCores: attention on tensor cores is that of f32 but for the last bits of two bf16:
+// of tokens around the sizes of its tiles, heads of all sizes, caches of all formats, ranks with
+// some heads of a group.
 func TestAttentionOnCores(t *testing.T) {
 	lens := []int{1, 15, 63, 64, 65, 80}
 	test := func(t *rapid.T) {

@@ -19,8 +19,9 @@ type Adaptive struct {
 
 // trial is a rule, on a tree beside the cache.
 type trial struct {
-	tree *Tree
-	hits faded64
+	tree  *Tree
+	hits  faded64
+	total int64 // tokens hit
 }
 
 // faded64 is a sum of which half fades in 350 requests.
@@ -129,6 +130,7 @@ func (a *Adaptive) compare(r Request) {
 	for i, b := range a.trials {
 		hits := b.tree.Serve(r)
 		b.hits.add(hits)
+		b.total += int64(hits)
 		a.largest = max(a.largest, hits)
 		if i == 0 {
 			a.stake.count(hit, hits)
@@ -140,6 +142,7 @@ func (a *Adaptive) compare(r Request) {
 			best = i
 		}
 	}
+	a.stake.trust = risked * float64(max(0, a.trials[a.used].total-2*a.trials[0].total))
 	used := a.trials[a.used].hits
 	if a.trials[best].hits-used > max(leadShare*used, faded64(a.largest)) {
 		a.used, a.rule = best, a.trials[best].tree.rule

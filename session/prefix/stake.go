@@ -6,6 +6,10 @@ import "math"
 // promised, since [stake] takes each loss for a single one.
 const allowed = 0.005
 
+// risked is the share of what a rule on trial has hit beyond twice as many tokens as lru that may
+// be lost besides: a cache that begins with the states of lru has little of its own to risk.
+const risked = 0.3
+
 // fruitless is the number of requests without a hit after which lru hits in under 1 % of them, with
 // 95 % confidence.
 const fruitless = 300
@@ -21,6 +25,7 @@ type stake struct {
 	lru   *Tree
 	ahead float64 // tokens hit, less those that must be
 	plain int64   // tokens that lru hit
+	trust float64 // tokens that may be lost besides, as the rule in use has hit far more on trial
 	left  float64 // tokens that evictions may put at stake yet
 }
 
@@ -43,7 +48,7 @@ func (s *stake) weigh(t *Tree) {
 	for _, n := range t.nodes {
 		n.owed = 0
 	}
-	if s.left = s.ahead; s.plain == 0 && s.lru.requests >= fruitless {
+	if s.left = s.ahead + s.trust; s.plain == 0 && s.lru.requests >= fruitless {
 		s.left = math.Inf(1)
 		return
 	}
