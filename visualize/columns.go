@@ -9,7 +9,7 @@ import (
 // frame is a cluster with the levels of its nodes: the model, or a kind of block.
 type frame struct {
 	*dot.Graph
-	scopes map[string]*dot.Graph // clusters in it, by name: mixer, attention
+	scopes map[string]*scope // in it, by name: mixer, attention
 	nodes  []dot.Node
 	level  map[string]int // by id: of the nodes, from 0; arrows lead to higher ones
 }
@@ -20,20 +20,34 @@ func (f *frame) put(n dot.Node) dot.Node {
 	return n
 }
 
-// scope returns the cluster of a name in the frame; the frame itself for "".
-func (f *frame) scope(name, id string) *dot.Graph {
+// scope is a cluster in a frame.
+type scope struct {
+	*dot.Graph
+	name, last dot.Node
+}
+
+// add adds a node to a scope of the frame; to the frame itself if the scope's name is empty.
+func (f *frame) add(name string, next func() string) dot.Node {
 	if name == "" {
-		return f.Graph
+		return f.put(f.Node(next()))
 	}
-	g := f.scopes[name]
-	if g == nil {
-		g = f.Subgraph(id, dot.ClusterOption{})
-		g.Attr("label", oneLine(name, grey, noteSize, true).html())
-		// Arrows come in from above, and seldom leave at the lower left.
-		attrs(g, "labeljust", "l", "labelloc", "b", "style", "rounded,dotted", "color", grey, "fontname", fontName, "fontcolor", grey, "margin", "8")
-		f.scopes[name] = g
+	c := f.scopes[name]
+	if c == nil {
+		c = &scope{Graph: f.Subgraph(next(), dot.ClusterOption{})}
+		attrs(c.Graph, "label", "", "style", "rounded,dotted", "color", grey, "margin", "8")
+		// The name is a node, since Graphviz leads arrows around nodes but not around labels.
+		c.name = textNode(c.Graph, next(), oneLine(name, grey, noteSize, true).html())
+		f.scopes[name] = c
 	}
-	return g
+	c.last = c.Node(next())
+	return f.put(c.last)
+}
+
+// title sets the names of scopes beside their last nodes, where most have room.
+func (f *frame) title() {
+	for _, c := range f.scopes {
+		c.AddToSameRank("last", c.name, c.last)
+	}
 }
 
 // link adds an arrow. Arrows to a node are added before arrows from it.

@@ -57,7 +57,7 @@ func (p *picture) next() string {
 func (p *picture) cluster(name string, title dot.HTML) *frame {
 	f := p.clusters[name]
 	if f == nil {
-		f = &frame{Graph: p.side.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}, scopes: map[string]*dot.Graph{}}
+		f = &frame{Graph: p.side.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}, scopes: map[string]*scope{}}
 		f.Attr("label", title)
 		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", frameGrey, "fontname", fontName, "fontcolor", black, "margin", "12")
 		p.clusters[name] = f
@@ -75,11 +75,19 @@ func attrs(g *dot.Graph, pairs ...string) {
 
 // frameless adds a name without a box.
 func (p *picture) frameless(at *frame, label dot.HTML) dot.Node {
-	return at.put(at.Node(p.next())).Attr("label", label).Attr("shape", "plaintext").Attr("style", "").Attr("margin", "0.03,0.02")
+	return at.put(textNode(at.Graph, p.next(), label))
+}
+
+// textNode adds a node that is only text.
+func textNode(g *dot.Graph, id string, label dot.HTML) dot.Node {
+	return g.Node(id).Attr("label", label).Attr("shape", "plaintext").Attr("style", "").Attr("margin", "0.03,0.02")
 }
 
 // text ends the picture, with its title and legend.
 func (p *picture) text(title string) string {
+	for _, f := range p.frames {
+		f.title()
+	}
 	p.dot.Attr("label", dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="%d"><b>%s</b></font></td></tr><tr><td>%s</td></tr></table>`,
 		wide(1.3*fonts.Width(title, titleSize, true)), titleSize, svg.Escape(title), p.legend())))
 	if p.dark {

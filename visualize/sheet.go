@@ -172,7 +172,7 @@ func (s *sheet) add(nodes []*graph.Node) box {
 	if s.detail == Ops {
 		scope = scopeOf(nodes[0])
 	}
-	b := box{s.at.put(s.at.scope(scope, s.next()).Node(s.next())), nodes}
+	b := box{s.at.add(scope, s.next), nodes}
 	s.boxes = append(s.boxes, b)
 	for _, n := range nodes {
 		for _, v := range n.Results {
