@@ -227,7 +227,8 @@ func (t *Wrapped) flush() error {
 	return err
 }
 
-// Break returns text whose lines break at words at the width of w; where w is no terminal, as it is.
+// Break returns text whose lines break at words at the width of w. Where w is no terminal, it
+// returns the text as it is.
 func Break(w io.Writer, text string) string {
 	if !Is(w) {
 		return text
