@@ -27,8 +27,8 @@ var (
 )
 
 // choose chooses the device for a model, unless --device names one, and says which and why on
-// standard error: a GPU, or the CPU where there are GPUs without room for the model. The CPU for
-// other reasons is said with --verbose only.
+// standard error: a GPU, or the CPU if the GPUs have no room for the model. Other reasons for the
+// CPU are said with --verbose only.
 func (f *modelFlags) choose(c *cobra.Command, dir string, quiet bool) {
 	d := &f.device
 	if !d.settled {
