@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/spf13/cobra"
 )
@@ -187,7 +188,10 @@ func (b *benchRun) run(c *cobra.Command) error {
 	fmt.Fprintln(w, describe(b.m, b.device.name)+beside(len(b.all)))
 	printRoofline(w, &b.file.Environment)
 	for _, b.o.Batch = range b.batches {
+		var end func()
+		b.o.Progress, end = terminal.Progress(c.ErrOrStderr(), fmt.Sprint("batch ", b.o.Batch), "steps", false)
 		r, err := bench.MeasureReplicas(c.Context(), b.all, b.o)
+		end()
 		if err != nil {
 			return driverError{err}
 		}

@@ -132,7 +132,7 @@ func (t *talk) open(dir string) (err error) {
 	}
 	t.template, err = t.m.ChatTemplate()
 	if errors.Is(err, chat.ErrNone) {
-		fmt.Fprintln(t.info, "warning: the checkpoint has no chat template and may not be a chat model: lines begin with User: and Assistant:")
+		t.warn("warning", errors.New("the checkpoint has no chat template and may not be a chat model: lines begin with User: and Assistant:"))
 		t.template, err = chat.Plain(), nil
 		o.Stop = append([]string{"\nUser:"}, o.Stop...)
 	}
@@ -166,10 +166,16 @@ func (t *talk) close() error {
 
 // note prints a line beside the talk.
 func (t *talk) note(text string) {
+	text = terminal.Break(t.info, text)
 	if t.page != nil {
 		text = terminal.Dim(text)
 	}
 	fmt.Fprintln(t.info, text)
+}
+
+// warn prints what is wrong.
+func (t *talk) warn(what string, err error) {
+	fmt.Fprintln(t.info, terminal.Break(t.info, what+": "+printable(err.Error())))
 }
 
 // run answers lines until there are no more, or the context is done.
@@ -201,7 +207,7 @@ func (t *talk) line(ctx context.Context, text string) error {
 	if rest, ok := strings.CutPrefix(text, "/"); ok && !strings.HasPrefix(rest, "/") {
 		err := t.command(rest)
 		if err != nil && err != errQuit && t.m != nil {
-			fmt.Fprintln(t.info, "error:", printable(err.Error()))
+			t.warn("error", err)
 			return nil
 		}
 		return err
@@ -244,7 +250,7 @@ func (t *talk) answer(ctx context.Context, text string) error {
 	case errors.Is(err, errStopped):
 		t.note("[stopped]")
 	case err != nil:
-		fmt.Fprintln(t.info, "error:", printable(err.Error()))
+		t.warn("error", err)
 	default:
 		t.note(fmt.Sprintf("[prefilled %d of %s, generated %d at %.1f tokens/s, ended by %s]", out.read, count(out.prompt, "token"), out.tokens, out.rate, out.reason))
 	}

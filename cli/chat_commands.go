@@ -180,7 +180,7 @@ func (t *talk) change(name string) error {
 	t.changed = nil
 	for _, text := range changed {
 		if err := t.set(text); err != nil {
-			fmt.Fprintln(t.info, "warning: /set", printable(text)+":", printable(err.Error()))
+			t.warn("warning: /set "+printable(text), err)
 		}
 	}
 	return err

@@ -137,7 +137,7 @@ func (t *talk) load(path string) error {
 	}
 	if err != nil {
 		t.forget()
-		fmt.Fprintln(t.info, "warning: the conversation is prefilled again:", printable(err.Error()))
+		t.warn("warning: the conversation is prefilled again", err)
 		return nil
 	}
 	t.fed, t.known = s.Fed, s.Known

@@ -83,7 +83,7 @@ func (t *talk) onTerminal() {
 	}
 	history, err := terminal.OpenHistory(path)
 	if err != nil {
-		fmt.Fprintln(t.info, "warning: the history of lines is not kept:", printable(err.Error()))
+		t.warn("warning: the history of lines is not kept", err)
 	}
 	t.editor = terminal.NewEditor(in.(*os.File), out.(*os.File), history, t.complete)
 	t.page = terminal.NewWrapped(out)

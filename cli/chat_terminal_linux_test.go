@@ -62,7 +62,7 @@ func TestChatOnTerminal(t *testing.T) {
 	p.Await(t, "> Hello\n  there\n")
 	p.Await(t, "generated 60 at ")
 	p.Type(t, "/save talk\r")
-	p.Await(t, "88 tokens in ~/.local")
+	p.Await(t, "88 tokens in\n~/.local")
 	if info, err := os.Stat(filepath.Join(home, ".local/state/krait/chats/talk.krait")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}

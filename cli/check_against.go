@@ -3,28 +3,31 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lab/check"
 )
 
-// references are the kernels that krait check --against runs a model by, by name. The tag gorgonia
-// adds one.
+// references are the kernels that krait check --against takes instead of plain ones, by name. The
+// tag gorgonia adds some.
 var references = map[string]func() kernels.Set{
-	"plain": func() kernels.Set { return reference.Kernels },
+	"plain": func() kernels.Set { return nil },
 }
 
 // against writes reference numbers of a model as other kernels give them, and returns the file,
-// which done removes.
-func against(ctx context.Context, dir, name string) (file string, done func(), err error) {
-	set, ok := references[name]
+// which done removes. To w it prints what these kernels computed of the model.
+func against(ctx context.Context, w io.Writer, dir, name string) (file string, done func(), err error) {
+	own, ok := references[name]
 	if !ok {
 		why := ""
 		if name == "gorgonia" {
@@ -38,9 +41,50 @@ func against(ctx context.Context, dir, name string) (file string, done func(), e
 	}
 	done = func() { os.RemoveAll(folder) }
 	file = filepath.Join(folder, "expected.safetensors")
-	if err := check.Record(ctx, dir, &cpu.Device{Kernels: set()}, file); err != nil {
+	set, share := tallied(own())
+	if err := check.Record(ctx, dir, &cpu.Device{Kernels: set}, file); err != nil {
 		done()
 		return "", nil, err
 	}
+	if text := share(); text != "" {
+		fmt.Fprintln(w, name, text)
+	}
 	return file, done, nil
+}
+
+// tallied is the plain kernels but for some, and says how many of the calls these got.
+func tallied(own kernels.Set) (set kernels.Set, share func() string) {
+	if len(own) == 0 {
+		return reference.Kernels, func() string { return "" }
+	}
+	var mu sync.Mutex
+	calls := map[string]int{}
+	set = maps.Clone(reference.Kernels)
+	maps.Copy(set, own)
+	for name, k := range set {
+		run := k.Run
+		k.Run = func(c *kernels.Call, lo, hi int) {
+			mu.Lock()
+			calls[name]++
+			mu.Unlock()
+			run(c, lo, hi)
+		}
+		set[name] = k
+	}
+	return set, func() string {
+		all, by := 0, 0
+		var rest []string
+		for _, name := range slices.Sorted(maps.Keys(calls)) {
+			if all += calls[name]; own[name].Run != nil {
+				by += calls[name]
+			} else {
+				rest = append(rest, name)
+			}
+		}
+		text := fmt.Sprintf("computed %s of %s", terminal.Thousands(int64(by)), count(all, "operation"))
+		if len(rest) > 0 {
+			text += "; plain kernels computed " + strings.Join(rest, ", ")
+		}
+		return text
+	}
 }

@@ -2,18 +2,6 @@
 
 package cli
 
-import (
-	"maps"
+import "github.com/krait-ml/krait/interop/gorgonia"
 
-	"github.com/krait-ml/krait/interop/gorgonia"
-	"github.com/krait-ml/krait/kernels"
-	"github.com/krait-ml/krait/kernels/reference"
-)
-
-func init() {
-	references["gorgonia"] = func() kernels.Set {
-		set := maps.Clone(reference.Kernels)
-		maps.Copy(set, gorgonia.Kernels())
-		return set
-	}
-}
+func init() { references["gorgonia"] = gorgonia.Kernels }

@@ -18,15 +18,17 @@ const autoName = "auto"
 // severalProcesses is why nothing is chosen for ranks in processes, which would choose apart.
 const severalProcesses = "the ranks are in several processes, which must name the same --device"
 
-// Tests replace both: the device that is chosen, and the bytes of weights from which on one is
-// chosen unless --device says which.
+// Tests replace them: the device that is chosen, its driver, and the bytes of weights from which on
+// one is chosen unless --device says which.
 var (
 	autoDevice       = "cuda"
+	autoDriver       = devices.Driver
 	autoBytes  int64 = 100e6
 )
 
-// choose chooses the device for a model, unless --device names one, and says which and why: of a
-// GPU on standard error, of the CPU with --verbose.
+// choose chooses the device for a model, unless --device names one, and says which and why on
+// standard error: a GPU, or the CPU if the GPUs have no room for the model. Other reasons for the
+// CPU are said with --verbose only.
 func (f *modelFlags) choose(c *cobra.Command, dir string, quiet bool) {
 	d := &f.device
 	if !d.settled {
@@ -37,7 +39,7 @@ func (f *modelFlags) choose(c *cobra.Command, dir string, quiet bool) {
 	if !d.auto {
 		return
 	}
-	gpus, why := f.gpus(c, dir)
+	gpus, why, full := f.gpus(c, dir)
 	d.name = "cpu"
 	switch {
 	case gpus != "":
@@ -45,7 +47,7 @@ func (f *modelFlags) choose(c *cobra.Command, dir string, quiet bool) {
 		if !quiet {
 			f.remark(c, fmt.Sprintf("using %s: %s; --device cpu uses the CPU", d.name, gpus))
 		}
-	case d.verbose:
+	case d.verbose || full && !quiet:
 		f.remark(c, "using the CPU: "+why)
 	}
 }
@@ -59,44 +61,46 @@ func (f *modelFlags) remark(c *cobra.Command, text string) {
 	fmt.Fprintln(c.ErrOrStderr(), "krait:", printable(text))
 }
 
-// gpus describes the GPUs that are there and that a model fits on, or says why it cannot run there.
-func (f *modelFlags) gpus(c *cobra.Command, dir string) (found, why string) {
+// gpus describes the GPUs that are there and that a model fits on, or says why it cannot run there;
+// full: they have no room for it.
+func (f *modelFlags) gpus(c *cobra.Command, dir string) (found, why string, full bool) {
 	d := &f.device
 	switch {
 	case d.only != "":
-		return "", d.only
+		return "", d.only, false
 	case f.options.Processes != nil:
-		return "", severalProcesses
+		return "", severalProcesses, false
 	case f.options.Reference:
-		return "", "--reference has its kernels there"
+		return "", "--reference has its kernels there", false
 	case d.options.Math == "int8":
-		return "", "--math int8 is for it"
+		return "", "--math int8 is for it", false
 	case f.options.Workers > 0:
-		return "", "--threads is for it"
+		return "", "--threads is for it", false
 	case dir == "-":
-		return "", "the graph comes from standard input, which is read once"
+		return "", "the graph comes from standard input, which is read once", false
 	case !d.small && f.random == "" && storedBytes(dir) < autoBytes:
-		return "", fmt.Sprintf("the weights have less than %s", driver.Bytes(autoBytes))
+		return "", fmt.Sprintf("the weights have less than %s", driver.Bytes(autoBytes)), false
 	}
-	gpu, err := devices.Driver(autoDevice)
+	gpu, err := autoDriver(autoDevice)
 	if err != nil {
-		return "", firstLine(err)
+		return "", firstLine(err), false
 	}
 	list, err := gpu.Devices()
 	switch {
 	case err != nil:
-		return "", firstLine(err)
+		return "", firstLine(err), false
 	case len(list) == 0:
-		return "", "there is no GPU"
+		return "", "there is no GPU", false
 	}
 	weights, err := weightBytes(c, dir)
 	switch {
 	case err != nil: // opening the model says why
-		return "", firstLine(err)
+		return "", firstLine(err), false
 	case !d.small && weights < autoBytes:
-		return "", fmt.Sprintf("the weights have %s, less than %s", driver.Bytes(weights), driver.Bytes(autoBytes))
+		return "", fmt.Sprintf("the weights have %s, less than %s", driver.Bytes(weights), driver.Bytes(autoBytes)), false
 	}
-	return fits(&cuda.Device{Driver: gpu}, list, weights, max(1, f.options.Sharding.Ranks))
+	found, why = fits(&cuda.Device{Driver: gpu}, list, weights, max(1, f.options.Sharding.Ranks))
+	return found, why, found == ""
 }
 
 // fits says that the weights of ranks fit on GPUs, or why not. A fifth of what a GPU has for a

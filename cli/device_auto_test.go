@@ -143,6 +143,23 @@ func TestFitsBeside(t *testing.T) {
 	}
 }
 
+// TestAutoFull: a GPU without room for the model is said without --verbose, and the CPU runs it.
+func TestAutoFull(t *testing.T) {
+	defer func(name string, find func(string) (driver.Driver, error), n int64) {
+		autoDevice, autoDriver, autoBytes = name, find, n
+	}(autoDevice, autoDriver, autoBytes)
+	autoDevice, autoBytes = "cuda-sim", 1
+	autoDriver = func(string) (driver.Driver, error) { return sim.New(sim.Options{Memory: 500e3}), nil }
+	args := []string{"generate", filepath.Join("..", "testdata", "golden", "mamba-a"), "--ids", "1,2,3", "-n", "1"}
+	const want = "krait: using the CPU: a GPU would have weights of 470.5 kB, more than four fifths of the 450.0 kB that a model may take on simulated\n"
+	if got := said(t, args...); firstWith(got, "krait: using ") != want || !strings.Contains(got, " on cpu") {
+		t.Errorf("it said\n%s; want %s", got, want)
+	}
+	if got := said(t, append(args, "-q")...); got != "" {
+		t.Errorf("--quiet says %q", got)
+	}
+}
+
 // TestAutoInstead: where the GPU that was chosen cannot open the model, the CPU runs it, and why
 // is said.
 func TestAutoInstead(t *testing.T) {

@@ -19,9 +19,11 @@ h1{font-size:20px;margin:0}h2{font-size:16px;margin:1.6rem 0 .4rem}p{margin:.2re
 .muted{color:#60646c}.panel{background:#fff;border:1px solid #e2e2de;border-radius:8px;padding:.8rem;overflow-x:auto}
 table{border-collapse:collapse;width:100%}th,td{padding:.2rem .5rem;text-align:right;white-space:nowrap}
 th{font-weight:600;color:#60646c}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}tr+tr td{border-top:1px solid #e2e2de}
-tr.found td{background:#e2f5e9;font-weight:600}
+tr.found td{background:#e2f5e9;font-weight:600}.chart svg{max-width:100%;height:auto}
+@media(max-width:60rem){table,tbody,tr,td{display:block}tr:first-child{display:none}tr+tr{padding:.5rem 0;border-top:1px solid #e2e2de}
+td,tr td:nth-child(-n+2){white-space:normal;text-align:right;padding:.1rem 0}tr+tr td{border:0}td::before{content:attr(data-name);float:left;color:#60646c}}
 @media(prefers-color-scheme:dark){body{background:#0f1114;color:#e9eaec}.muted,th{color:#9aa0aa}
-.panel{background:#17191d;border-color:#2b2e34}tr+tr td{border-color:#2b2e34}tr.found td{background:#12301f}
+.panel{background:#17191d;border-color:#2b2e34}.chart{background:#171717}tr+tr,tr+tr td{border-color:#2b2e34}td::before{color:#9aa0aa}tr.found td{background:#12301f}
 .chart svg{filter:invert(.91) hue-rotate(180deg)}}`
 
 // page writes the report as one HTML page without scripts: a chart, what was found, and a table of
@@ -54,7 +56,7 @@ func (r *trafficReport) page() []byte {
 
 // columns are the names of the table's.
 func (r *trafficReport) columns() []string {
-	names := []string{"servers", "load", "GPUs", "ok", "failed", "TTFT p50, ms", "p95", "p99", "TPOT p50, ms", "p95", "p99", "E2E p95, s", "tokens/s per rank", "busy"}
+	names := []string{"servers", "load", "GPUs", "ok", "failed", "TTFT p50, ms", "TTFT p95", "TTFT p99", "TPOT p50, ms", "TPOT p95", "TPOT p99", "E2E p95, s", "tokens/s per rank", "busy"}
 	if r.slo != "" {
 		names = append(names, "good")
 	}
@@ -94,8 +96,8 @@ func (r *trafficReport) rows(b *bytes.Buffer, x *traffic.Line) {
 			class = " class=\"found\""
 		}
 		fmt.Fprintf(b, "<tr%s>", class)
-		for _, cell := range cells {
-			fmt.Fprintf(b, "<td>%s</td>", html.EscapeString(cell))
+		for j, cell := range cells {
+			fmt.Fprintf(b, "<td data-name=\"%s\">%s</td>", html.EscapeString(r.columns()[j]), html.EscapeString(cell))
 		}
 		b.WriteString("</tr>\n")
 	}

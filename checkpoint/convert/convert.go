@@ -144,6 +144,9 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		w.total += int64(size)
 	}
 	made.Bytes, w.intact = w.total, c.Intact
+	if err := w.add(0); err != nil {
+		return nil, err
+	}
 	err = w.file(func(f *os.File) error {
 		if _, err := f.Write(header); err != nil {
 			return err
@@ -297,6 +300,9 @@ func (w *writer) folder(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 		shards[len(shards)-1] = append(shards[len(shards)-1], x)
 	}
 	made.Bytes, w.intact = w.total, c.Intact
+	if err := w.add(0); err != nil {
+		return nil, err
+	}
 	data, config, err := w.tokenizer()
 	if err != nil {
 		made.Notes = append(made.Notes, fmt.Sprintf("the folder has no tokenizer: %v", err))

@@ -212,12 +212,20 @@ func TestErrors(t *testing.T) {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
 	for _, to := range []string{"x.gguf", "x"} {
-		_, err := Write(ctx, golden("mamba-a"), filepath.Join(dir, to), "", func(done, total int64) { cancel() })
-		if err == nil || !strings.Contains(err.Error(), "context canceled") {
-			t.Errorf("%s: %v", to, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		first := int64(-1)
+		_, err := Write(ctx, golden("mamba-a"), filepath.Join(dir, to), "", func(done, total int64) {
+			if first < 0 {
+				first = done
+			}
+			if done > 0 {
+				cancel()
+			}
+		})
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), "context canceled") || first != 0 {
+			t.Errorf("%s: %v; the first amount is %d", to, err, first)
 		}
 	}
 	entries, err := os.ReadDir(dir)

@@ -20,8 +20,12 @@ type Writer struct {
 	err  error // the first
 }
 
-// NewWriter returns a writer of total bytes of tensors.
+// NewWriter returns a writer of total bytes of tensors. It tells progress that none is written, so
+// that a rate counts from here.
 func NewWriter(total int64, progress func(done, total int64)) *Writer {
+	if progress != nil {
+		progress(0, total)
+	}
 	return &Writer{total: total, progress: progress}
 }
 

@@ -166,7 +166,11 @@ func TestShards(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(context.Background())
-	o := synth.Options{Like: "mamba-130m", Layers: 1, Progress: func(int64, int64) { cancel() }}
+	o := synth.Options{Like: "mamba-130m", Layers: 1, Progress: func(done, _ int64) {
+		if done > 0 {
+			cancel()
+		}
+	}}
 	if _, err := synth.Write(ctx, filepath.Join(dir, "model"), o); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

@@ -226,3 +226,39 @@ func (t *Wrapped) flush() error {
 	_, err := io.WriteString(t.w, text)
 	return err
 }
+
+// Break returns text whose lines break at words at the width of w. Where w is no terminal, it
+// returns the text as it is.
+func Break(w io.Writer, text string) string {
+	if !Is(w) {
+		return text
+	}
+	return broken(text, widthOf(w))
+}
+
+func broken(text string, width int) string {
+	var out strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			out.WriteByte('\n')
+		}
+		column := 0
+		for j, word := range strings.Split(line, " ") {
+			n := 0
+			for _, r := range word {
+				n += columns(r)
+			}
+			switch {
+			case j > 0 && column+1+n > width:
+				out.WriteByte('\n')
+				column = 0
+			case j > 0:
+				out.WriteByte(' ')
+				column++
+			}
+			out.WriteString(word)
+			column += n
+		}
+	}
+	return out.String()
+}

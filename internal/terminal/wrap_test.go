@@ -109,3 +109,17 @@ func TestColumns(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// TestBreak: lines break at words, and hold as many as fit.
+func TestBreak(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"[ended by token limit]", "[ended by\ntoken\nlimit]"},
+		{"ten of ten\n\n  ab", "ten of ten\n\n  ab"},
+		{"a 日本語日本 b", "a\n日本語日本\nb"},
+		{"one twelveletters b", "one\ntwelveletters\nb"},
+	} {
+		if got := broken(c.text, 10); got != c.want {
+			t.Errorf("%q:\n%s\nwant\n%s", c.text, got, c.want)
+		}
+	}
+}

@@ -35,6 +35,9 @@ type Options struct {
 	GPUs int // of the ranks; 0: none
 	// Quantile of the repeated times to report; 0: the median.
 	Quantile float64
+	// Progress gets the number of prompts prefilled and decode steps run, between measured times; may
+	// be nil.
+	Progress func(done, all int)
 	first    int // number of the first sequence, among all replicas
 }
 
@@ -113,6 +116,7 @@ type run struct {
 	next   []int // last token of each sequence
 	batch  exec.Batch
 	greedy []exec.Choice
+	done   int // steps, as Progress counts them
 }
 
 // Measure measures a model that has a free slot for each sequence of the batch.
@@ -169,6 +173,7 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 		if err != nil {
 			return nil, err
 		}
+		r.tell()
 		list, at, made, err := r.decode(ctx)
 		if err != nil {
 			return nil, err
@@ -182,6 +187,13 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 		}
 	}
 	return r.result(prefill, steps, host, calls, sums), nil
+}
+
+// tell counts a prompt or a decode step.
+func (r *run) tell() {
+	if r.done++; r.o.Progress != nil {
+		r.o.Progress(r.done, (r.o.Repeat+1)*(1+r.o.Tokens))
+	}
 }
 
 // read prefills texts of equal length and chooses their next tokens.
@@ -234,6 +246,7 @@ func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Cal
 		took := time.Since(start)
 		made = r.o.Counter.Calls().Minus(before)
 		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
+		r.tell()
 	}
 	r.advance()
 	return steps, host, made, nil

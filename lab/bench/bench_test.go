@@ -23,7 +23,8 @@ import (
 
 func measure(t *testing.T, name string, s krait.Sharding, d *cuda.Device) *Result {
 	t.Helper()
-	o := Options{Batch: 2, Prompt: 3, Chunk: 2, Tokens: 2, Repeat: 2}
+	var done, all int
+	o := Options{Batch: 2, Prompt: 3, Chunk: 2, Tokens: 2, Repeat: 2, Progress: func(d, a int) { done, all = d, a }}
 	options := krait.Options{Slots: 2, Sharding: s}
 	if d != nil {
 		if _, err := Watch(d, s.Ranks, &o); err != nil {
@@ -42,6 +43,9 @@ func measure(t *testing.T, name string, s krait.Sharding, d *cuda.Device) *Resul
 	}
 	if r.TTFT <= 0 || r.Step <= 0 || r.Decode <= 0 || r.Prefill <= 0 || !*r.Repeats || len(r.Logits) != 64 {
 		t.Errorf("%+v", r)
+	}
+	if done != 9 || all != 9 { // 3 runs of a prompt and 2 tokens
+		t.Errorf("%d of %d steps are told", done, all)
 	}
 	return r
 }

@@ -28,7 +28,9 @@ func MeasureReplicas(ctx context.Context, models []*krait.Model, o Options) (*Re
 	for i, m := range models {
 		part := o
 		part.Batch, part.first, part.Bandwidth = Share(o.Batch, len(models), i), first, 0
-		first += part.Batch
+		if first += part.Batch; i > 0 {
+			part.Progress = nil // the first tells for all
+		}
 		all.Go(func() {
 			if parts[i], errs[i] = Measure(ctx, m, part); errs[i] != nil {
 				cancel()

@@ -70,7 +70,8 @@ func TestMarkdown(t *testing.T) {
 		{"# Head #\n---\n> quoted\n> **more**", "<h3>Head</h3><hr><blockquote><p>quoted<br><strong>more</strong></p></blockquote>"},
 		{"- a\n- b\n  - c\n\n3. x\n4. y", `<ul><li>a</li><li>b<ul><li>c</li></ul></li></ul><ol start="3"><li>x</li><li>y</li></ol>`},
 		{"```go\nx := `a`\n\n# no\n```\nafter", `<figure><figcaption class="muted">go` + copyButton + `</figcaption><pre tabindex="0"><code>x := ` + "`a`\n\n# no" + `</code></pre></figure><p>after</p>`},
-		{"|a|b|\n|---|:-:|\n|1|`2`|", `<div class="table" tabindex="0"><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td><code>2</code></td></tr></tbody></table></div>`},
+		{"|a|b|c|\n|---|:-:|-:|\n|1|`2`|3|4", `<div class="table" tabindex="0"><table><thead><tr><th>a</th><th class="center">b</th><th class="right">c</th></tr></thead>` +
+			`<tbody><tr><td>1</td><td class="center"><code>2</code></td><td class="right">3</td><td>4</td></tr></tbody></table></div>`},
 		{"[k](https://a.example/b) \\*no\\*", `<p><a href="https://a.example/b" target="_blank" rel="noopener noreferrer nofollow" title="https://a.example/b">k</a> *no*</p>`},
 		{"```\nno end", `<figure><figcaption class="muted">code` + copyButton + `</figcaption><pre tabindex="0"><code>no end</code></pre></figure>`},
 	} {

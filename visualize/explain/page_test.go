@@ -324,13 +324,23 @@ func theme(b *chromium.Browser) {
 	b.Click("#help button")
 }
 
-// TestPageNarrow: on 800 pixels nothing is wider than the window.
+// TestPageNarrow: on 800 pixels, and on a phone, nothing is wider than the window, no table scrolls
+// sideways on the phone, and the tab of the view is in sight.
 func TestPageNarrow(t *testing.T) {
 	b, address := opened(t, input(t, golden(t, "mamba2-g1"), 2, "sequence", 2, 80), 800, 900)
-	for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
-		b.Press(view)
-		if wide := b.Number(`document.documentElement.scrollWidth`); wide > 800 {
-			t.Errorf("view %s is %g pixels wide", view, wide)
+	for _, width := range []int{800, 390} {
+		b.Size(width, 900)
+		for _, view := range []string{"1", "2", "3", "4", "5", "6"} {
+			b.Press(view)
+			if wide := b.Number(`document.documentElement.scrollWidth`); wide > float64(width) {
+				t.Errorf("view %s is %g pixels wide in a window of %d", view, wide, width)
+			}
+			if width == 390 && !b.Yes(`[...document.querySelectorAll(".scroll")].every((e) => e.scrollWidth <= e.clientWidth)`) {
+				t.Errorf("on a phone a table of view %s scrolls sideways", view)
+			}
+			if !b.Yes(`(() => { const r = document.querySelector("#tabs [aria-selected=true]").getBoundingClientRect(); return r.left >= 0 && r.right <= innerWidth; })()`) {
+				t.Errorf("the tab of view %s is not in sight in a window of %d", view, width)
+			}
 		}
 	}
 	b.Quiet(address)

@@ -99,7 +99,8 @@ function list(lines, i, first, out, depth) {
 // table adds a table, and returns the line after it.
 function table(lines, i, out) {
   const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|").map((c) => c.trim());
-  const row = (tag, line) => el("tr", {}, cells(line).map((c) => el(tag, {}, inline(c))));
+  const sides = cells(lines[i + 1]).map((c) => !c.endsWith(":") ? null : c.startsWith(":") ? "center" : "right");
+  const row = (tag, line) => el("tr", {}, cells(line).map((c, j) => el(tag, { class: sides[j] }, inline(c))));
   const head = row("th", lines[i]), body = [];
   for (i += 2; i < lines.length && lines[i].includes("|"); i++) body.push(row("td", lines[i]));
   out.push(el("div", { class: "table", tabindex: 0 }, el("table", {}, el("thead", {}, head), el("tbody", {}, body))));

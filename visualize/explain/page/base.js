@@ -7,6 +7,19 @@ const sideName = (d) => `${count(d.ranks, "rank")}${d.ranks > 1 ? `, ${d.strateg
 const last = data.sections.length - 1; // the section after the layers
 const isLayer = (section) => section > 0 && section < last;
 
+// tableOf has rows that become lists of named values where the window is narrow.
+function tableOf(head, rows) {
+  const names = head.map((h) => typeof h === "string" ? h : h.textContent);
+  for (const r of rows) [...r.children].forEach((c, i) => { c.dataset.label = names[i]; });
+  return el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, head.map((h) => typeof h === "string" ? el("th", {}, h) : h))), el("tbody", {}, rows)));
+}
+
+// launches counts collectives, and what stages of a pipeline send apart: no proof counts that.
+function launches(list) {
+  const sends = list.filter((c) => c.k === "send").length;
+  return count(list.length - sends, "collective") + (sends ? ` and ${count(sends, "send")}` : "");
+}
+
 const percent = (x) => `${(100 * x).toFixed(x < 0.0995 ? 1 : 0)} %`;
 
 // runs of numbers: 1 to 4, 7.
@@ -90,7 +103,10 @@ function keep() {
 }
 
 function show() {
-  for (const b of byId("tabs").children) b.setAttribute("aria-selected", String(b.dataset.view === state.tab));
+  for (const b of byId("tabs").children) {
+    b.setAttribute("aria-selected", String(b.dataset.view === state.tab));
+    if (b.dataset.view === state.tab) b.parentNode.scrollLeft = b.offsetLeft + b.offsetWidth / 2 - b.parentNode.offsetLeft - b.parentNode.clientWidth / 2;
+  }
   hideTip();
   const main = byId("main");
   main.replaceChildren();

@@ -14,9 +14,8 @@ views.proof = {
       el("div", { class: "cards" }, card(number(c.nodes), "nodes whose layouts were derived again"), card(count(c.collectives, "collective"), known ? `the minimum is ${m.collectives}` : m.unknown || m.none),
         card(`${number(c.sent_bytes_one_token)} B`, `sent by a rank for one token${known ? `; the minimum is ${number(m.sent_bytes_one_token)}` : ""}`), card(c.exact ? "exact" : "rounded", "what travels between ranks"),
         card(data.executed ? "executed" : "not executed", data.executed ? "and compared in float64" : "krait prove runs it, too")),
-      el("section", { class: "panel" }, el("h3", {}, "Part by part"), el("div", { class: "scroll" }, el("table", {},
-        el("thead", {}, el("tr", {}, ["blocks", "collectives", "minimum", "made by, needed by"].map((t) => el("th", {}, t)), el("th", { class: "n" }, "sent by a rank"))),
-        el("tbody", {}, c.parts.filter((p) => p.blocks.length || p.collectives.length).map(partRow))))),
+      el("section", { class: "panel" }, el("h3", {}, "Part by part"), tableOf(["blocks", "collectives", "minimum", "made by, needed by", el("th", { class: "n" }, "sent by a rank")],
+        c.parts.filter((p) => p.blocks.length || p.collectives.length).map(partRow))),
       c.outside_of_class && c.outside_of_class.length ? el("section", { class: "panel" }, el("h3", {}, "Outside of the class"), el("p", {}, c.outside_of_class.join("; "))) : "",
       el("section", { class: "panel" }, el("h3", {}, "The certificate"), el("pre", {}, data.certificate_text)));
     return {};

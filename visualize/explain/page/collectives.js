@@ -4,19 +4,16 @@ views.collectives = {
   title: "Collectives",
   show(main) {
     const c = data.collectives;
-    main.append(el("div", { class: "head" }, el("h2", {}, count(c.length, "collective") + " in a step"),
+    main.append(el("div", { class: "head" }, el("h2", {}, launches(c) + " in a step"),
       el("p", {}, data.ranks === 1 ? "One rank needs no collectives." : "Collectives gather shards or reduce partial sums. Equal ones of several layers are one line, which opens. The payload counts each operand once; sent is the bytes that one rank sends in a ring.")));
     if (!c.length) return {};
     main.append(linkTable());
     const timed = c[0].d;
-    const head = el("tr", {}, el("th", {}, "collective"), el("th", { class: "wide" }, "why"), el("th", { class: "n wide" }, "elements"),
-      data.runs.map((r) => [el("th", { class: "n" }, `payload, ${r.name}`), el("th", { class: "n wide" }, `sent, ${r.name}`), timed && el("th", { class: "n", title: r.clock }, `time, ${r.name}`)]));
-    const body = el("tbody", {});
-    for (const g of alike(c)) body.append(...collectiveRows(g, timed));
+    const head = ["collective", el("th", { class: "wide" }, "why"), el("th", { class: "n wide" }, "elements"),
+      ...data.runs.flatMap((r) => [el("th", { class: "n" }, `payload, ${r.name}`), el("th", { class: "n wide" }, `sent, ${r.name}`), ...timed ? [el("th", { class: "n", title: r.clock }, `time, ${r.name}`)] : []])];
     const sum = el("tr", { class: "sum" }, el("td", {}, "all"), el("td", { class: "wide" }), el("td", { class: "wide" }), data.runs.map((r, i) => [
       el("td", { class: "n" }, bytes(total(c, "p", i))), el("td", { class: "n wide" }, bytes(total(c, "s", i))), timed && el("td", { class: "n" }, hiddenText(c, i))]));
-    body.append(sum);
-    main.append(el("section", { class: "panel" }, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), body))));
+    main.append(el("section", { class: "panel" }, tableOf(head, [...alike(c).flatMap((g) => collectiveRows(g, timed)), sum])));
     return { chosen() { for (const tr of document.querySelectorAll("tr.c")) tr.classList.toggle("chosen", tr.dataset.name === state.node); } };
   },
 };
@@ -34,9 +31,8 @@ function linkTable() {
   const cells = (l, r) => l ? [cell(bytes(l.sent)), cell(l.seconds ? seconds(l.seconds) : "–"), cell(l.seconds ? percent(l.seconds / r.end) : "–")] : [cell(""), cell(""), cell("")];
   return el("section", { class: "panel links" }, el("div", { class: "head" }, el("h3", {}, "What crosses which link"),
     el("span", { class: "muted" }, "in a step: bytes that a rank sends on average, and the time of its collectives alone on their links. All of the time of a ring or tree over nodes counts between them.")),
-    el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, el("th", {}, "axis"), el("th", {}, "level"),
-      data.runs.map((r) => ["sent", "time", "share"].map((h) => el("th", { class: "n" }, `${h}, ${r.name}`))))),
-      el("tbody", {}, [...rows.values()].map((x) => el("tr", {}, el("td", {}, x.l.axes), el("td", {}, x.l.level), data.runs.map((r, i) => cells(x.of[i], r))))))));
+    tableOf(["axis", "level", ...data.runs.flatMap((r) => ["sent", "time", "share"].map((h) => el("th", { class: "n" }, `${h}, ${r.name}`)))],
+      [...rows.values()].map((x) => el("tr", {}, el("td", {}, x.l.axes), el("td", {}, x.l.level), data.runs.map((r, i) => cells(x.of[i], r))))));
 }
 
 const total = (list, key, run) => list.reduce((s, c) => s + c[key][run], 0);

@@ -3,7 +3,7 @@
 const figuresOf = (d) => {
   const memory = d.memory.map((m) => m.same < 0 ? m : d.memory[m.same]), most = (f) => Math.max(...memory.map(f));
   return [
-    ["collectives in a step", d.collectives.length, number],
+    ["collectives in a step", d.collectives.filter((c) => c.k !== "send").length, number],
     ["weights of a rank", most((m) => m.weights + m.constants), bytes],
     ["states of a sequence, of a rank", most((m) => m.state), bytes],
     ["KV cache of a token, of a rank", most((m) => m.cache), bytes],

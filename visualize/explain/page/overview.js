@@ -5,7 +5,7 @@ views.overview = {
   show(main) {
     const memory = data.memory.map((m) => m.same < 0 ? m : data.memory[m.same]);
     const cards = [card(count(data.ranks, "rank"), data.strategy)];
-    cards.push(card(count(data.collectives.length, "collective"), "in a step" + proved()));
+    cards.push(card(launches(data.collectives), "in a step" + proved()));
     if (data.certificate && data.ranks > 1) cards.push(card(bytes(data.certificate.sent_bytes_one_token), "that a rank sends for one token"));
     cards.push(card(bytes(Math.max(...memory.map((m) => m.weights + m.constants))), "weights of a rank"));
     main.append(
