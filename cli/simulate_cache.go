@@ -42,9 +42,9 @@ bytes, by eviction policy:
             recently used
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
-  tuned     the same, with the α that has hit most recently; 0 where that hits more
+  tuned     the same, with the α that has hit most recently; begins as lru
   reuse     the same, but evicts the fewest expected hits per byte, as learned from
-            earlier requests; lru takes over where that hits more (the default of models)
+            earlier requests; begins as lru, risks what it gains (the default of models)
   all       all of these, flop with 0.5 and 2
 
 Of the published evaluation (Marconi) there are also

@@ -78,6 +78,9 @@ func (f *trafficFlags) given(c *cobra.Command) (bool, error) {
 				return false, fmt.Errorf("--%s is for traffic: give --traffic, --rate or --concurrency, too", name)
 			}
 		}
+		if file := c.Flags().Lookup("output").Value.String(); filepath.Ext(file) == ".html" {
+			return false, fmt.Errorf("-o %s: a page is of traffic: give --traffic, --rate or --concurrency, or write a file of another name", file)
+		}
 		return false, nil
 	}
 	for _, name := range []string{"batch", "max-batch", "max-prompt", "dp-efficiency", "prefill-strategy"} {
