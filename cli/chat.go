@@ -132,7 +132,7 @@ func (t *talk) open(dir string) (err error) {
 	}
 	t.template, err = t.m.ChatTemplate()
 	if errors.Is(err, chat.ErrNone) {
-		t.warn("warning", errors.New("the checkpoint has no chat template and may not be a chat model: lines begin with User: and Assistant:"))
+		t.warn("warning", errors.New("the checkpoint has no chat template and may not be a chat model: lines begin with \"User:\" and \"Assistant:\""))
 		t.template, err = chat.Plain(), nil
 		o.Stop = append([]string{"\nUser:"}, o.Stop...)
 	}

@@ -179,7 +179,7 @@ func (s *Server) ChatWarning() string {
 	case s.noChat == nil:
 		return ""
 	case s.chat != nil:
-		return "the checkpoint has no chat template and may not be a chat model: lines begin with User: and Assistant:"
+		return "the checkpoint has no chat template and may not be a chat model: lines begin with \"User:\" and \"Assistant:\""
 	}
 	return "chat requests are rejected: " + s.noChat.Error()
 }
