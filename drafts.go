@@ -26,6 +26,15 @@ func (m *Model) openDrafts(o *Options, ranks int) (err error) {
 	return nil
 }
 
+// noAuto turns drafts off if they are optional.
+func (m *Model) noAuto(o *Options) bool {
+	auto := o.Speculate == draft.Auto
+	if auto {
+		m.speculate, o.Speculate = draft.Off, draft.Off
+	}
+	return auto
+}
+
 // speaks returns an error unless the tokens of two models mean the same.
 func (m *Model) speaks(other *Model) error {
 	if m.Vocab() != other.Vocab() {

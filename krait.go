@@ -98,9 +98,9 @@ type Options struct {
 	// Speculate selects the drafts of speculative decoding, which changes no text: off, ngram
 	// (tokens that followed the last ones earlier, in the text or in ended ones of the same Salt),
 	// draft:DIR (those of a small model with the same tokenizer, which is opened, too), mtp (those of
-	// the checkpoint's own MTP head), or auto: those of the model that it was opened with, otherwise
-	// ngram. Empty: off. It needs memory for a state more per slot. docs/speculation.md says when it
-	// pays.
+	// the checkpoint's own MTP head), or auto: ngram for up to 4 sequences at the same time, and
+	// nothing where ranks have tokens in parts (strategy context). Empty: off. Each sequence with
+	// drafts takes memory for a state more. docs/speculation.md says when it pays.
 	Speculate string
 	// Strict makes errors of warnings: unknown config keys and unused tensors.
 	Strict bool
@@ -146,15 +146,17 @@ func (o *Options) session() session.Options {
 	return s
 }
 
-// speculates reports whether generations may have drafts.
-func (o *Options) speculates() bool { return o.Speculate != "" && o.Speculate != draft.Off }
-
-// trials returns the number of sequences that can verify drafts in a step: all.
+// trials returns the number of sequences that can verify drafts in a step: all, or with auto a few,
+// as drafts do not pay in large batches.
 func (o *Options) trials() int {
-	if !o.speculates() {
+	switch slots := cmp.Or(o.Slots, 8); o.Speculate {
+	case "", draft.Off:
 		return 0
+	case draft.Auto:
+		return min(4, slots)
+	default:
+		return slots
 	}
-	return cmp.Or(o.Slots, 8)
 }
 
 // Model is an opened model. Its methods may be called from several goroutines: generations share
@@ -205,22 +207,24 @@ func (m *Model) start(o Options) (*Model, error) {
 // prepare checks the options and adds the outputs of Options.Keep and of Options.Speculate to the
 // graph.
 func (m *Model) prepare(o *Options) error {
-	if m.speculate = cmp.Or(o.Speculate, draft.Off); m.speculate != draft.Off {
-		if err := draft.Check(m.speculate); err != nil {
-			return fmt.Errorf("Options.Speculate is %w", err)
-		}
+	m.speculate = cmp.Or(o.Speculate, draft.Off)
+	if err := draft.Check(m.speculate); err != nil {
+		return fmt.Errorf("Options.Speculate is %w", err)
 	}
 	if err := m.prepareMTP(); err != nil {
 		return fmt.Errorf("Options.Speculate is %s: %w", m.speculate, err)
 	}
-	if err := m.warn(o.Strict); err != nil {
-		return err
+	if m.source.ignored != nil {
+		m.Warnings = append(m.Warnings, m.source.ignored()...)
 	}
-	if err := o.join(); err != nil {
-		return err
+	if o.Strict && len(m.Warnings) > 0 {
+		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
 	}
 	g := m.graph
 	var err error
+	if o.Processes != nil {
+		err = o.Sharding.OnProcesses(o.Processes.Ranks())
+	}
 	for _, name := range o.Keep {
 		v, ok := g.Value(name)
 		if !ok {
@@ -242,25 +246,6 @@ func (m *Model) prepare(o *Options) error {
 	return err
 }
 
-// warn lists ignored parts of the checkpoint, as an error if strict.
-func (m *Model) warn(strict bool) error {
-	if m.source.ignored != nil {
-		m.Warnings = append(m.Warnings, m.source.ignored()...)
-	}
-	if strict && len(m.Warnings) > 0 {
-		return fmt.Errorf("%s: %s", m.Name, strings.Join(m.Warnings, "; "))
-	}
-	return nil
-}
-
-// join sets the number of ranks to the number of processes.
-func (o *Options) join() error {
-	if o.Processes == nil {
-		return nil
-	}
-	return o.Sharding.OnProcesses(o.Processes.Ranks())
-}
-
 // Follow runs this process's rank of a model until the process of rank 0 closes it. See
 // [exec.Engine.Follow].
 func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) }
@@ -270,6 +255,9 @@ func (m *Model) load(o Options) (err error) {
 	s, err := session.Lower(m.graph, o.Sharding, o.PieceTokens)
 	if err != nil {
 		return err
+	}
+	if s[0].RowPlace() == graph.InParts { // exec.Open refuses drafts
+		m.noAuto(&o)
 	}
 	d, err := o.device()
 	if err != nil {
@@ -289,6 +277,10 @@ func (m *Model) load(o Options) (err error) {
 		of.Head = m.drafts.engine.Schedules()
 	}
 	plan, err := session.Plan(s, of, d, m.Vocab())
+	if err != nil && m.noAuto(&o) {
+		of.Trials = 0
+		plan, err = session.Plan(s, of, d, m.Vocab())
+	}
 	if err != nil {
 		return err
 	}

@@ -184,8 +184,10 @@ func generating(g *graph.Graph) (*graph.Graph, int, error) {
 // it: for graphs with custom inputs and outputs, which [New] does not take. With
 // [Sharding.CheckPayloads] a step fails if a payload overflows.
 func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error) {
-	if err := o.join(); err != nil {
-		return nil, err
+	if o.Processes != nil {
+		if err := o.Sharding.OnProcesses(o.Processes.Ranks()); err != nil {
+			return nil, err
+		}
 	}
 	o.fuse(g)
 	prefill, err := session.NewPrefill(g, o.Sharding, o.PieceTokens)

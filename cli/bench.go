@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/bench"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/spf13/cobra"
 )
 
@@ -77,7 +78,7 @@ gets a line per measurement, appended as soon as it is made.`,
 	c.Flags().BoolVar(&b.o.NoCache, "no-cache", false, "prefill the whole sequence again for each token, without states")
 	c.Flags().IntVar(&dp, "dp", 1, "data-parallel replicas that share the batch and the cores")
 	profile.add(c)
-	b.addSpeculate(c)
+	b.addSpeculate(c, draft.Off)
 	force.add(c)
 	expert(c, "no-cache", "speculate")
 	c.AddCommand(newBenchKernels(), newBenchOps(), newBenchMeter(), newBenchPaired(), newBenchTrace(), newBenchReport())

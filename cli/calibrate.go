@@ -29,8 +29,8 @@ profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an
 and about a minute. It measures each model in two rounds and takes the first quartile.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
-with measurements, the first quartile of five each. With --runs 10 it does so ten times, and
-counts the rows that are within 15 %.`,
+with measurements, the first quartile of five each, beside the speed of memory just before.
+With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 		Example: `  krait calibrate
   krait calibrate --check
   krait simulate --like mamba-130m --hw local --tp 2`,
@@ -103,9 +103,9 @@ func checkProfile(c *cobra.Command, file string, o calibrate.Options, end func()
 		return writeJSON(c, "", list)
 	}
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "%-12s %5s %7s  %10s %10s %6s  %10s %10s %6s\n", "model", "ranks", "prompt", "TTFT pred.", "measured", "error", "TPOT pred.", "measured", "error")
+	fmt.Fprintf(w, "%-12s %5s %7s %9s  %10s %10s %6s  %10s %10s %6s\n", "model", "ranks", "prompt", "reads", "TTFT pred.", "measured", "error", "TPOT pred.", "measured", "error")
 	for _, x := range list {
-		fmt.Fprintf(w, "%-12s %5d %7d  %10s %10s %+5.0f%%  %10s %10s %+5.0f%%\n", x.Model, x.Ranks, x.Prompt,
+		fmt.Fprintf(w, "%-12s %5d %7d %9s  %10s %10s %+5.0f%%  %10s %10s %+5.0f%%\n", x.Model, x.Ranks, x.Prompt, fmt.Sprintf("%.1f GB/s", x.Bytes/1e9),
 			round(seconds(x.Predicted.TTFT)), round(seconds(x.Measured.TTFT)), excess(x.Predicted.TTFT, x.Measured.TTFT),
 			round(seconds(x.Predicted.TPOT)), round(seconds(x.Measured.TPOT)), excess(x.Predicted.TPOT, x.Measured.TPOT))
 		for _, part := range x.Parts {

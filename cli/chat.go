@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/terminal"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/text/chat"
 	"github.com/spf13/cobra"
 )
@@ -62,7 +63,8 @@ with User: and Assistant:.`,
 	c.Flags().Lookup("quiet").Usage = "print the answers only"
 	detail(c, "seed", "a random seed is printed; each further answer takes one more.")
 	detail(c, "no-history", "by default up to 1,000 are kept in chat_history in $XDG_STATE_HOME/krait (~/.local/state/krait).")
-	expert(c, "comm", "states", "no-history")
+	f.addSpeculate(c, draft.Auto)
+	expert(c, "comm", "states", "no-history", "speculate")
 	return c
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/internal/terminal"
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -129,7 +130,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 	c.Flags().IntVarP(&o.MaxTokens, "max-tokens", "n", 200, "maximum tokens to generate")
 	sampled.add(c, &o)
 	sampled.addLogProbs(c)
-	f.addSpeculate(c)
+	f.addSpeculate(c, draft.Auto)
 	c.Flags().StringArrayVar(&o.Stop, "stop", nil, "stop string: end the output before this text (repeatable)")
 	c.Flags().BoolVar(&o.IgnoreEOS, "ignore-eos", false, "continue after the end-of-sequence token")
 	expert(c, "chunk", "dp", "ignore-eos", "states")

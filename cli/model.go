@@ -43,10 +43,21 @@ func (f *modelFlags) add(c *cobra.Command) {
 	expert(c, "strict", "reference", "random-weights")
 }
 
-// addSpeculate adds the flag of commands that decode.
-func (f *modelFlags) addSpeculate(c *cobra.Command) {
-	c.Flags().StringVar(&f.options.Speculate, "speculate", draft.Off, "speculative decoding, which changes no text: off, auto, ngram, mtp or draft:DIR")
-	detail(c, "speculate", "docs/speculation.md says when it pays.")
+// addSpeculate adds the flag of commands that decode, and its default on CPUs.
+func (f *modelFlags) addSpeculate(c *cobra.Command, value string) {
+	c.Flags().StringVar(&f.options.Speculate, "speculate", value, "speculative decoding, which changes no text: off, auto, ngram, mtp or draft:DIR")
+	detail(c, "speculate", "On GPUs the default is off. docs/speculation.md says when it pays.")
+}
+
+// speculate sets the default of the flag on the device that is named now.
+func (f *modelFlags) speculate(c *cobra.Command) {
+	switch flag := c.Flags().Lookup("speculate"); {
+	case flag == nil || flag.Changed:
+	case f.device.name == "cpu":
+		f.options.Speculate = flag.DefValue
+	default:
+		f.options.Speculate = draft.Off
+	}
 }
 
 // open opens dir, or the embedded model if dir is empty, and prints warnings. In a process of
@@ -98,6 +109,7 @@ func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
+	f.speculate(c)
 	var end func()
 	f.options.Progress, end = terminal.ByteProgress(c.ErrOrStderr(), "weights", quiet)
 	defer end()

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/krait-ml/krait/session/draft"
 	"github.com/krait-ml/krait/transfer"
 	_ "github.com/krait-ml/krait/transfer/ucx" // the transport
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ serve prefill and serve decode split a deployment into prefill and decode server
   krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 	})
 	f.api.add(c)
-	f.addSpeculate(c)
+	f.addSpeculate(c, draft.Auto)
 	c.AddCommand(newServePrefill(), newServeDecode())
 	return c
 }
@@ -100,7 +101,7 @@ serve apply.`,
 		Example: `  krait serve decode ~/models/zamba2 --prefill 127.0.0.1:7070,127.0.0.1:7071`,
 	})
 	f.api.add(c)
-	f.addSpeculate(c)
+	f.addSpeculate(c, draft.Auto)
 	f.remote.add(c)
 	return c
 }

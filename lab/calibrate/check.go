@@ -17,12 +17,15 @@ import (
 
 // Comparison is the predicted and the measured times of a model.
 type Comparison struct {
-	Model     string `json:"model"`
-	Ranks     int    `json:"ranks"`
-	Prompt    int    `json:"prompt_tokens"`
-	Predicted Times  `json:"predicted"`
-	Measured  Times  `json:"measured"`
-	Parts     []Part `json:"parts,omitempty"` // of prefill
+	Model  string `json:"model"`
+	Ranks  int    `json:"ranks"`
+	Prompt int    `json:"prompt_tokens"`
+	// Bytes are those read per second right before the measurement. Where other guests of a host share
+	// its memory, it differs from the rate of the profile.
+	Bytes     float64 `json:"bytes_per_second"`
+	Predicted Times   `json:"predicted"`
+	Measured  Times   `json:"measured"`
+	Parts     []Part  `json:"parts,omitempty"` // of prefill
 }
 
 // Times are those of a generation.
@@ -85,6 +88,7 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		return nil, err
 	}
 	defer m.Close()
+	rate := o.roofline().Bytes
 	s, err := simulate.New(m.Engine().Schedules(), &virtual.Device{Profile: p}, nil)
 	if err != nil {
 		return nil, err
@@ -100,7 +104,7 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Comparison{filepath.Base(dir), ranks, prompt, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
+		out = append(out, Comparison{filepath.Base(dir), ranks, prompt, rate, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
 	}
 	for i := range out {
 		if !o.Parts {

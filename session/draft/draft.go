@@ -52,11 +52,14 @@ const ModelPrefix = "draft:"
 // MTP is the value of flags and requests for drafts of the model's MTP head.
 const MTP = "mtp"
 
-// Off is the value of flags and requests for no drafts.
-const Off = "off"
+// Values of flags and requests: no drafts, and those that the model has or can have.
+const (
+	Off  = "off"
+	Auto = "auto"
+)
 
 // Names are the values of requests: no drafts, those that the model was opened with, or a drafter.
-var Names = []string{Off, "auto", "ngram", MTP}
+var Names = []string{Off, Auto, "ngram", MTP}
 
 // Check returns an error unless a value of a flag or a request is known.
 func Check(value string) error {

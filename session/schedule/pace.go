@@ -12,10 +12,12 @@ type speed struct {
 	extra   float64 // seconds that a draft adds, as a share of plain
 	seen    float64 // drafts that extra is measured by, the latest ones, and at first a guess
 	drafted int     // steps with drafts since the last one without
+	steps   int     // without drafts
 }
 
 // Constants of pace.
 const (
+	leastSteps   = 3    // steps without drafts before the first drafts
 	mostDrafted  = 64   // steps with drafts after which plain is measured again
 	firstDrafts  = 8    // what the guess counts as
 	enoughDrafts = 32   // that the latest ones count as
@@ -36,17 +38,21 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 	switch {
 	case t <= 0:
 	case s == nil && drafts == 0:
-		(*p)[sequences] = &speed{plain: t, extra: usualExtra(sequences), seen: firstDrafts}
+		(*p)[sequences] = &speed{plain: t, extra: usualExtra(sequences), seen: firstDrafts, steps: 1}
 	case s == nil:
 	case drafts == 0:
-		s.plain += (t - s.plain) / 8
+		if s.steps++; s.steps <= leastSteps { // the first one may be slow for other reasons
+			s.plain = min(s.plain, t)
+		} else {
+			s.plain += (t - s.plain) / 8
+		}
 		s.extra += (usualExtra(sequences) - s.extra) / forget
 		s.seen -= s.seen / forget
 		s.drafted = 0
 	default:
 		n := float64(drafts)
 		s.seen = min(s.seen, enoughDrafts) + n
-		most := s.extra + 0.1 // one step may be slow, or quick, for other reasons
+		most := s.extra/2 + 0.05 // one step may be slow, or quick, for other reasons
 		s.extra += min(max((t/s.plain-1)/n-s.extra, -most), most) * n / s.seen
 		s.extra = max(s.extra, leastExtra)
 		s.drafted++
@@ -58,7 +64,7 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 // time a draft pays if it is expected to be right more often than that rate times its time.
 func (p *pace) limit(sequences int, drafting []*request) {
 	s := (*p)[sequences]
-	measure := s == nil || s.drafted >= mostDrafted
+	measure := s == nil || s.steps < leastSteps || s.drafted >= mostDrafted
 	rate := float64(sequences)
 	for range 4 {
 		tokens, seconds := float64(sequences), 1.0

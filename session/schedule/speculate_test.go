@@ -164,12 +164,12 @@ func TestPace(t *testing.T) {
 	}{
 		{wrongDrafts, 1, 0.05, 0.98, 1}, {wrongDrafts, 1, 0.5, 0.97, 1}, {wrongDrafts, 8, 0.05, 0.97, 1},
 		{rightDrafts, 1, 0.05, 7, 9.2}, {rightDrafts, 1, 0.3, 2, 2.8}, {rightDrafts, 8, 0.05, 1.9, 2.4},
-		{mixedDrafts, 1, 0.08, 1.7, 3}, {mixedDrafts, 1, 1, 0.97, 1}, {mixedDrafts, 16, 0.06, 0.98, 1.1},
+		{mixedDrafts, 1, 0.08, 1.7, 3}, {mixedDrafts, 1, 1, 0.95, 1}, {mixedDrafts, 16, 0.06, 0.98, 1.1},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, f := newScheduler(t, Limits{Slots: c.sequences, Tokens: 400, Grain: 4, Trials: c.sequences})
-				s.engine = timed{f, c.extra}
+				s.engine = &timed{fake: f, extra: c.extra}
 				begun := time.Now()
 				var all []*reading
 				const tokens = 2000
@@ -185,7 +185,8 @@ func TestPace(t *testing.T) {
 						t.Fatalf("%v", r.err)
 					}
 				}
-				speed := tokens * time.Millisecond.Seconds() / time.Since(begun).Seconds()
+				const step = 1050 * time.Microsecond // on average, of timed without drafts
+				speed := tokens * step.Seconds() / time.Since(begun).Seconds()
 				if speed < c.least || speed > c.most+0.01 {
 					t.Errorf("%.3f times as fast, %+v", speed, s.Load().Drafts)
 				}
@@ -194,19 +195,25 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// timed takes a millisecond for a step, and a share of it more for each draft.
+// timed takes a millisecond for a step, and a share of it more for each draft; every fortieth step,
+// and the first one, take three times as long.
 type timed struct {
 	*fake
 	extra float64
+	steps int
 }
 
-func (c timed) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
+func (c *timed) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	drafts := 0
 	for _, q := range b.Sequences {
 		if q.Trial {
 			drafts += len(q.Tokens) - 1
 		}
 	}
-	time.Sleep(time.Duration((1 + c.extra*float64(drafts)) * float64(time.Millisecond)))
+	took := time.Duration((1 + c.extra*float64(drafts)) * float64(time.Millisecond))
+	if c.steps++; c.steps%40 == 1 {
+		took *= 3
+	}
+	time.Sleep(took)
 	return c.fake.Step(ctx, b, read)
 }
