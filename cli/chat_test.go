@@ -123,8 +123,8 @@ func testTalk(t *testing.T, c *conversation) {
 		}
 		// Undone and asked again it is the same, of no more tokens.
 		answer := slices.Clone(c.fed)
-		if ok, err := c.undo(); !ok || err != nil {
-			t.Fatal(ok, err)
+		if said, err := c.undo(); said != text || err != nil {
+			t.Fatal(said, err)
 		}
 		again, err := c.ask(t.Context(), text, o, quiet)
 		if err != nil || again.text != got.text || again.read > got.read || !slices.Equal(c.fed, answer) {
