@@ -66,7 +66,7 @@ func (t *talk) command(text string) error {
 	case "undo":
 		said, err := t.undo()
 		if err == nil {
-			t.note(fmt.Sprintf("[took back %s and its answer; %s stay]", excerpt(said), count(len(t.messages), "message")))
+			t.note(fmt.Sprintf("[took back %s and its answer; %s left]", excerpt(said), count(len(t.messages), "message")))
 		}
 		return err
 	case "set":
@@ -94,14 +94,11 @@ func (t *talk) command(text string) error {
 // excerpt quotes the beginning of a text.
 func excerpt(text string) string {
 	const most = 40
-	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	if r := []rune(line); len(r) > most {
-		line, rest = string(r[:most]), "more"
+	line := []rune(strings.Join(strings.Fields(text), " "))
+	if len(line) > most {
+		line = append(line[:most], '…')
 	}
-	if rest != "" {
-		line += "…"
-	}
-	return strconv.Quote(line)
+	return strconv.Quote(string(line))
 }
 
 // settings are the numbers that /set knows, by name, as they are shown: those that are off as the

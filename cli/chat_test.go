@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait"
@@ -129,6 +130,19 @@ func testTalk(t *testing.T, c *conversation) {
 		again, err := c.ask(t.Context(), text, o, quiet)
 		if err != nil || again.text != got.text || again.read > got.read || !slices.Equal(c.fed, answer) {
 			t.Errorf("turn %d: %+v after undo, %+v before (%v)", turn, again, got, err)
+		}
+	}
+}
+
+// TestExcerpt: the beginning of a text is one line.
+func TestExcerpt(t *testing.T) {
+	for text, want := range map[string]string{
+		"Who are you?":              `"Who are you?"`,
+		"Who is\nMoses?\n":          `"Who is Moses?"`,
+		strings.Repeat("ä\x1b", 30): `"` + strings.Repeat(`ä\x1b`, 20) + `…"`,
+	} {
+		if got := excerpt(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
 }
