@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/driver"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/spf13/cobra"
 
@@ -82,7 +83,10 @@ func (f *meterFlags) run(c *cobra.Command, args []string) error {
 	file := bench.File{Environment: bench.Environment{Commit: bench.Revision()}}
 	f.o.Profile, f.o.Math = p, math
 	for _, f.o.Batch = range f.batches {
-		r, err := bench.Meter(c.Context(), g, f.o)
+		var end func()
+		f.o.Progress, end = terminal.Progress(c.ErrOrStderr(), fmt.Sprint("batch ", f.o.Batch), "steps", false)
+		r, err := interruptible(c, "", func() (*bench.MeterResult, error) { return bench.Meter(c.Context(), g, f.o) })
+		end()
 		if err != nil {
 			return driverError{err}
 		}

@@ -55,7 +55,7 @@ With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 				}
 			}
 			var end func()
-			o.Progress, end = terminal.Progress(c.ErrOrStderr(), "calibrate", "measurements", quiet)
+			o.Progress, end = terminal.Progress(c.ErrOrStderr(), "calibrate", "steps", quiet)
 			defer end()
 			if check {
 				return checkProfile(c, file, o, end, asJSON)

@@ -57,14 +57,16 @@ func (t *talk) command(text string) error {
 	switch name {
 	case "help":
 		fmt.Fprintln(t.out, chatHelp)
-	case "system":
+	case "system", "reset":
+		if name == "reset" {
+			rest = t.system()
+		}
 		t.reset(rest)
-	case "reset":
-		t.reset(t.system())
+		t.note("[started over]")
 	case "undo":
-		was, err := t.undo()
-		if err == nil && !was {
-			err = errors.New("there is no turn to undo")
+		said, err := t.undo()
+		if err == nil {
+			t.note(fmt.Sprintf("[took back %s and its answer; %s left]", excerpt(said), count(len(t.messages), "message")))
 		}
 		return err
 	case "set":
@@ -87,6 +89,16 @@ func (t *talk) command(text string) error {
 		return fmt.Errorf("unknown command /%s; /help lists the commands, and // begins a line with /", name)
 	}
 	return nil
+}
+
+// excerpt quotes the beginning of a text.
+func excerpt(text string) string {
+	const most = 40
+	line := []rune(strings.Join(strings.Fields(text), " "))
+	if len(line) > most {
+		line = append(line[:most], '…')
+	}
+	return strconv.Quote(string(line))
 }
 
 // settings are the numbers that /set knows, by name, as they are shown: those that are off as the

@@ -197,16 +197,17 @@ func (c *conversation) forget() {
 	_ = c.seq.Reset() // if this fails, the next step says so
 }
 
-// undo takes back the last turn, and reports whether there was one.
-func (c *conversation) undo() (bool, error) {
+// undo takes back the last turn, and returns what the user said in it.
+func (c *conversation) undo() (said string, err error) {
 	n := len(c.turns)
 	if n == 0 {
-		return false, nil
+		return "", errors.New("there is no turn to undo")
 	}
 	last := c.turns[n-1]
+	said = c.messages[last.messages].Content
 	c.turns = c.turns[:n-1]
 	c.messages = c.messages[:last.messages]
-	return true, c.undoTo(last)
+	return said, c.undoTo(last)
 }
 
 // undoTo takes the sequence back to where a turn began, if that is kept.

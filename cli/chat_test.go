@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait"
@@ -123,12 +124,25 @@ func testTalk(t *testing.T, c *conversation) {
 		}
 		// Undone and asked again it is the same, of no more tokens.
 		answer := slices.Clone(c.fed)
-		if ok, err := c.undo(); !ok || err != nil {
-			t.Fatal(ok, err)
+		if said, err := c.undo(); said != text || err != nil {
+			t.Fatal(said, err)
 		}
 		again, err := c.ask(t.Context(), text, o, quiet)
 		if err != nil || again.text != got.text || again.read > got.read || !slices.Equal(c.fed, answer) {
 			t.Errorf("turn %d: %+v after undo, %+v before (%v)", turn, again, got, err)
+		}
+	}
+}
+
+// TestExcerpt: the beginning of a text is one line.
+func TestExcerpt(t *testing.T) {
+	for text, want := range map[string]string{
+		"Who are you?":              `"Who are you?"`,
+		"Who is\nMoses?\n":          `"Who is Moses?"`,
+		strings.Repeat("ä\x1b", 30): `"` + strings.Repeat(`ä\x1b`, 20) + `…"`,
+	} {
+		if got := excerpt(text); got != want {
+			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
 }

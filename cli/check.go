@@ -60,7 +60,7 @@ their numbers, and compares with these.`,
 					return errors.New("--against records its own numbers, in one process; leave out --expected and --comm")
 				}
 				var done func()
-				if o.Expected, done, err = against(c.Context(), c.ErrOrStderr(), dir, reference); err != nil {
+				if o.Expected, done, err = against(c, dir, reference); err != nil {
 					return err
 				}
 				defer done()

@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"github.com/krait-ml/krait/lab/check"
+	"github.com/spf13/cobra"
 )
 
 // references are the kernels that krait check --against takes instead of plain ones, by name. The
@@ -25,8 +24,8 @@ var references = map[string]func() kernels.Set{
 }
 
 // against writes reference numbers of a model as other kernels give them, and returns the file,
-// which done removes. To w it prints what these kernels computed of the model.
-func against(ctx context.Context, w io.Writer, dir, name string) (file string, done func(), err error) {
+// which done removes. It prints what these kernels computed of the model.
+func against(c *cobra.Command, dir, name string) (file string, done func(), err error) {
 	own, ok := references[name]
 	if !ok {
 		why := ""
@@ -42,12 +41,14 @@ func against(ctx context.Context, w io.Writer, dir, name string) (file string, d
 	done = func() { os.RemoveAll(folder) }
 	file = filepath.Join(folder, "expected.safetensors")
 	set, share := tallied(own())
-	if err := check.Record(ctx, dir, &cpu.Device{Kernels: set}, file); err != nil {
+	tell, end := terminal.Progress(c.ErrOrStderr(), name, "tokens", false)
+	err = check.Record(c.Context(), dir, &cpu.Device{Kernels: set}, file, tell)
+	if end(); err != nil {
 		done()
 		return "", nil, err
 	}
 	if text := share(); text != "" {
-		fmt.Fprintln(w, name, text)
+		fmt.Fprintln(c.ErrOrStderr(), name, text)
 	}
 	return file, done, nil
 }

@@ -20,9 +20,13 @@ func TestTallied(t *testing.T) {
 		}
 	}
 	set, share := tallied(own)
-	dir := t.TempDir()
-	if err := check.Record(context.Background(), "../testdata/golden/mamba-a", &cpu.Device{Kernels: set}, filepath.Join(dir, "x.safetensors")); err != nil {
+	dir, last := t.TempDir(), [2]int{}
+	tell := func(done, all int) { last = [2]int{done, all} }
+	if err := check.Record(context.Background(), "../testdata/golden/mamba-a", &cpu.Device{Kernels: set}, filepath.Join(dir, "x.safetensors"), tell); err != nil {
 		t.Fatal(err)
+	}
+	if last != [2]int{32, 32} {
+		t.Errorf("progress ends at %v, want 32 of 32 tokens", last)
 	}
 	// Each of 10 steps has an embedding and 3 scans.
 	if got, want := share(), "computed 313 of 353 operations; plain kernels computed embedding, selective_scan"; got != want {

@@ -195,7 +195,7 @@ func nameOf(path string, g *graph.Graph) string {
 
 // stages compiles the graph, and keeps it after each pass that changed it.
 func (e *explainFlags) stages(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]explain.Stage, error) {
-	s, err := s.Resolve(g)
+	s, err := resolve(c, s, g)
 	if err != nil {
 		return nil, err
 	}

@@ -55,7 +55,7 @@ func optimize(c *cobra.Command, path, list string, s krait.Sharding) (*graph.Gra
 	if err != nil {
 		return nil, err
 	}
-	if s, err = interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) }); err != nil {
+	if s, err = resolve(c, s, g); err != nil {
 		return nil, err
 	}
 	o, err := s.Options()

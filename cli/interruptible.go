@@ -24,8 +24,7 @@ func interrupted(c *cobra.Command, what string, f func() error) (stopped bool, e
 	if err := c.Context().Err(); err != nil {
 		return true, err
 	}
-	quiet, _ := c.Flags().GetBool("quiet")
-	_, end := terminal.Progress(c.ErrOrStderr(), what, "", quiet || what == "")
+	_, end := terminal.Progress(c.ErrOrStderr(), what, "", isQuiet(c) || what == "")
 	defer end()
 	done := make(chan error, 1)
 	go func() { done <- files.Guard(f) }()
@@ -35,4 +34,10 @@ func interrupted(c *cobra.Command, what string, f func() error) (stopped bool, e
 	case err := <-done:
 		return false, err
 	}
+}
+
+// isQuiet reports whether the command has --quiet.
+func isQuiet(c *cobra.Command) bool {
+	quiet, _ := c.Flags().GetBool("quiet")
+	return quiet
 }

@@ -39,6 +39,7 @@ func TestStopped(t *testing.T) {
 	for _, args := range [][]string{
 		{"plan", dir}, {"plan", "--compare", "--tp", "2", dir}, {"graph", "--tp", "2", dir}, {"graph", "--format", "dot", dir}, {"prove", "--tp", "2", dir},
 		{"graph", "opt", "--tp", "2", dir}, {"graph", "schedule", dir}, {"generate", "--ids", "1", dir}, {"eval", "--ids", "--text", os.DevNull, dir}, {"bench", dir},
+		{"bench", "meter", dir}, {"explain", "--like", "mamba-130m"}, {"simulate", dir}, {"simulate", "--rate", "1", dir},
 	} {
 		ctx, end := context.WithCancelCause(context.Background())
 		end(signalError{os.Interrupt})

@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
@@ -115,7 +116,7 @@ Without DIR it uses the embedded model.`,
 
 // planBy plans with a sharding, also of prefill where that has one of its own.
 func planBy(c *cobra.Command, g *graph.Graph, s krait.Sharding, z stepSizes) (*planReport, error) {
-	s, err := interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) })
+	s, err := resolve(c, s, g)
 	if err != nil {
 		return nil, err
 	}
@@ -395,8 +396,9 @@ func comparisonOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, d *virtual
 		return nil, errors.New("the graph is partitioned; --compare needs it at an earlier stage")
 	}
 	out := &comparison{Model: g.Name, Ranks: max(s.Ranks, g.Ranks), stepSizes: z, Hardware: d.Profile.Name, about: d.Profile.About}
-	choices, err := interruptible(c, "simulate", func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d), nil })
-	if err != nil {
+	tell, end := terminal.Progress(c.ErrOrStderr(), "simulate", "strategies", false)
+	choices, err := interruptible(c, "", func() ([]simulate.Comparison, error) { return simulate.Compare(g, s, d, tell), nil })
+	if end(); err != nil {
 		return nil, err
 	}
 	for _, c := range choices {

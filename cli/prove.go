@@ -67,7 +67,9 @@ embedded model.`,
 			if !noExecute {
 				var done func()
 				execute.Progress, done = terminal.Progress(c.ErrOrStderr(), "execute", "blocks", quiet)
-				cert.Execution, err = validate.Run(c.Context(), p.model, p.partitioned, execute)
+				cert.Execution, err = interruptible(c, "", func() (*validate.Report, error) {
+					return validate.Run(c.Context(), p.model, p.partitioned, execute)
+				})
 				if done(); err != nil {
 					return fmt.Errorf("the graph passes the rules but does not compute what the model does: %w", err)
 				}

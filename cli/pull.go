@@ -100,8 +100,7 @@ func locate(c *cobra.Command, path string, part hub.Part) (string, error) {
 	case h.Offline:
 		return "", fmt.Errorf("%s: there is no such folder, and the model is not in the cache; HF_HUB_OFFLINE is set: unset it to download", path)
 	}
-	quiet, _ := c.Flags().GetBool("quiet")
-	got, err := pull(c, h, n, hub.Options{Part: part}, quiet)
+	got, err := pull(c, h, n, hub.Options{Part: part}, isQuiet(c))
 	if errors.Is(err, hub.ErrUnknown) {
 		err = fmt.Errorf("%w (there is no folder %s either)", err, path)
 	}

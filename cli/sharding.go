@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lab/validate"
 	"github.com/krait-ml/krait/passes"
@@ -35,7 +36,11 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 			return err
 		}
 		if hw := hardwareName(c); s.Strategy == passes.Auto || s.Prefill == passes.Auto || hw != "" {
-			s.Choose = simulate.Auto(hw, simulate.Workload{})
+			s.Choose = func(g *graph.Graph, o passes.Options, phase string) (string, error) {
+				tell, end := terminal.Progress(c.ErrOrStderr(), "choose a strategy", "strategies", isQuiet(c))
+				defer end()
+				return simulate.Auto(hw, simulate.Workload{}, tell)(g, o, phase)
+			}
 		}
 		if dump != "" {
 			s.Dump = visualize.DumpTo(dump)
@@ -112,9 +117,14 @@ func phaseUsed(c *cobra.Command, s *krait.Sharding) error {
 	return fmt.Errorf("--phase %s changes nothing: --payload has no format for one phase; leave --phase out, or give --payload int8@decode", s.Phase)
 }
 
+// resolve replaces the strategies auto of a sharding.
+func resolve(c *cobra.Command, s krait.Sharding, g *graph.Graph) (krait.Sharding, error) {
+	return interruptible(c, "", func() (krait.Sharding, error) { return s.Resolve(g) }) // Choose shows progress
+}
+
 // compileTo compiles a graph up to a stage; NoStage is what runs.
 func compileTo(c *cobra.Command, stop graph.Stage, g *graph.Graph, s krait.Sharding) (*graph.Graph, error) {
-	s, err := interruptible(c, "choose a strategy", func() (krait.Sharding, error) { return s.Resolve(g) })
+	s, err := resolve(c, s, g)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/exec/virtual"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/load"
 	"github.com/krait-ml/krait/lab/traffic"
 	"github.com/krait-ml/krait/session"
@@ -191,10 +192,12 @@ func (f *simulateFlags) runTraffic(c *cobra.Command, g *graph.Graph, d *virtual.
 		f.sharding.States = ""
 	}
 	t.o.Link.Bytes, t.o.Link.Latency = traffic.StateBytes(g), t.latency.Seconds()
-	lines, err := interruptible(c, "simulate", func() ([]traffic.Line, error) {
+	var end func()
+	t.o.Progress, end = terminal.Progress(c.ErrOrStderr(), "simulate", "requests", false)
+	lines, err := interruptible(c, "", func() ([]traffic.Line, error) {
 		return traffic.Sweep(c.Context(), t.o, list, loads, t.price, func(s traffic.Size) (traffic.Server, error) { return f.server(g, d, s) })
 	})
-	if err != nil {
+	if end(); err != nil {
 		return err
 	}
 	if all := slices.IndexFunc(lines, func(x traffic.Line) bool { return x.Err == "" }); all < 0 {

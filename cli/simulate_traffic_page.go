@@ -18,7 +18,7 @@ body{margin:2rem auto;max-width:96rem;padding:0 1rem;font:14px/1.5 system-ui,san
 h1{font-size:20px;margin:0}h2{font-size:16px;margin:1.6rem 0 .4rem}p{margin:.2rem 0}
 .muted{color:#60646c}.panel{background:#fff;border:1px solid #e2e2de;border-radius:8px;padding:.8rem;overflow-x:auto}
 table{border-collapse:collapse;width:100%}th,td{padding:.2rem .5rem;text-align:right;white-space:nowrap}
-th{font-weight:600;color:#60646c}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}tr+tr td{border-top:1px solid #e2e2de}
+th{font-weight:600;color:#60646c;white-space:normal;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}tr+tr td{border-top:1px solid #e2e2de}
 tr.found td{background:#e2f5e9;font-weight:600}.chart svg{max-width:100%;height:auto}
 @media(max-width:60rem){table,tbody,tr,td{display:block}tr:first-child{display:none}tr+tr{padding:.5rem 0;border-top:1px solid #e2e2de}
 td,tr td:nth-child(-n+2){white-space:normal;text-align:right;padding:.1rem 0}tr+tr td{border:0}td::before{content:attr(data-name);float:left;color:#60646c}}

@@ -3,7 +3,6 @@ package visualize
 import (
 	"io"
 
-	"github.com/emicklei/dot"
 	"github.com/krait-ml/krait/graph"
 )
 
@@ -15,6 +14,7 @@ type Side struct {
 
 // Compare writes two graphs of a model side by side as Graphviz text. Operations that the other
 // side does not have, or that differ there in attributes, types or layouts, have a dashed frame.
+// Sides have no frames of their own: Graphviz does not keep the order of frames in a frame.
 func Compare(w io.Writer, a, b Side, o Options) error {
 	p := newPicture(o.Dark)
 	for i, s := range []Side{a, b} {
@@ -23,10 +23,7 @@ func Compare(w io.Writer, a, b Side, o Options) error {
 			return err
 		}
 		d.unlike([]Side{b, a}[i].Graph)
-		p.side = p.dot.Subgraph(p.next(), dot.ClusterOption{})
-		p.side.Attr("label", oneLine(s.Name, "", titleSize, true).html())
-		attrs(p.side, "labeljust", "l", "style", "solid", "color", frameGrey, "fontname", fontName, "fontcolor", black, "margin", "16")
-		p.frames, p.clusters = nil, map[string]*frame{}
+		p.side, p.frames, p.clusters = s.Name, nil, map[string]*frame{}
 		d.draw(o)
 	}
 	return writeln(w, p.text(a.Graph.Name+": "+a.Name+" and "+b.Name))

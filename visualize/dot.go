@@ -124,6 +124,9 @@ func (d *drawing) draw(o Options) {
 	default:
 		d.folded()
 	}
+	for _, f := range d.frames {
+		f.title()
+	}
 }
 
 // folded draws the model with its layers as strips, and each kind of block once.

@@ -14,7 +14,7 @@ import (
 // ones further to the left.
 type picture struct {
 	dot      *dot.Graph
-	side     *dot.Graph // frames are made in it: the picture, or a side of a comparison
+	side     string // of a comparison, above the titles of frames
 	frames   []*frame
 	clusters map[string]*frame
 	count    int
@@ -25,7 +25,6 @@ type picture struct {
 
 func newPicture(dark bool) *picture {
 	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}, dark: dark}
-	p.side = p.dot
 	// Curves can leave their frame; polylines do not.
 	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "fontcolor", black,
 		"bgcolor", white, "nodesep", "0.2", "ranksep", "0.3")
@@ -57,7 +56,10 @@ func (p *picture) next() string {
 func (p *picture) cluster(name string, title dot.HTML) *frame {
 	f := p.clusters[name]
 	if f == nil {
-		f = &frame{Graph: p.side.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}, scopes: map[string]*scope{}}
+		if p.side != "" {
+			title = dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="0"><tr><td align="left">%s</td></tr><tr><td align="left">%s</td></tr></table>`, oneLine(p.side, "", headSize, true).html(), title))
+		}
+		f = &frame{Graph: p.dot.Subgraph(p.next(), dot.ClusterOption{}), level: map[string]int{}, scopes: map[string]*scope{}}
 		f.Attr("label", title)
 		attrs(f.Graph, "labeljust", "l", "style", "rounded", "color", frameGrey, "fontname", fontName, "fontcolor", black, "margin", "12")
 		p.clusters[name] = f
@@ -85,9 +87,6 @@ func textNode(g *dot.Graph, id string, label dot.HTML) dot.Node {
 
 // text ends the picture, with its title and legend.
 func (p *picture) text(title string) string {
-	for _, f := range p.frames {
-		f.title()
-	}
 	p.dot.Attr("label", dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="4"><tr><td width="%d"><font point-size="%d"><b>%s</b></font></td></tr><tr><td>%s</td></tr></table>`,
 		wide(1.3*fonts.Width(title, titleSize, true)), titleSize, svg.Escape(title), p.legend())))
 	if p.dark {

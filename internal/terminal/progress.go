@@ -3,6 +3,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -10,7 +11,8 @@ import (
 
 // Progress shows on a terminal how much of some work is done: percent, amounts, rate and time left.
 // Until tell is called with an amount, it shows the time so far. end, which may be called more than
-// once, removes the line. If w is no terminal, or quiet is set, tell is nil and nothing is shown.
+// once, removes the line. Of several meters the latest is shown. If w is no terminal, or quiet is
+// set, tell is nil and nothing is shown.
 func Progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all int), end func()) {
 	bytes, end := progress(w, what, unit, quiet)
 	if bytes != nil {
@@ -29,9 +31,39 @@ func progress(w io.Writer, what, unit string, quiet bool) (tell func(done, all i
 		return nil, func() {}
 	}
 	m := newMeter(w, what, unit, time.Now)
+	open.add(m)
 	stop := make(chan struct{})
 	go m.tick(stop)
 	return m.tell, sync.OnceFunc(func() { close(stop); m.end() })
+}
+
+// open are the meters that have not ended. The latest is drawn: work in the middle of other work
+// has the line.
+var open meters
+
+type meters struct {
+	mu   sync.Mutex
+	list []*meter
+}
+
+func (o *meters) add(m *meter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = append(o.list, m)
+}
+
+func (o *meters) remove(m *meter) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.list = slices.DeleteFunc(o.list, func(x *meter) bool { return x == m })
+}
+
+// covers reports whether a later meter has the line.
+func (o *meters) covers(m *meter) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := slices.Index(o.list, m)
+	return i >= 0 && i < len(o.list)-1
 }
 
 // meter is a line of progress.
@@ -101,7 +133,7 @@ func (m *meter) tell(done, all int64) {
 // draw writes the line over the one before, cut to the width of the terminal.
 func (m *meter) draw() {
 	now := m.now()
-	if m.ended || !m.drawn && now.Sub(m.begun) < patience {
+	if m.ended || open.covers(m) || !m.drawn && now.Sub(m.begun) < patience {
 		return
 	}
 	m.shown, m.drawn = now, true
@@ -142,10 +174,11 @@ func (m *meter) line(now time.Time) string {
 func (m *meter) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.drawn && !m.ended {
+	if m.drawn && !m.ended && !open.covers(m) {
 		fmt.Fprint(m.w, "\r\x1b[K")
 	}
 	m.ended = true
+	open.remove(m)
 }
 
 // Thousands writes 732544 as 732,544.

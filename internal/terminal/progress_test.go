@@ -64,6 +64,32 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// TestMeters: of two meters the later one has the line, and at its end the earlier one again.
+func TestMeters(t *testing.T) {
+	var out bytes.Buffer
+	clock := time.Unix(0, 0)
+	meter := func(what string) *meter {
+		m := newMeter(&out, what, "things", func() time.Time { return clock })
+		open.add(m)
+		return m
+	}
+	outer := meter("outer")
+	inner := meter("inner")
+	clock = clock.Add(time.Second)
+	outer.draw()
+	inner.draw()
+	outer.draw()
+	inner.end()
+	outer.draw()
+	outer.end()
+	if want := "\r\x1b[Kinner  1s\r\x1b[K\r\x1b[Kouter  1s\r\x1b[K"; out.String() != want {
+		t.Errorf("%q; want %q", out.String(), want)
+	}
+	if len(open.list) > 0 {
+		t.Errorf("%d meters are open after their ends", len(open.list))
+	}
+}
+
 // TestProgressOnPipe: only a terminal shows progress.
 func TestProgressOnPipe(t *testing.T) {
 	r, w, err := os.Pipe()

@@ -29,6 +29,8 @@ type MeterOptions struct {
 	NoGraphs      bool
 	NoGEMM        bool // use Krait's kernels in place of cuBLAS
 	Whole         bool // interpret every block of every launch, without sampling
+	// Progress gets the number of steps run; may be nil.
+	Progress func(done, all int)
 
 	cheap int64 // launches with fewer instructions are not sampled; 0: cheapInstrs
 }
@@ -191,20 +193,28 @@ type meterRun struct {
 	engine   *exec.Engine
 	meter    *sim.Meter
 	schedule *lowering.Schedule
+	ran      int // steps
 }
+
+// phaseSteps is how many steps of a phase run. The last is counted.
+const phaseSteps = 2
 
 // phase counts the second step of its kind, which replays a graph if graphs are on.
 func (r *meterRun) phase(ctx context.Context, p phase) (*MeterPhase, error) {
 	r.meter.Forget()
 	chain := 0
-	for range 2 {
+	for range phaseSteps {
 		if n := len(r.meter.Done); n > 0 {
 			chain = r.meter.Done[n-1].Chain
 		}
 		r.meter.Done = nil
+		if r.Progress != nil {
+			r.Progress(r.ran, 2*phaseSteps)
+		}
 		if err := r.step(ctx, p); err != nil {
 			return nil, err
 		}
+		r.ran++
 	}
 	return r.result(p, chain), nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,12 @@ func opsOf(t *testing.T, name string, ranks, gpus, prompt int) *OpRun {
 // has both in a row.
 func TestOps(t *testing.T) {
 	r := opsOf(t, "mamba-a", 1, 1, 40)
-	m, err := Meter(context.Background(), goldenGraph(t, "mamba-a", ""), MeterOptions{Batch: 2, Prompt: 40, Profile: profile(t)})
+	var told []int
+	tell := func(done, all int) { told = append(told, done, all) }
+	m, err := Meter(context.Background(), goldenGraph(t, "mamba-a", ""), MeterOptions{Batch: 2, Prompt: 40, Profile: profile(t), Progress: tell})
+	if want := []int{0, 4, 1, 4, 2, 4, 3, 4}; !slices.Equal(told, want) {
+		t.Errorf("progress %v, want %v", told, want)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ import (
 type Options struct {
 	Ranks    []int               // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
 	Workers  int                 // goroutines over all ranks; 0: GOMAXPROCS
-	Progress func(done, all int) // gets the number of measurements; nil: not called
+	Progress func(done, all int) // gets the number of models made and measurements; nil: not called
 	Models   string              // folder to store models in and reuse them from; empty: a temporary one
 	Parts    bool                // Check reports the prefill time of each operation
 	Runs     int                 // of Check, one after the other; 0: 1
@@ -81,13 +81,14 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	if o.models != nil {
 		list = o.models
 	}
+	ended := o.counter(len(list) + rounds*len(list)*len(o.Ranks))
 	paths := make([]string, len(list))
 	for i, like := range list {
 		if paths[i], err = o.write(ctx, dir, fmt.Sprint(i), like); err != nil {
 			return nil, err
 		}
+		ended()
 	}
-	ended := o.counter(rounds * len(list) * len(o.Ranks))
 	for range rounds {
 		for i, like := range list {
 			for _, ranks := range o.Ranks {
@@ -101,7 +102,7 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	return m.profile(total), nil
 }
 
-// counter returns a function that reports the end of one more measurement, of all.
+// counter returns a function that reports the end of one more model or measurement, of all.
 func (o *Options) counter(all int) func() {
 	done := 0
 	o.Progress(done, all)

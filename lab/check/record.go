@@ -19,7 +19,8 @@ const recordSequences, recordTokens, recordSteps = 2, 12, 4
 
 // Record writes a file of reference numbers as a device gives them, on one rank: for a prompt of
 // random ids the logits and the residual stream after each layer, and the greedy continuation.
-func Record(ctx context.Context, dir string, d exec.Device, path string) error {
+// Progress gets the number of tokens; it may be nil.
+func Record(ctx context.Context, dir string, d exec.Device, path string, progress func(done, all int)) error {
 	_, g, err := checkpoint.Describe(dir)
 	if err != nil {
 		return err
@@ -37,7 +38,7 @@ func Record(ctx context.Context, dir string, d exec.Device, path string) error {
 		return err
 	}
 	defer m.Close()
-	r := &recording{m: m, layers: layers, values: map[string][]float32{}}
+	r := &recording{m: m, layers: layers, values: map[string][]float32{}, progress: progress}
 	random := rand.New(rand.NewPCG(1, 1))
 	for range recordSequences {
 		ids := make([]int, recordTokens)
@@ -57,6 +58,15 @@ type recording struct {
 	layers     []string
 	ids, after []int32
 	values     map[string][]float32
+	progress   func(done, all int)
+	done       int // tokens
+}
+
+// fed counts tokens.
+func (r *recording) fed(tokens int) {
+	if r.done += tokens; r.progress != nil {
+		r.progress(r.done, recordSequences*(recordTokens+recordSteps))
+	}
 }
 
 func (r *recording) sequence(ctx context.Context, ids []int) error {
@@ -74,6 +84,7 @@ func (r *recording) sequence(ctx context.Context, ids []int) error {
 	if err != nil {
 		return err
 	}
+	r.fed(len(ids))
 	r.add("logits", fed.Logits)
 	for i, name := range r.layers {
 		r.add(fmt.Sprintf("layers.%d.out", i), fed.Values[name])
@@ -85,6 +96,7 @@ func (r *recording) sequence(ctx context.Context, ids []int) error {
 		if fed, err = s.Feed(ctx, []int{next}, krait.Selection{}); err != nil {
 			return err
 		}
+		r.fed(1)
 		logits = fed.Logits[0]
 		r.add("decode.logits", fed.Logits)
 	}

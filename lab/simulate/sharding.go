@@ -12,8 +12,9 @@ import (
 
 // Auto returns a [passes.Sharding.Choose]: it takes the strategy by which the workload, prompts and
 // output together, takes least time on the hardware: a name of [cost.Names], local, or a file. The
-// zero workload is a prompt of 512 tokens and 64 of output.
-func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options, string) (string, error) {
+// zero workload is a prompt of 512 tokens and 64 of output. Progress gets the number of strategies
+// simulated; it may be nil.
+func Auto(hardware string, w Workload, progress func(done, all int)) func(*graph.Graph, passes.Options, string) (string, error) {
 	if w == (Workload{}) {
 		w = usual
 	}
@@ -25,7 +26,7 @@ func Auto(hardware string, w Workload) func(*graph.Graph, passes.Options, string
 		if err != nil || o.Ranks <= 1 {
 			return "", err
 		}
-		c, err := Choose(g, o, &virtual.Device{Profile: p}, w, nil)
+		c, err := Choose(g, o, &virtual.Device{Profile: p}, w, progress)
 		if err != nil {
 			return "", err
 		}
@@ -41,10 +42,14 @@ type Comparison struct {
 }
 
 // Compare plans a graph by every strategy of package passes, with the ranks and payloads of s. The
-// best one depends on the batch and the hardware.
-func Compare(g *graph.Graph, s passes.Sharding, d *virtual.Device) []Comparison {
+// best one depends on the batch and the hardware. Progress gets the number of strategies planned;
+// it may be nil.
+func Compare(g *graph.Graph, s passes.Sharding, d *virtual.Device, progress func(done, all int)) []Comparison {
 	var out []Comparison
-	for _, strategy := range passes.Strategies {
+	for i, strategy := range passes.Strategies {
+		if progress != nil {
+			progress(i, len(passes.Strategies))
+		}
 		s.Strategy, s.Place = strategy.Name, ""
 		c := Comparison{Strategy: strategy}
 		o, err := s.Options()

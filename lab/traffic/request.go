@@ -130,6 +130,9 @@ func (v *visit) leave() {
 	if v.from != nil {
 		v.from.load.Remove(v.fromWork)
 	}
+	if v.s.left++; v.s.Progress != nil {
+		v.s.Progress(v.s.left, len(v.s.Trace))
+	}
 	if v.s.Load.Concurrency > 0 {
 		v.s.at(v.s.now, v.s.follow)
 	}

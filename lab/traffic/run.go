@@ -21,6 +21,7 @@ type simulation struct {
 	decode, prefill pool
 	outcomes        []load.Outcome
 	next            int // request of a closed loop
+	left            int // requests that have ended
 	blocks          blocks
 	moved           int64
 	moving          []float64

@@ -91,9 +91,13 @@ type Line struct {
 }
 
 // Sweep simulates deployments under loads. A deployment that servers returns an error for has its
-// text. The price is that of an hour of a rank.
+// text. The price is that of an hour of a rank. Progress counts the requests of all loads.
 func Sweep(ctx context.Context, o Options, list []Deployment, loads []load.Load, price float64, servers func(Size) (Server, error)) ([]Line, error) {
 	var lines []Line
+	runs, tell := 0, o.Progress
+	if tell != nil {
+		o.Progress = func(done, all int) { tell(runs*all+done, len(list)*len(loads)*all) }
+	}
 	for _, d := range list {
 		x := Line{Deployment: d, Name: d.String()}
 		var err error
@@ -105,6 +109,7 @@ func Sweep(ctx context.Context, o Options, list []Deployment, loads []load.Load,
 		if err != nil {
 			x.Err = err.Error()
 			lines = append(lines, x)
+			runs += len(loads)
 			continue
 		}
 		for _, l := range loads {
@@ -113,6 +118,7 @@ func Sweep(ctx context.Context, o Options, list []Deployment, loads []load.Load,
 			if err != nil {
 				return nil, err
 			}
+			runs++
 			x.Loads = append(x.Loads, r)
 			if price > 0 && r.TokensPerSecond > 0 {
 				x.PerMillion = append(x.PerMillion, price*float64(d.Ranks())/3600/r.TokensPerSecond*1e6)

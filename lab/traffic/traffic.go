@@ -64,6 +64,8 @@ type Options struct {
 	SLO        SLO
 	// Schedule gets each step as it ends; nil: nothing does.
 	Schedule func(Step)
+	// Progress gets the number of requests that have ended; may be nil.
+	Progress func(done, all int)
 }
 
 // Step is a step of a server.

@@ -138,10 +138,18 @@ func TestSweep(t *testing.T) {
 		}
 		return many(s.Number, 4, 100), nil
 	}
-	lines, err := Sweep(t.Context(), o, list, []load.Load{{}}, 3.6, servers)
-	if err != nil {
-		t.Fatal(err)
+	done, all := 0, 0
+	o.Progress = func(n, of int) {
+		if n <= done {
+			t.Errorf("%d requests have ended, and %d before", n, done)
+		}
+		done, all = n, of
 	}
+	lines, err := Sweep(t.Context(), o, list, []load.Load{{}}, 3.6, servers)
+	if err != nil || done != all || all != len(o.Trace)*len(list) {
+		t.Fatalf("%d of %d requests have ended: %v", done, all, err)
+	}
+	o.Progress = nil
 	if best := Cheapest(lines); best == nil || best.Name != "2xtp1" || lines[2].Err != "too large" {
 		t.Errorf("%+v of %+v", best, lines)
 	}

@@ -489,6 +489,33 @@ func TestBreakpoints(t *testing.T) {
 			t.Errorf("%s: %d tokens hit, want %d", name, cached, want)
 		}
 	}
+	// Items of /v1/responses are messages, too: what a call gave is the one before the last.
+	_, items, _ := server(t, openai.Options{}, 2)
+	respond := func(input string) int {
+		status, text := post(t, items, "/v1/responses", `{"input": [`+input+`], "max_output_tokens": 2}`)
+		var r struct {
+			Usage struct {
+				Details struct {
+					Cached int `json:"cached_tokens"`
+				} `json:"input_tokens_details"`
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &r); status != 200 || err != nil {
+			t.Fatalf("%d %s", status, text)
+		}
+		return r.Usage.Details.Cached
+	}
+	thread := system("") + who + call + fmt.Sprintf(`, {"type": "function_call_output", "call_id": "c", "output": %q}`, strings.Repeat("A king. ", 20))
+	_, text := post(t, items, "/tokenize", `{"messages": [`+system("")+who+call+result+`], "add_generation_prompt": false}`)
+	var shared struct{ Count int }
+	json.Unmarshal([]byte(text), &shared)
+	if cached := respond(thread + who); cached != 0 {
+		t.Errorf("responses: an empty cache hits %d tokens", cached)
+	}
+	if cached, want := respond(thread+said("user", "When? ")), (shared.Count-1)/64*64; cached < want || want == 0 {
+		t.Errorf("responses: %d tokens hit, want %d", cached, want)
+	}
+
 	_, plain, _ := server(t, openai.Options{}, 2)
 	list := strings.Repeat(system(control)+", ", 4) + system(control)
 	if status, text := post(t, plain, "/v1/chat/completions", `{"messages": [`+list+`]}`); status != 400 || !strings.Contains(text, "more than 4 of them have cache_control") {

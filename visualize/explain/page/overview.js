@@ -51,11 +51,11 @@ function layers() {
     kinds.set(k, [...(kinds.get(k) || []), layerOf(s)]);
   }
   const lines = [...kinds].map(([k, list], i) => el("div", { class: "row" },
-    el("span", { class: `badge ${kindColour(i)}` }, stage.kinds[k].letter), el("span", {}, `layer${list.length > 1 ? "s" : ""} ${ranges(list)}`),
-    el("span", { class: "muted" }, count(stage.kinds[k].nodes.filter((n) => data.ops[n.o].class === "compute").length, "kernel") +
-      ", " + count(stage.kinds[k].nodes.filter((n) => data.ops[n.o].class === "collective").length, "collective"))));
+    el("span", { class: `badge ${kindColour(i)}` }, stage.kinds[k].letter), el("span", {}, `layer${list.length > 1 ? "s" : ""} ${ranges(list)}\u2002`,
+      el("span", { class: "muted" }, count(stage.kinds[k].nodes.filter((n) => data.ops[n.o].class === "compute").length, "kernel") +
+        ", " + count(stage.kinds[k].nodes.filter((n) => data.ops[n.o].class === "collective").length, "collective")))));
   return el("section", { class: "panel" },
-    el("div", { class: "head" }, el("h3", {}, count(last - 1, "layer")), el("span", { class: "muted" }, "as they run; layers of a colour are equal. M mixes by a scan, A by attention, H by both, B by neither.")),
+    el("div", { class: "head" }, el("h3", {}, count(last - 1, "layer")), el("span", { class: "muted" }, "as they run; layers of a colour are equal. M mixes by a scan, A by attention, H by both, C by a convolution, B by none.")),
     strip(stage, 0, (s) => go({ tab: "passes", layer: s })), el("div", { class: "kinds" }, lines));
 }
 
