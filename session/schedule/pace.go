@@ -8,11 +8,12 @@ type pace map[int]*speed // by the number of sequences that decode
 
 // speed is that of steps without prefill.
 type speed struct {
-	plain   float64 // seconds of a step without drafts
-	extra   float64 // seconds that a draft adds, as a share of plain
-	seen    float64 // drafts that extra is measured by, the latest ones, and at first a guess
-	drafted int     // steps with drafts since the last one without
-	steps   int     // without drafts
+	plain   float64    // seconds of a step without drafts
+	extra   float64    // seconds that a draft adds, as a share of plain
+	seen    float64    // drafts that extra is measured by, the latest ones, and at first a guess
+	last    [2]float64 // what drafts added to the last two steps with some
+	drafted int        // steps with drafts since the last one without
+	steps   int        // without drafts
 }
 
 // Constants of pace.
@@ -38,7 +39,8 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 	switch {
 	case t <= 0:
 	case s == nil && drafts == 0:
-		(*p)[sequences] = &speed{plain: t, extra: usualExtra(sequences), seen: firstDrafts, steps: 1}
+		guess := usualExtra(sequences)
+		(*p)[sequences] = &speed{plain: t, extra: guess, seen: firstDrafts, last: [2]float64{guess, guess}, steps: 1}
 	case s == nil:
 	case drafts == 0:
 		if s.steps++; s.steps <= leastSteps { // the first one may be slow for other reasons
@@ -52,9 +54,10 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 	default:
 		n := float64(drafts)
 		s.seen = min(s.seen, enoughDrafts) + n
-		most := s.extra/2 + 0.05 // one step may be slow, or quick, for other reasons
-		s.extra += min(max((t/s.plain-1)/n-s.extra, -most), most) * n / s.seen
-		s.extra = max(s.extra, leastExtra)
+		x, a, b := (t/s.plain-1)/n, s.last[0], s.last[1]
+		middle := max(min(a, b), min(max(a, b), x)) // one step may be slow, or quick, for other reasons
+		s.last = [2]float64{b, x}
+		s.extra = max(s.extra+(middle-s.extra)*n/s.seen, leastExtra)
 		s.drafted++
 	}
 }

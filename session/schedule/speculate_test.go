@@ -164,7 +164,7 @@ func TestPace(t *testing.T) {
 	}{
 		{wrongDrafts, 1, 0.05, 0.98, 1}, {wrongDrafts, 1, 0.5, 0.97, 1}, {wrongDrafts, 8, 0.05, 0.97, 1},
 		{rightDrafts, 1, 0.05, 7, 9.2}, {rightDrafts, 1, 0.3, 2, 2.8}, {rightDrafts, 8, 0.05, 1.9, 2.4},
-		{mixedDrafts, 1, 0.08, 1.7, 3}, {mixedDrafts, 1, 1, 0.95, 1}, {mixedDrafts, 16, 0.06, 0.98, 1.1},
+		{mixedDrafts, 1, 0.08, 1.7, 3}, {mixedDrafts, 1, 1, 0.97, 1}, {mixedDrafts, 16, 0.06, 0.98, 1.1},
 	} {
 		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
