@@ -326,6 +326,58 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// TestAttention: prompts are priced as tiles of bf16 on a GPU that multiplies in bf16, by the
+// format of caches, else in f32, as single tokens, wide heads and CPUs are.
+func TestAttention(t *testing.T) {
+	for _, c := range []struct {
+		head   int
+		cache  string
+		format string
+		tokens int64
+		shared bool
+		want   float64 // operations per second
+	}{
+		{64, "f32", "bf16", 9, false, 1000 * TileShare / 3},
+		{256, "f16", "bf16", 9, false, 1000 * TileShare / 3},
+		{64, "bf16", "bf16", 9, false, 1000 * TileShare / 2},
+		{64, "e4m3", "bf16", 9, false, 1000 * TileShare / 2},
+		{64, "f32", "f32", 9, false, 7},
+		{64, "f32", "bf16", 1, false, 7},
+		{512, "f32", "bf16", 9, false, 7},
+		{64, "f32", "bf16", 9, true, 7},
+	} {
+		g, err := graph.Parse(fmt.Sprintf(attention, c.head, c.cache))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := lowering.Lower(g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &Profile{Shared: c.shared, Memory: Memory{Bandwidth: is(1e30), Achieved: is(1)}, Compute: map[string]Compute{"f32": {is(7), is(1)}, "bf16": {is(1000), is(.5)}}}
+		r, err := p.Rater(1, c.format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(s[0].Steps, func(st lowering.Step) bool { return st.Op.Name == "attention" })
+		w := WorkOf(s[0], &s[0].Steps[at])
+		z := graph.Sizes{Tokens: c.tokens, Seqs: 1, Rows: 1, Cached: 10, Pairs: 40}
+		if got, want := r.Time(&w, z, false), float64(4*c.head*40)/c.want; math.Abs(got/want-1) > 1e-9 {
+			t.Errorf("%+v: %g, want %g", c, got, want)
+		}
+	}
+}
+
+const attention = `graph "g" stage=model ranks=1
+input %%q : f32[t %[1]d/%[1]d]
+input %%seg : i32[s 3]
+input %%past : i32[s]
+state %%keys : %[2]s[s c %[1]d/%[1]d]
+state %%values : %[2]s[s c %[1]d/%[1]d]
+%%a %%nk %%nv = attention %%q %%q %%q %%keys %%values %%seg %%past {scale=1.0}
+output a = %%a
+`
+
 // TestMeasured: rates between two measurements, beyond them, and on more ranks.
 func TestMeasured(t *testing.T) {
 	m := Measured{Points: []Point{{1, 1, 10}, {1, 100, 1000}, {2, 1, 8}}}

@@ -17,6 +17,9 @@ type Work struct {
 	// the first one says the number format of the weights, if any.
 	Key, Op string
 	product bool // by weights, which have a rate by number format
+	// pieces is how many products of bf16 a GPU takes for each one of prompts, on tensor cores, with
+	// products in bf16; 0: it takes none.
+	pieces float64
 	// By [graph.Narrow]: the bytes that activations in bf16 save, in batches in which they are.
 	narrow [graph.NarrowAlways + 1]graph.Poly
 }
@@ -33,6 +36,9 @@ func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 			w.product = true
 			w.Key = st.Op.Name + "/" + args[i].DType.String()
 		}
+	}
+	if st.Op.Name == "attention" {
+		w.pieces = attentionPieces(args)
 	}
 	if st.Kind == lowering.Relayout {
 		for _, t := range results {
@@ -57,6 +63,20 @@ func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 		}
 	}
 	return w
+}
+
+// attentionPieces counts the products of bf16 for one of attention, as Krait's kernel for heads of
+// up to 256 channels takes them: queries and weights are sums of two bf16, and so are keys and
+// values but in caches of bf16 and 8 bits. The product of the two least pieces is left out.
+func attentionPieces(args []graph.Type) float64 {
+	heads := args[0].Dims[1].Fields
+	switch cache := args[3].DType; {
+	case len(heads) > 0 && heads[0].Unit > 256:
+		return 0
+	case cache == graph.BF16 || cache == graph.F8:
+		return 2
+	}
+	return 3
 }
 
 func locals(s *lowering.Schedule, refs []lowering.Ref) []graph.Type {
@@ -97,7 +117,13 @@ type Rater struct {
 	ranks int
 	share float64 // of the device, that a rank has
 	math  Compute
+	tiles float64 // operations per second of Krait's tiles in bf16; 0: they are not used
 }
+
+// TileShare is the share of tensor cores' peak that Krait's tiles (mma.sync) reach: an assumption
+// about GPUs of compute capability 8.0 to 9.0, not measured. On 9.0 at most 0.62 is possible
+// without wgmma; the tiles have few stages, and a barrier per step.
+const TileShare = 0.45
 
 // Rater is for products in a number format, of [Profile.Formats]; empty is f32.
 func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
@@ -105,6 +131,8 @@ func (p *Profile) Rater(ranks int, format string) (*Rater, error) {
 	r := &Rater{p: p, ranks: ranks, share: 1, math: c}
 	if p.Shared {
 		r.share = 1 / float64(ranks)
+	} else if format == "bf16" {
+		r.tiles = c.Peak.Value * TileShare
 	}
 	return r, err
 }
@@ -118,7 +146,7 @@ func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
 	if rate := r.measured(w, z); rate > 0 && flops > 0 {
 		return flops/rate + overhead
 	}
-	return max(flops/r.rate(w), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
+	return max(flops/r.rate(w, z), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
 }
 
 // Launch is the overhead of a launch; graphs says that it is one of a captured graph.
@@ -153,9 +181,12 @@ func (r *Rater) measured(w *Work, z graph.Sizes) float64 {
 }
 
 // rate is the operations per second of other work.
-func (r *Rater) rate(w *Work) float64 {
+func (r *Rater) rate(w *Work, z graph.Sizes) float64 {
 	c := r.p.Compute["f32"]
-	if w.product {
+	switch prompts := z.Tokens > z.Seqs; {
+	case w.pieces > 0 && r.tiles > 0 && prompts:
+		return r.tiles / w.pieces
+	case w.product:
 		c = r.math
 	}
 	return r.share * c.Peak.Value * c.Achieved.Value

@@ -12,9 +12,12 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/checkpoint/safetensors"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -80,11 +83,20 @@ func TestGoldenOps(t *testing.T) {
 			t.Fatalf("%s.json has the cases %q, %[1]s.safetensors the tensors of %q, want %q", file, got, casesOf(f), names)
 		}
 		for _, name := range names {
+			c := *index[name]
+			c.name, c.file = name, f
 			for device, set := range everySet(t) {
 				t.Run(name+"/"+device, func(t *testing.T) {
-					c := *index[name]
-					c.name, c.file = name, f
-					c.run(t, set)
+					c.run(t, &cpu.Device{Kernels: set}, nil, sevens, c.After)
+				})
+			}
+			if c.Op == "gated_delta_rule" || c.Op == "kda" {
+				t.Run(name+"/cuda-sim", func(t *testing.T) {
+					cuts := [][]int{c.After}
+					if goldens.All() {
+						cuts = append(cuts, nil, sevens)
+					}
+					c.run(t, &cuda.Device{Driver: sim.New(sim.Options{})}, cuts...)
 				})
 			}
 		}
@@ -122,10 +134,9 @@ func everySet(t testing.TB) map[string]kernels.Set {
 	return sets
 }
 
-// run builds the case as a graph, runs it as one batch, in chunks of 7, and cut where states are
-// given, and compares results and states.
-func (c *goldenOp) run(t *testing.T, set kernels.Set) {
-	for _, cuts := range [][]int{nil, sevens, c.After} {
+// run builds the case as a graph, runs it cut in each way, and compares results and states.
+func (c *goldenOp) run(t *testing.T, device exec.Device, ways ...[]int) {
+	for _, cuts := range ways {
 		c.b, c.inputs, c.params = graph.New(c.name), map[string]graph.Array{}, map[string]graph.Array{}
 		state := map[string]func(seg *graph.Value) string{
 			"selective_scan": c.selectiveScan, "ssd": c.ssd, "rms_norm": c.norm, "rms_norm_gated": c.norm, "causal_depthwise_conv1d": c.conv,
@@ -141,7 +152,7 @@ func (c *goldenOp) run(t *testing.T, set kernels.Set) {
 		}
 		want := c.tensor("y")
 		batch, length := want.Shape[0], want.Shape[1]
-		e := newStepper(t, s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Device: &cpu.Device{Kernels: set}, Slots: batch})
+		e := newStepper(t, s, func(name string) (graph.Array, error) { return c.params[name], nil }, exec.Options{Device: device, Slots: batch})
 		defer e.Close()
 		c.load(t, e, state, batch)
 		for at, next := 0, 0; at < length; at = next {

@@ -40,6 +40,7 @@ func TestBugs(t *testing.T) {
 		{"ssd_wait", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
 		{"delta_solve", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
 		{"delta_barrier", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
+		{"delta_pairs", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaRowsOf(d, 70) }},
 		{"product_barrier", ptx.Unwritten, "norm_matmul", func(d *draw) kernels.Call {
 			return call(graph.Attrs{"eps": 0.5}, one(d.packed(graph.F32, 1, 5)), d.packed(graph.F32, 1, 600), d.packed(graph.F32, 600), d.packed(graph.F32, 5, 600))
 		}},
@@ -185,6 +186,14 @@ func deltaOf(d *draw, tokens int) kernels.Call {
 	state, g := d.packed(graph.F32, slots, 2, 16, 32), x(2)
 	d.fill(&g, negative)
 	return call(graph.Attrs{"scale": 0.5}, []kernels.Tensor{x(64), state}, x(16), x(16), x(64), g, x(2), state, segment(d, tokens))
+}
+
+// deltaRowsOf is delta_scan of one sequence, with a decay per row of a head's state.
+func deltaRowsOf(d *draw, tokens int) kernels.Call {
+	c := deltaOf(d, tokens)
+	c.Args[3] = d.packed(graph.F32, tokens, 2*16)
+	d.fill(&c.Args[3], negative)
+	return c
 }
 
 // gatedOf is selective_scan_gated of one sequence.

@@ -31,7 +31,9 @@ DEVICE void fetch(float *to, int all, int stride, const float *from, i64 apart, 
 }
 
 // Adds to a thread's results what tokens up to its own give: y_i += Σ_{j≤i} weights_ij x_j.
-template <int parts, int chunk> DEVICE void add_tokens(float (&y)[parts][2], const float (&weights)[chunk][tile_channels + 4], const float (&x)[chunk][tile_channels + 4]) {
+template <int parts, int chunk>
+DEVICE void add_tokens(float (&y)[parts][2], const float (&weights)[chunk][tile_channels + 4],
+                       const float (&x)[chunk][tile_channels + 4]) {
 	int i = thread() / 16, j = thread() % 16;
 	UNROLL for (int part = 0; part < parts; part++)
 		NO_UNROLL for (int from = 16 * part; from < 16 * part + 16; from += 4) {
@@ -47,11 +49,13 @@ template <int parts, int chunk> DEVICE void add_tokens(float (&y)[parts][2], con
 }
 
 // Carries a state, of a row per channel, past count tokens: state = decay · state + Σ tail_i x_i
-// rows_i.
-template <int chunk> DEVICE void carry(float *state, int stride, float decay, const float (&x)[chunk][tile_channels + 4], const float (&tail)[chunk], const float *rows, int count) {
+// rows_i. decay(k) is that of four neighbours of a row, or of all.
+template <int chunk, class Decay>
+DEVICE void carry(float *state, int stride, Decay decay, const float (&x)[chunk][tile_channels + 4],
+                  const float (&tail)[chunk], const float *rows, int count) {
 	for (int k = 4 * lane(); k < stride - 4; k += 128) {
 		f32x4 v[4];
-		UNROLL for (int r = 0; r < 4; r++) v[r] = whole4(state + (4 * warp() + r) * stride + k) * decay;
+		UNROLL for (int r = 0; r < 4; r++) v[r] = whole4(state + (4 * warp() + r) * stride + k) * decay(k);
 		UNROLL_4 for (int from = 0; from < count; from++) {
 			f32x4 by = whole4(&x[from][4 * warp()]) * tail[from], w = whole4(rows + from * stride + k);
 			UNROLL for (int r = 0; r < 4; r++)

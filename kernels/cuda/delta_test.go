@@ -2,6 +2,7 @@ package cuda
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -9,13 +10,15 @@ import (
 )
 
 // TestDeltaChunks: prompts of 1 to 130 tokens in chunks give what the float64 kernel gives by
-// steps, with decays from none to all. Sequences have the same bits alone, and cut at a multiple of
-// a chunk's tokens.
+// steps, with decays of heads and of rows from none to all, and with those from 0 to 5 that a gate
+// with a lower bound gives. Sequences have the same bits alone, and cut at a multiple of a chunk's
+// tokens.
 func TestDeltaChunks(t *testing.T) {
 	op := findOp(t, "delta_scan")
 	test := func(t *rapid.T) { checkDeltaChunks(t, op) }
 	check(t, op.Name, test)
-	until(t, test, "delta_f32.delta_scan_chunks", "delta_bf16.delta_scan_chunks")
+	until(t, test, "delta_f32.delta_scan_chunks", "delta_bf16.delta_scan_chunks",
+		"delta_f32.delta_scan_chunks_rows", "delta_bf16.delta_scan_chunks_rows")
 }
 
 func checkDeltaChunks(t *rapid.T, op *graph.Op) {
@@ -23,7 +26,15 @@ func checkDeltaChunks(t *rapid.T, op *graph.Op) {
 	d.decode, d.most, d.lens = false, 3, []int{1, 2, 31, 32, 33, 63, 64, 65, 100, 130}
 	d.aligned = d.pick("aligned", 0, 1) == 1
 	decay := rapid.SampledFrom([]float64{0, 1e-3, 0.1, 1, 40, 1000}).Draw(t, "decay")
-	c := drawDelta(d, d.pick("n", 1, 3, 16, 20, 64, 128), d.pick("p", 1, 17, 32, 40), 1, decay)()
+	n, chunk := d.pick("n", 1, 3, 16, 20, 64, 128), deltaChunk
+	decays := d.pick("decays", 1, n)
+	if decays > 1 {
+		chunk /= 2
+	}
+	c := drawDelta(d, n, d.pick("p", 1, 17, 32, 40), decays, decay)()
+	if d.pick("bounded", 0, 1) == 1 {
+		d.fill(&c.Args[3], func(v float64) float64 { return -5 / (1 + math.Exp(-v)) })
+	}
 	r := &relation{draw: d, op: op, dev: dev, call: c, states: map[int]Tensor{}}
 	r.results, r.launches = once(t, op, &c, Options{}, r.states, dev)
 	r.againstReference()
@@ -35,7 +46,7 @@ func checkDeltaChunks(t *rapid.T, op *graph.Op) {
 	cut := map[int]Tensor{}
 	for s := range segments.Rows() {
 		start, tokens, _ := segments.Segment(s)
-		at := deltaChunk * d.pick("chunks", 0, 1, 2)
+		at := chunk * d.pick("chunks", 0, 1, 2)
 		if tokens-at < 2 { // one token is a step
 			at = 0
 		}
@@ -58,7 +69,8 @@ func checkDeltaChunks(t *rapid.T, op *graph.Op) {
 	same(t, "state", &parts, &whole, 0)
 }
 
-// TestDeltaPlan: prompts go in chunks where heads have one decay and shared memory suffices.
+// TestDeltaPlan: prompts go in chunks where shared memory suffices, and where rows have their
+// decays if there are few.
 func TestDeltaPlan(t *testing.T) {
 	for _, c := range []struct {
 		sequences, tokens, n, decays, limit int
@@ -68,7 +80,10 @@ func TestDeltaPlan(t *testing.T) {
 		{1, 512, 128, 1, 99 << 10, "delta_scan_chunks (1,4,4)"},
 		{2, 3, 128, 1, 0, "delta_scan_chunks (2,4,4)"},
 		{2, 2, 128, 1, 0, "delta_scan_steps (2,4,4)"},
-		{1, 512, 128, 128, 0, "delta_scan_steps (1,4,4)"},
+		{1, 512, 128, 128, 0, "delta_scan_chunks_rows (1,4,4)"},
+		{1, 512, 128, 128, 99 << 10, "delta_scan_chunks_rows (1,4,4)"},
+		{2, 2, 128, 128, 0, "delta_scan_steps (2,4,4)"},
+		{1, 512, 132, 132, 0, "delta_scan_steps (1,4,4)"},
 		{1, 512, 256, 1, 163 << 10, "delta_scan_chunks (1,4,4)"},
 		{1, 512, 256, 1, 99 << 10, "delta_scan_steps (1,4,4)"},
 	} {

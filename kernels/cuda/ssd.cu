@@ -179,7 +179,8 @@ template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 		}
 		if (has) {
 			log += now.log[chunk - 1];
-			carry(h, stride, math::decay((float)now.log[chunk - 1]), m.x, now.tail, b, count);
+			float last = math::decay((float)now.log[chunk - 1]);
+			carry(h, stride, [&](int) ALWAYS_INLINE { return last; }, m.x, now.tail, b, count);
 		}
 		if (warp() == 0 && at + chunk < tokens)
 			decays(m.decays[1 - turn], s, token + chunk, tokens - at - chunk, head);

@@ -227,7 +227,7 @@ func (b *kernelBench) ways(n *graph.Node) []way {
 	switch {
 	case n.Op.Name == "choose":
 		return []way{greedy, sampled}
-	case b.phase.tokens == 1 || !product && !strings.HasPrefix(n.Op.Name, "ssd_scan"):
+	case b.phase.tokens == 1 || !product && n.Op.Name != "attention" && !strings.HasPrefix(n.Op.Name, "ssd_scan"):
 		return []way{exact}
 	case product && b.gemm != nil && n.Results[0].Type.Dims[0].Sym == graph.Tokens:
 		return []way{exact, rounded, library, pieces}

@@ -18,9 +18,6 @@ func rateOf(p *cost.Profile, format string) float64 {
 
 // Assumptions about GPUs of compute capability 8.0 to 9.0, not measured.
 const (
-	// mmaShare is the share of tensor cores' peak that mma.sync tiles reach. On 9.0 at most 0.62 is
-	// possible without wgmma; Krait's tiles have one stage and a barrier per step.
-	mmaShare = 0.45
 	// specialSlots is the f32 instructions in the time of one special function: 128 lanes against 16.
 	specialSlots = 8
 	// ramp is the least seconds from the end of a launch in a graph to the start of a dependent one.
@@ -64,7 +61,7 @@ func tensorRate(p *cost.Profile, c *ptx.Counts, format string) float64 {
 	if c.Blocks == 0 { // a product of cuBLAS
 		return rateOf(p, format)
 	}
-	return p.Compute[format].Peak.Value * mmaShare
+	return p.Compute[format].Peak.Value * cost.TileShare
 }
 
 // shares returns the shares of the GPU that blocks can use: few of everything, if there are fewer

@@ -4,7 +4,7 @@
 DEVICE void barrier() { sync(); }
 #define sync()                                                                                                             \
 	do {                                                                                                               \
-		if constexpr (__COUNTER__ != 5)                                                                            \
+		if constexpr (__COUNTER__ != 7)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
 #define FORMAT f32
