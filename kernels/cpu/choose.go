@@ -45,20 +45,38 @@ func Choose(logits []float32, c kernels.Choice, seen []int32) int32 {
 	return ch.choose(&plainChoosing, logits, c, seen)
 }
 
+// ChooseAllowed takes the token with the highest logit of those whose bit is set, of equal ones the
+// lowest id. None of the logits is NaN or +Inf.
+func ChooseAllowed(logits []float32, allowed []int32) int32 {
+	ch := choosers.Get().(*chooser)
+	defer choosers.Put(ch)
+	if best := ch.best(fastest(), logits); best < 0 || kernels.Seen(allowed, int(best)) {
+		return best
+	}
+	best, at := float32(math.Inf(-1)), int32(graph.NoToken)
+	for i, highest := range ch.highest { // a word of bits has as many tokens as a block
+		for rest := uint32(allowed[i]); rest != 0 && highest > best; rest &= rest - 1 {
+			id := i*scoreBlock + bits.TrailingZeros32(rest)
+			if id < len(logits) && logits[id] > best {
+				best, at = logits[id], int32(id)
+			}
+		}
+	}
+	return at
+}
+
 // ChooseAdjusted takes a token of a row of logits, whose scores adjust has changed in its
-// own copy: to -Inf for tokens that are not to be chosen. After top-p it keeps the tokens
-// whose probability is at least minP times the highest. The penalty of c does nothing
-// here. It gives what the operation choose gives where adjust changes nothing and minP is 0.
+// own copy: to -Inf for tokens that are not to be chosen. None of the logits is NaN or +Inf. After
+// top-p it keeps the tokens whose probability is at least minP times the highest. The penalty of c
+// does nothing here. It gives what the operation choose gives where adjust changes nothing and minP
+// is 0.
 func ChooseAdjusted(logits []float32, c kernels.Choice, minP float64, adjust func(scores []float32)) int32 {
 	ch, m := choosers.Get().(*chooser), fastest()
 	defer choosers.Put(ch)
-	best := ch.best(m, logits)
-	if best < 0 {
-		return best
-	}
 	ch.reset(logits, c)
 	adjust(ch.scores)
-	if best = ch.best(m, ch.scores); best < 0 || c.Temperature == 0 {
+	best := ch.best(m, ch.scores)
+	if best < 0 || c.Temperature == 0 {
 		return best
 	}
 	return ch.sample(m, best, minP)
@@ -182,11 +200,12 @@ func (ch *chooser) penalise(seen []int32) {
 	}
 }
 
-// keepTopK makes the candidates: the tokens with the k highest scores and those that tie with the
-// last of them. It works on scores before the temperature, which does not change their order.
+// keepTopK makes the candidates: the tokens with the k highest scores above -Inf and those that tie
+// with the last of them. It works on scores before the temperature, which does not change their
+// order.
 func (ch *chooser) keepTopK() {
 	all := ch.TopK == 0 || ch.TopK >= len(ch.scores)
-	ch.candidates(ch.least(all))
+	ch.candidates(max(lowest, ch.least(all)))
 	if all || len(ch.ids) <= ch.TopK {
 		return
 	}
@@ -320,6 +339,9 @@ func (ch *chooser) keep(ok func(i int) bool) {
 	}
 	ch.ids, ch.keys, ch.weights = ch.ids[:n], ch.keys[:n], ch.weights[:n]
 }
+
+// lowest is the key of the lowest score above -Inf.
+var lowest = orderKey(-math.MaxFloat32)
 
 // orderKey maps scores to integers in the same order.
 func orderKey(score float32) uint32 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // field reads the value of a key of a request's object into a T.
@@ -26,6 +27,13 @@ func readBody[T any](w *response, r *http.Request, into T, fields []field[T]) er
 	data, err := readAll(w, r)
 	if err != nil {
 		return err
+	}
+	if !utf8.Valid(data) { // the decoder would put other characters in its place
+		at := 0
+		for _, n := utf8.DecodeRune(data); n > 1 || data[at] < utf8.RuneSelf; _, n = utf8.DecodeRune(data[at:]) {
+			at += n
+		}
+		return badBody("the body is not UTF-8: byte %d is in no character; escape it, or send UTF-8", at)
 	}
 	var object struct{} // the decoder checks everything, and stores nothing
 	err = json.Unmarshal(data, &object)

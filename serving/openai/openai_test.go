@@ -345,6 +345,7 @@ func TestRefused(t *testing.T) {
 	for _, c := range []struct{ body, want string }{
 		{`"top_p": 0`, "it is 0; it must be above 0 and at most 1"}, {`"repetition_penalty": 0`, "it is 0; it must be above 0 and at most 100"},
 		{`"stream": true, "stream_options": {"include_usage": "yes"}`, `stream_options.include_usage: it is \"yes\"; it must be true or false`},
+		{`"user": "日` + "\xff" + `"`, "the body is not UTF-8: byte 28 is"},
 		{biases(256, -100), "all 256 tokens have bias -100"},
 	} {
 		if _, text := post(t, h, "/v1/completions", "{"+completion+c.body+"}"); !strings.Contains(text, c.want) {

@@ -3,7 +3,9 @@ package constrain_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -350,6 +352,25 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := constrain.NewVocabulary(10, func(id int) []byte { return []byte{byte('a' + id)} }); err == nil {
 		t.Error("a vocabulary without quotes is taken")
+	}
+}
+
+// TestHostile: schemas whose alternatives multiply are refused before they take much memory.
+func TestHostile(t *testing.T) {
+	var one []string
+	for i := range 14 {
+		one = append(one, fmt.Sprintf(`{"properties": {"a%d": {"type": "string"}}, "required": ["a%[1]d"]}`, i))
+	}
+	list := strings.Join(one, ", ")
+	for _, schema := range []string{`{"oneOf": [` + list + `]}`, `{"not": {"anyOf": [` + list + `]}}`, `{"if": {"anyOf": [` + list + `]}, "else": {"type": "object"}}`} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := constrain.Compile([]byte(schema))
+		runtime.ReadMemStats(&after)
+		took := (after.TotalAlloc - before.TotalAlloc) >> 20
+		if err == nil || !strings.Contains(err.Error(), "more than 256 combinations") || took > 32 {
+			t.Errorf("%.60s: %v, of %d MiB", schema, err, took)
+		}
 	}
 }
 

@@ -86,10 +86,15 @@ func (c *compiler) meet(a, b []term) (out []term) {
 			}
 		}
 	}
-	if len(out) > maxTerms {
+	c.bound(out)
+	return out
+}
+
+// bound bounds the size of a union.
+func (c *compiler) bound(list []term) {
+	if len(list) > maxTerms {
 		panic(fmt.Errorf("the schema has more than %d combinations of its alternatives", maxTerms))
 	}
-	return out
 }
 
 // count bounds the work of a schema.

@@ -26,6 +26,7 @@ func (c *compiler) without(list []term, n *node) []term {
 			} else {
 				kept = append(kept, t)
 			}
+			c.bound(kept)
 		}
 		list = kept
 	}
@@ -36,6 +37,7 @@ func (c *compiler) without(list []term, n *node) []term {
 func (c *compiler) meets(t, u term) bool {
 	defer func(was bool) { c.wide = was }(c.wide)
 	c.wide = true
+	c.count()
 	_, ok := c.intersect(t, u)
 	return ok
 }

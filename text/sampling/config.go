@@ -61,6 +61,12 @@ func (cfg *Config) adjusts() bool {
 	return cfg.MinP > 0 && cfg.Temperature > 0 || cfg.PresencePenalty != 0 || cfg.FrequencyPenalty != 0 || len(cfg.LogitBias) > 0 || cfg.Mask != nil
 }
 
+// onlyMasks reports whether the highest of the logits that the mask allows wins.
+func (cfg *Config) onlyMasks() bool {
+	p := cfg.RepetitionPenalty
+	return cfg.Mask != nil && cfg.Temperature == 0 && (p == 0 || p == 1) && cfg.PresencePenalty == 0 && cfg.FrequencyPenalty == 0 && len(cfg.LogitBias) == 0
+}
+
 func (cfg *Config) check(vocab int) error {
 	finite := func(x float64) bool { return x >= 0 && x <= math.MaxFloat64 } // false for NaN
 	share := func(x float64) bool { return x >= 0 && x <= 1 }

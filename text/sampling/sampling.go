@@ -136,7 +136,14 @@ func (s *Sampler) OnHost() bool { return s.cfg.adjusts() || s.cfg.LogProbs }
 // accepted: it returns the token that counts, which is below 0, one of the numbers that choose
 // gives, where none is left.
 func (s *Sampler) Pick(logits []float32, chosen int32) int32 {
-	if s.cfg.adjusts() {
+	switch {
+	case chosen < 0: // no logit is to be read
+		return chosen
+	case s.cfg.onlyMasks():
+		if mask := s.cfg.Mask(); !kernels.Seen(mask, int(chosen)) {
+			chosen = cpu.ChooseAllowed(logits, mask)
+		}
+	case s.cfg.adjusts():
 		chosen = cpu.ChooseAdjusted(logits, s.choice(0).Rounded(), s.cfg.MinP, s.adjust)
 	}
 	if s.cfg.LogProbs && chosen >= 0 {
@@ -164,14 +171,24 @@ func (s *Sampler) adjust(scores []float32) {
 
 var excluded = float32(math.Inf(-1))
 
+// mask excludes tokens by the words of their bits, without a branch for each.
 func (s *Sampler) mask(scores []float32) {
 	if s.cfg.Mask == nil {
 		return
 	}
-	allowed := s.cfg.Mask()
-	for id := range scores {
-		if !kernels.Seen(allowed, id) {
-			scores[id] = excluded
+	const word = 32
+	for i, allowed := range s.cfg.Mask()[:graph.SeenWords(len(scores))] {
+		switch of := scores[i*word : min((i+1)*word, len(scores))]; allowed {
+		case -1:
+		case 0:
+			for j := range of {
+				of[j] = excluded
+			}
+		default:
+			for j, score := range of {
+				keep := uint32(allowed << (word - 1 - j) >> (word - 1)) // all bits, or none
+				of[j] = math.Float32frombits(math.Float32bits(score)&keep | math.Float32bits(excluded)&^keep)
+			}
 		}
 	}
 }
