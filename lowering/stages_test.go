@@ -116,3 +116,31 @@ func TestStagesRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesPassOnce: a rank passes the residual stream, and nothing else, from stage to stage where
+// the graph was compiled for the cut; of one that was not, a norm takes both summands there.
+func TestStagesPassOnce(t *testing.T) {
+	_, g, err := checkpoint.Describe("../testdata/golden/mamba-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[passes.Pipeline]int{{Stages: 2}: 1, {}: 2} {
+		fused, err := passes.Compile(g, passes.Options{Ranks: 2, Pipeline: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := passes.Pipeline{Stages: 2}.Cut(fused)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := lowering.LowerStages(fused, 0, lowering.Stages{First: first})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list[0].Steps {
+			if st := &list[0].Steps[i]; st.Op == lowering.Send && len(st.Args) != want {
+				t.Errorf("compiled for %+v, a rank passes %d values at a cut, want %d", p, len(st.Args), want)
+			}
+		}
+	}
+}
