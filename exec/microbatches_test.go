@@ -7,8 +7,8 @@ import (
 )
 
 // TestDecodeMicrobatchesOfExperts: each of two stages reads 10 bytes of weights, and 60 for each
-// expert that tokens choose, up to 4: tokens of small batches choose different ones, so microbatches
-// read them once all the same; those of large batches all read all.
+// expert that tokens choose, up to 4. Tokens of small batches choose different ones, so that no
+// expert is read twice when these are cut; in large batches each microbatch reads all.
 //
 //   - 2 sequences: one batch takes 2 × (10 + 120) = 260, two microbatches 3 × (10 + 60) = 210.
 //   - 4: 2 × (10 + 240) = 500; two 3 × 130 = 390; four 5 × 70 = 350.

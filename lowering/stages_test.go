@@ -117,8 +117,8 @@ func TestStagesRefused(t *testing.T) {
 	}
 }
 
-// TestStagesPassOnce: a rank passes the residual stream, and nothing else, from stage to stage where
-// the graph was compiled for the cut; of one that was not, a norm takes both summands there.
+// TestStagesPassOnce: where a graph was compiled for the cut a rank passes the residual stream from
+// stage to stage, and nothing else; of one that was not, a norm takes both summands there.
 func TestStagesPassOnce(t *testing.T) {
 	_, g, err := checkpoint.Describe("../testdata/golden/mamba-a")
 	if err != nil {
@@ -137,10 +137,9 @@ func TestStagesPassOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range list[0].Steps {
-			if st := &list[0].Steps[i]; st.Op == lowering.Send && len(st.Args) != want {
-				t.Errorf("compiled for %+v, a rank passes %d values at a cut, want %d", p, len(st.Args), want)
-			}
+		i := slices.IndexFunc(list[0].Steps, func(st lowering.Step) bool { return st.Op == lowering.Send })
+		if i < 0 || len(list[0].Steps[i].Args) != want {
+			t.Errorf("compiled for %+v, a rank does not pass %d values at the cut:\n%s", p, want, list[0])
 		}
 	}
 }

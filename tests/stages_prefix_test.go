@@ -37,8 +37,8 @@ func TestStagesPrefix(t *testing.T) {
 	}
 }
 
-// TestStagesTransfer: a prompt that one mesh with stages prefills goes on at another with the tokens
-// of one rank, with prefix caches at both ends.
+// TestStagesTransfer: a prompt that one mesh with stages prefills goes on at another with the
+// tokens of one rank, with prefix caches at both ends.
 func TestStagesTransfer(t *testing.T) {
 	const dir = "../testdata/golden/jamba"
 	alone := openModel(t, dir, krait.Options{})

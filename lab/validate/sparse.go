@@ -15,8 +15,8 @@ const defaultRun = 32
 // product of real dimensions takes little time. Each row has two runs of numbers. Runs of
 // consecutive rows begin where multiples of the golden ratio do in a circle, so that those of any
 // range of rows cover all columns evenly, whatever rows and columns a rank has: an element of the
-// operand that is missing, twice there, or at another place changes a result. Every so many rows
-// one has no zeros: tokens have embeddings there.
+// operand that is missing, twice there, or at another place changes a result. In each group of
+// every rows one has no zeros: tokens have embeddings there.
 type pattern struct {
 	cols, run, every int
 	offset           uint32
@@ -34,7 +34,7 @@ func (c *randomWeights) pattern(s stored) pattern {
 	return p
 }
 
-// patternOf is the pattern of matrices, with runs of at least so many elements: where there are few
+// patternOf is the pattern of matrices, with runs of at least run elements: where there are few
 // rows they are longer, so that each column is in several.
 func patternOf(rows, cols, run int) pattern {
 	if run < cols {
