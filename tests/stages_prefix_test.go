@@ -31,7 +31,8 @@ func TestStagesPrefix(t *testing.T) {
 		if want == nil {
 			want = got
 		}
-		if hits := m.Session().PrefixCache().Hits; !slices.Equal(got, want) || hits == 0 {
+		hits := m.Session().PrefixCache().Hits
+		if none := s.Prefill != ""; !slices.Equal(got, want) || none != (hits == 0) { // prompts are shorter than its chunks
 			t.Errorf("%+v: %d hits, and %q, want %q", s, hits, got, want)
 		}
 	}
