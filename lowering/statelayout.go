@@ -82,7 +82,7 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	}
 	replica := schedules[0].Replica
 	if i := slices.IndexFunc(schedules, func(s *Schedule) bool { return s.Replica != replica }); i > 0 {
-		schedules = schedules[:i] // of a replica, which may be all that there are
+		schedules = schedules[:i] // of a replica, whose schedules may be the only ones
 	}
 	k := &StateLayout{Ranks: len(schedules)}
 	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {

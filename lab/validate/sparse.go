@@ -34,8 +34,8 @@ func (c *randomWeights) pattern(s stored) pattern {
 	return p
 }
 
-// patternOf is the pattern of matrices, with runs of at least run elements: where there are few
-// rows they are longer, so that each column is in several.
+// patternOf is the pattern of matrices, with runs of at least run elements: longer ones if rows
+// are few, so that each column is in several.
 func patternOf(rows, cols, run int) pattern {
 	if run < cols {
 		run = max(run, 2*cols/max(1, rows))
