@@ -30,7 +30,7 @@ func TestPattern(t *testing.T) {
 				if float64(scale) < 1/math.Sqrt(float64(cols))*0.999 {
 					t.Fatalf("scale %g", scale)
 				}
-				for i := lo; i < hi; i++ {
+				for i := lo; i < hi && row%p.every > 0; i++ { // not by full rows alone
 					seen[i] = true
 				}
 			})
