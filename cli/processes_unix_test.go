@@ -172,8 +172,8 @@ var launchers = map[string][]string{
 }
 
 // TestMPI: under both, a golden passes on two processes, with the differences, to the last bit, of
-// ranks in one process, and the launcher gives rank 0's output alone. With KRAIT_TEST_ALL every
-// golden does, on 1 to 4 processes.
+// ranks in one process, and the launcher gives rank 0's output alone; so it does in two pipeline
+// stages. With KRAIT_TEST_ALL every golden does, on 1 to 4 processes.
 func TestMPI(t *testing.T) {
 	folders, ranks := []string{"../testdata/golden/mamba2-g1"}, []int{2}
 	if goldens.All() {
@@ -188,18 +188,25 @@ func TestMPI(t *testing.T) {
 			for j := range max(len(folders), len(ranks)) { // each golden under each launcher, on other ranks
 				compareMPI(t, launcher, folders[j%len(folders)], ranks[(i+j)%len(ranks)])
 			}
+			compareMPI(t, launcher, folders[0], 2, "--mesh", "pp=2")
 		})
 	}
 }
 
-func compareMPI(t *testing.T, launcher []string, dir string, n int) {
+// compareMPI compares processes of a launcher with ranks in one process, along tp or on a mesh.
+func compareMPI(t *testing.T, launcher []string, dir string, n int, mesh ...string) {
 	t.Helper()
 	t.Setenv("GOMAXPROCS", "1")
-	want, err := kraitCommand(t, "check", "--json", "--chunks", "16", "--tp", fmt.Sprint(n), dir).Output()
+	args := []string{"check", "--json", "--chunks", "16", dir}
+	alone := mesh
+	if mesh == nil {
+		alone = []string{"--tp", fmt.Sprint(n)}
+	}
+	want, err := kraitCommand(t, slices.Concat(args, alone)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := kraitCommand(t, "check", "--json", "--chunks", "16", "--comm", "mpi", dir)
+	c := kraitCommand(t, slices.Concat(args, []string{"--comm", "mpi"}, mesh)...)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // ranks that do not agree wait for each other
 	defer cancel()
 	mpi := exec.CommandContext(ctx, launcher[0], slices.Concat(launcher[1:], []string{"-np", fmt.Sprint(n)}, c.Args)...)

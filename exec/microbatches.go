@@ -19,11 +19,12 @@ type Microbatches struct {
 	moved           []graph.Poly // by stage: bytes that kernels read and write
 	wholeSequences  bool         // ranks have tokens of whole sequences, which are not cut
 	sequencesAreCut bool         // a sequence cut in microbatches has the same bits: no state is rounded
+	decoded         map[int]int  // by sequences of a decode step: what decode returned
 }
 
 // NewMicrobatches reads the bytes that the stages of schedules move.
 func NewMicrobatches(list []*lowering.Schedule) Microbatches {
-	m := Microbatches{stages: list[0].Mesh.Along(graph.PP), wholeSequences: list[0].BySequence(), sequencesAreCut: true}
+	m := Microbatches{stages: list[0].Mesh.Along(graph.PP), wholeSequences: list[0].BySequence(), sequencesAreCut: true, decoded: map[int]int{}}
 	for _, s := range list {
 		m.sequencesAreCut = m.sequencesAreCut && !s.Rounded()
 		if s.Rank == 0 && s.Replica == 0 && m.stages > 1 { // the others move about as much
@@ -51,7 +52,12 @@ func (m Microbatches) Of(tokens, sequences int) int {
 	}
 	n := max(1, min(2*m.stages, tokens/microbatchTokens))
 	if tokens == sequences {
-		n = max(n, m.decode(sequences))
+		best, ok := m.decoded[sequences]
+		if !ok {
+			best = m.decode(sequences)
+			m.decoded[sequences] = best
+		}
+		n = max(n, best)
 	}
 	return n
 }

@@ -116,3 +116,30 @@ func TestStagesRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestStagesPassOnce: where a graph was compiled for the cut a rank passes the residual stream from
+// stage to stage, and nothing else; of one that was not, a norm takes both summands there.
+func TestStagesPassOnce(t *testing.T) {
+	_, g, err := checkpoint.Describe("../testdata/golden/mamba-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[passes.Pipeline]int{{Stages: 2}: 1, {}: 2} {
+		fused, err := passes.Compile(g, passes.Options{Ranks: 2, Pipeline: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, err := passes.Pipeline{Stages: 2}.Cut(fused)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := lowering.LowerStages(fused, 0, lowering.Stages{First: first})
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(list[0].Steps, func(st lowering.Step) bool { return st.Op == lowering.Send })
+		if i < 0 || len(list[0].Steps[i].Args) != want {
+			t.Errorf("compiled for %+v, a rank does not pass %d values at the cut:\n%s", p, want, list[0])
+		}
+	}
+}

@@ -80,7 +80,10 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if len(schedules) == 0 {
 		return nil, errors.New("there is no schedule")
 	}
-	schedules = schedules[:len(schedules)/schedules[0].Mesh.Along(graph.DP)] // of a replica
+	replica := schedules[0].Replica
+	if i := slices.IndexFunc(schedules, func(s *Schedule) bool { return s.Replica != replica }); i > 0 {
+		schedules = schedules[:i] // of a replica, whose schedules may be the only ones
+	}
 	k := &StateLayout{Ranks: len(schedules)}
 	if n := schedules[0].Mesh.Along(graph.PP); n > 1 {
 		k.Stages = n
@@ -88,23 +91,23 @@ func StateLayoutOf(schedules []*Schedule) (*StateLayout, error) {
 	if n := schedules[0].over().Along(graph.CP); n > 1 {
 		k.Copies = n
 	}
-	first := make([]int, 1+max(1, k.Stages)) // by stage: which of the buffers
+	from := make([]int, 1+max(1, k.Stages)) // by stage: which of the buffers
 	for _, s := range schedules {
 		if s.Rank == 0 {
 			k.Buffers = append(k.Buffers, s.kept()...)
-			first[s.Stage+1] = len(k.Buffers)
+			from[s.Stage+1] = len(k.Buffers)
 		}
 	}
 	if err := k.valid(); err != nil {
 		return nil, err
 	}
 	for _, s := range schedules {
-		mine := k.Buffers[first[s.Stage]:first[s.Stage+1]]
+		mine := k.Buffers[from[s.Stage]:from[s.Stage+1]]
 		if list := s.kept(); !slices.EqualFunc(list, mine, StateBuffer.equal) {
 			return nil, fmt.Errorf("rank %d keeps other states than rank %d: %v, not %v", s.World(), s.World()-s.Rank, list, mine)
 		}
 		at, _ := k.States(s.World())
-		at = at[first[s.Stage]:]
+		at = at[from[s.Stage]:]
 		for i := range s.Buffers {
 			switch b := &s.Buffers[i]; {
 			case b.Space != State && b.Space != Cache:

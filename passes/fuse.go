@@ -31,7 +31,8 @@ func ParseFuse(text string) (Fuse, error) {
 // It writes a fused operation in the place of the last of the nodes that it stands for: there all
 // its operands exist, and no node before it needs its results. Products take the norms of what they
 // read when all else is fused: a norm of a sum that is by itself goes with that, which is exact and
-// saves as much.
+// saves as much. Nothing is fused over the border of pipeline stages, which a norm of the residual
+// stream would need both of its summands to pass.
 func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	patterns := patternsBySize(o.Fuse == ForLaunches)
 	if o.Scan == Unfused || o.Strategy != nil && slices.Contains(o.Strategy.Passes, "unfuse-scan") {
@@ -39,15 +40,19 @@ func fuse(g *graph.Graph, o *Options) (*graph.Graph, error) {
 			patterns[i] = slices.DeleteFunc(patterns[i], pattern.scans)
 		}
 	}
-	out, err := fuseOnce(g, patterns)
+	stages, err := o.Pipeline.stages(g)
+	if err != nil {
+		return nil, err
+	}
+	out, err := fuseOnce(g, patterns, stages)
 	if err == nil && o.Fuse == ForLaunches {
-		out, err = fuseOnce(out, [][]pattern{normPatterns()})
+		out, err = fuseOnce(out, [][]pattern{normPatterns()}, stages)
 	}
 	return out, err
 }
 
-func fuseOnce(g *graph.Graph, patterns [][]pattern) (*graph.Graph, error) {
-	f := findFusions(g, patterns)
+func fuseOnce(g *graph.Graph, patterns [][]pattern, stages map[string]int) (*graph.Graph, error) {
+	f := findFusions(g, patterns, stages)
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for _, n := range g.Nodes {
 		var err error
@@ -80,6 +85,7 @@ type fusion struct {
 // fusions says which nodes of a graph become one with others.
 type fusions struct {
 	g     *graph.Graph
+	stage map[string]int // by block; nil: there is one
 	uses  map[*graph.Value][]*graph.Node
 	index map[*graph.Node]int
 	last  map[*graph.Node]*fusion // by the last of its nodes
@@ -88,15 +94,15 @@ type fusions struct {
 
 // findFusions finds what fused operations stand for: those of more operations first, of
 // as many that which ends first. A node is of one fusion only.
-func findFusions(g *graph.Graph, bySize [][]pattern) *fusions {
-	f := &fusions{g, usesOf(g), map[*graph.Node]int{}, map[*graph.Node]*fusion{}, map[*graph.Node]bool{}}
+func findFusions(g *graph.Graph, bySize [][]pattern, stages map[string]int) *fusions {
+	f := &fusions{g, stages, usesOf(g), map[*graph.Node]int{}, map[*graph.Node]*fusion{}, map[*graph.Node]bool{}}
 	for i, n := range g.Nodes {
 		f.index[n] = i
 	}
 	for _, patterns := range bySize {
 		for _, n := range g.Nodes {
 			for i := range patterns {
-				if l := f.match(&patterns[i], n); l != nil && f.legal(l) {
+				if l := f.match(&patterns[i], n); l != nil && !f.crosses(l, n) && f.legal(l) {
 					f.last[n] = l
 					for _, m := range append(l.inner, n) {
 						f.taken[m] = true
@@ -107,6 +113,15 @@ func findFusions(g *graph.Graph, bySize [][]pattern) *fusions {
 		}
 	}
 	return f
+}
+
+// crosses reports whether blocks of several pipeline stages have the nodes of a fusion.
+func (f *fusions) crosses(l *fusion, last *graph.Node) bool {
+	stage, inBlock := f.stage[last.Block()]
+	return inBlock && slices.ContainsFunc(l.inner, func(n *graph.Node) bool {
+		other, ok := f.stage[n.Block()]
+		return ok && other != stage
+	})
 }
 
 // pattern is a fused operation and the operations that it stands for.

@@ -23,7 +23,7 @@ param @w : f32[4 6/1] shard(1: split)
 		t.Fatal(err)
 	}
 	value := func(name string) *graph.Value { v, _ := g.Value(name); return v }
-	f := findFusions(g, patternsBySize(false))
+	f := findFusions(g, patternsBySize(false), nil)
 	for _, c := range []struct {
 		gate, factor, result string
 		want                 bool

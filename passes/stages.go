@@ -36,6 +36,22 @@ func (p Pipeline) Cut(g *graph.Graph) ([]string, error) {
 	return first, err
 }
 
+// stages returns the stage of each block; nil if there is one.
+func (p Pipeline) stages(g *graph.Graph) (map[string]int, error) {
+	first, err := p.Cut(g)
+	if err != nil || len(first) == 0 {
+		return nil, err
+	}
+	of, stage := map[string]int{}, 0
+	for _, b := range g.Blocks() {
+		if stage < len(first) && b == first[stage] {
+			stage++
+		}
+		of[b] = stage
+	}
+	return of, nil
+}
+
 // CutStages returns the first blocks of all pipeline stages but the first, layers.N, so that the
 // most expensive stage is as cheap as it can be. The cost of a block is the bytes that a decode
 // step of one sequence reads and writes there, mostly weights: a shared block counts wherever it is

@@ -67,9 +67,13 @@ func scan(c *kernels.Call, size, n int, rate func(head, k int) float64) {
 			}
 			for t := start; t < start+tokens; t++ {
 				d, sum := at(dt, t, head), 0.0
+				last, decay := math.NaN(), 0.0 // of the rate before, which a head has for all states
 				for k := range h {
 					g := groups.Of(head)*n + k
-					h[k] = math.Exp(d*rate(head, k))*h[k] + d*at(x, t, ch)*at(b, t, g)
+					if r := rate(head, k); r != last {
+						last, decay = r, math.Exp(d*r)
+					}
+					h[k] = decay*h[k] + d*at(x, t, ch)*at(b, t, g)
 					sum += h[k] * at(cc, t, g)
 				}
 				set(y, t, ch, sum)

@@ -101,14 +101,18 @@ type batch struct {
 	lot      *lot
 	seed     uint64
 	roles    map[*graph.Value]role
-	limit    map[*graph.Value]int // of ids
+	tables   map[*graph.Value]table // that ids are looked up in
+	run      int                    // see pattern
 	positive map[*graph.Value]bool
 	choice   map[*graph.Value]bool // says how tokens are chosen
 }
 
+// table is what ids are rows of.
+type table struct{ rows, cols int }
+
 // newBatch looks at how the source uses its values.
 func newBatch(seed uint64, l *lot, source *graph.Graph) *batch {
-	b := &batch{l, seed, map[*graph.Value]role{}, map[*graph.Value]int{}, map[*graph.Value]bool{}, map[*graph.Value]bool{}}
+	b := &batch{lot: l, seed: seed, roles: map[*graph.Value]role{}, tables: map[*graph.Value]table{}, positive: map[*graph.Value]bool{}, choice: map[*graph.Value]bool{}}
 	for _, n := range source.Nodes {
 		if n.Op.Name == "choose" {
 			b.choice[n.Args[1]] = true
@@ -155,8 +159,9 @@ func (b *batch) use(v *graph.Value, r role, n *graph.Node) {
 	if r != idsRole || len(n.Args) < 2 || len(n.Args[1].Type.Dims) == 0 {
 		return
 	}
-	if rows := n.Args[1].Type.Dims[0].Len(); b.limit[v] == 0 || rows < b.limit[v] {
-		b.limit[v] = rows
+	dims := n.Args[1].Type.Dims
+	if rows := dims[0].Len(); b.tables[v].rows == 0 || rows < b.tables[v].rows {
+		b.tables[v] = table{rows, graph.RowElems(dims)}
 	}
 }
 
@@ -258,11 +263,16 @@ func (b *batch) integers(v *graph.Value, x kernels.Tensor) (kernels.Tensor, erro
 	x.I32 = make([]int32, n)
 	from := map[role][]int32{segmentsRole: b.lot.segments, pastRole: b.lot.past, rowsRole: b.lot.last}[b.roles[v]]
 	switch {
-	case b.roles[v] == idsRole && b.limit[v] > 0: // one of each of equal parts of the table
-		random := newStream(b.seed, "value "+v.Name)
+	case b.roles[v] == idsRole && b.tables[v].rows > 0: // one of each of equal parts of the table
+		random, table := newStream(b.seed, "value "+v.Name), b.tables[v]
+		full := patternOf(table.rows, table.cols, b.run)
 		for i := range x.I32 {
-			lo, hi := i*b.limit[v]/n, (i+1)*b.limit[v]/n
-			x.I32[i] = int32(lo + int(random.bits(i)%uint64(max(1, hi-lo))))
+			lo, hi := i*table.rows/n, (i+1)*table.rows/n
+			id := lo + int(random.bits(i)%uint64(max(1, hi-lo)))
+			if first := id - id%full.every; full.sparse && first >= lo {
+				id = first // a row without zeros
+			}
+			x.I32[i] = int32(id)
 		}
 	case b.roles[v] == seenRole: // any bits
 		random := newStream(b.seed, "value "+v.Name)

@@ -310,6 +310,13 @@ func (m *machine) compute(n *graph.Node) error {
 		for _, p := range n.Op.States {
 			c.Args[p.Operand].F64 = c.Results[p.Result].F64
 		}
+		if n.Op.Name == "matmul" {
+			multiplied, ok := multiply(c)
+			if m.multiplied.Add(multiplied); ok {
+				return nil
+			}
+			m.multiplied.Add(int64(c.Args[0].Rows()) * int64(c.Args[1].Rows()) * int64(c.Args[1].Cols))
+		}
 		kernel.Run(c, 0, kernel.Units(c))
 		return nil
 	})

@@ -52,7 +52,7 @@ func TestProvedIsRight(t *testing.T) {
 // executed fails unless execution finds a proved graph to be the model.
 func executed(t *testing.T, seed uint64, model, g *graph.Graph) {
 	t.Helper()
-	r, err := Run(t.Context(), model, g, Options{Seed: seed + 1})
+	r, err := Run(t.Context(), model, g, Options{Seed: seed + 1, run: sparseIf(int(seed))})
 	if err != nil {
 		t.Fatalf("seed %d on %d ranks: proved, and wrong: %v\n%s\n%s", seed, g.Ranks, err, graph.Print(model), graph.Print(g))
 	}

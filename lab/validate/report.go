@@ -11,6 +11,10 @@ type Report struct {
 	Tokens    int    `json:"tokens"`
 	Sequences int    `json:"sequences"`
 	Parts     []Part `json:"parts"`
+	// Weights is how many weights of a row of a wide matrix are random numbers, in most rows; the
+	// others are zeros. 0: no matrix was that wide.
+	Weights    int   `json:"weights,omitempty"`
+	Multiplied int64 `json:"multiplied"` // how many numbers products by weights multiplied
 }
 
 // Part is a block, or what is outside of blocks.
@@ -22,6 +26,8 @@ type Part struct {
 	Rounded    float64  `json:"rounded,omitempty"`  // with payloads rounded as the graph says, the same for values that leave the part; 0: nothing is lost
 	Overflow   string   `json:"overflow,omitempty"` // the first value that left the range of its payload's format when rounded
 	Skipped    string   `json:"skipped,omitempty"`  // why the part was not run; empty: it was
+
+	sparse bool // some weights of wide matrices were zeros
 }
 
 // where names the part.
@@ -39,6 +45,9 @@ func (p Part) where() string {
 func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "executed in float64 on random numbers (seed %d), %d tokens in %d sequences:\n", r.Seed, r.Tokens, r.Sequences)
+	if r.Weights > 0 {
+		fmt.Fprintf(&b, "  at the model's dimensions; most rows of wide matrices have %d weights, the others are zeros\n", r.Weights)
+	}
 	for _, p := range r.Parts {
 		fmt.Fprintf(&b, "  %s: ", p.where())
 		if p.Skipped != "" {

@@ -1,6 +1,7 @@
 // Package validate holds a partitioned graph against its source by running both:
 // block by block, at the real dimensions, on random weights, inputs and states,
-// in float64, by the reference kernels, on all ranks.
+// in float64, by the reference kernels, on all ranks. Most weights of wide matrices are zeros, in a
+// pattern that lets each row and column count on any rank.
 //
 // It is a second pair of eyes. It takes the types that the graphs have written, cuts tensors by
 // their extents, and looks at numbers; it asks no rule whether a layout follows from another, and
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/krait-ml/krait/graph"
 )
@@ -27,6 +29,8 @@ type Options struct {
 	Seed     uint64              // of the random numbers; 0: 1
 	Memory   int64               // bytes that the tensors of one block may take at a time; 0: 4 GiB
 	Progress func(done, all int) // distinct blocks; may be nil
+
+	run int // length of the runs of weights that are not zero; 0: defaultRun
 }
 
 // Run runs each distinct block of a source for one rank, and of what a compiler
@@ -68,10 +72,14 @@ func Run(ctx context.Context, source, partition *graph.Graph, o Options) (*Repor
 		if err != nil && first == nil {
 			first = fmt.Errorf("%w (%s; seed %d)", err, p.where(), r.seed)
 		}
+		if p.sparse {
+			report.Weights = 2 * r.run
+		}
 		if o.Progress != nil {
 			o.Progress(i+1, len(groups))
 		}
 	}
+	report.Multiplied = r.multiplied.Load()
 	return report, first
 }
 
@@ -85,6 +93,8 @@ type runner struct {
 	checkpoint        *randomWeights // of the current section
 	leaves            map[*graph.Value]bool
 	workers           chan struct{} // how many ranks compute at a time
+	run               int           // see pattern
+	multiplied        atomic.Int64  // numbers in products by weights
 }
 
 func newRunner(source, partition *graph.Graph, o Options) (*runner, error) {
@@ -96,12 +106,16 @@ func newRunner(source, partition *graph.Graph, o Options) (*runner, error) {
 			return nil, err
 		}
 	}
-	r := &runner{source: source, partition: partition, seed: max(o.Seed, 1), memory: o.Memory}
+	r := &runner{source: source, partition: partition, seed: max(o.Seed, 1), memory: o.Memory, run: o.run}
 	if r.memory == 0 {
 		r.memory = 4 << 30
 	}
+	if r.run == 0 {
+		r.run = defaultRun
+	}
 	r.lot, r.leaves = lotOf(partition), leaving(source)
 	r.batch = newBatch(r.seed, r.lot, source)
+	r.batch.run = r.run
 	r.workers = make(chan struct{}, runtime.GOMAXPROCS(0))
 	return r, nil
 }
@@ -178,8 +192,9 @@ func (r *runner) part(ctx context.Context, s *section, p *Part) error {
 		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", size(need), size(r.memory)))
 	}
 	if err == nil {
-		r.checkpoint = &randomWeights{seed: r.seed, made: map[string]func() graph.Array{}}
+		r.checkpoint = &randomWeights{seed: r.seed, run: r.run, made: map[string]func() graph.Array{}}
 		err = r.execute(ctx, s, p)
+		p.sparse = r.checkpoint.sparse.Load()
 		r.checkpoint = nil
 	}
 	var why skip

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
@@ -14,9 +15,11 @@ import (
 // randomWeights has a tensor of random numbers for every name. Both graphs read
 // theirs from it, so that a parameter in parts is the parameter of the source.
 type randomWeights struct {
-	seed uint64
-	mu   sync.Mutex
-	made map[string]func() graph.Array
+	seed   uint64
+	run    int // see pattern
+	mu     sync.Mutex
+	made   map[string]func() graph.Array
+	sparse atomic.Bool // some tensor has zeros
 }
 
 // stored is a tensor of the file, as a parameter reads it.
@@ -51,40 +54,55 @@ func (c *randomWeights) array(s stored) graph.Array {
 }
 
 func (c *randomWeights) fill(s stored) graph.Array {
-	a := graph.Array{DType: s.dtype, Shape: s.shape, From: fmt.Sprintf("tensor %q", s.name)}
-	scale := float32(1)
-	if n := len(s.shape); n > 1 {
-		scale = float32(1 / math.Sqrt(float64(max(1, s.shape[n-1]))))
-	}
-	random, n := newStream(c.seed, "tensor "+s.name), a.Elems()
-	if s.dtype == graph.F32 {
-		data := make([]float32, n)
-		inParts(n, func(lo, hi int) { random.fill(data[lo:hi], lo, scale) })
-		a.Data = bytesOf(data)
-		return a
-	}
 	if s.dtype.Quantized() {
 		return c.blocks(s)
 	}
-	data := make([]uint16, n)
-	inParts(n, func(lo, hi int) {
-		to := kernels.Tensor{DType: s.dtype, U16: data}
+	a := graph.Array{DType: s.dtype, Shape: s.shape, From: fmt.Sprintf("tensor %q", s.name)}
+	random, n := newStream(c.seed, "tensor "+s.name), a.Elems()
+	put := putTo(&a, random, n)
+	p := c.pattern(s)
+	if !p.sparse {
+		scale := float32(1)
+		if len(s.shape) > 1 {
+			scale = scaleOf(p.cols)
+		}
+		inParts(n, func(lo, hi int) { put(lo, hi, scale) })
+		return a
+	}
+	c.sparse.Store(true)
+	for row := range n / p.cols {
+		first := row * p.cols
+		p.each(row, func(lo, hi int, scale float32) { put(first+lo, first+hi, scale) })
+	}
+	return a
+}
+
+// putTo gives an array memory for n zeros, and returns what sets some of them to numbers of a
+// standard deviation.
+func putTo(a *graph.Array, random stream, n int) func(lo, hi int, scale float32) {
+	if a.DType == graph.F32 {
+		data := make([]float32, n)
+		a.Data = bytesOf(data)
+		return func(lo, hi int, scale float32) { random.fill(data[lo:hi], lo, scale) }
+	}
+	to := kernels.Tensor{DType: a.DType, U16: make([]uint16, n)}
+	a.Data = bytesOf(to.U16)
+	return func(lo, hi int, scale float32) {
 		var some [1024]float32
 		for ; lo < hi; lo += len(some) {
 			part := some[:min(len(some), hi-lo)]
 			random.fill(part, lo, scale)
 			to.Write(lo, part)
 		}
-	})
-	a.Data = bytesOf(data)
-	return a
+	}
 }
 
-// blocks rounds what the tensor is in f32 to blocks.
+// blocks rounds what the tensor is in f32, without zeros, to blocks.
 func (c *randomWeights) blocks(s stored) graph.Array {
 	to := s.dtype
 	s.dtype = graph.F32
-	a, err := c.fill(s).Convert(to)
+	dense := randomWeights{seed: c.seed, run: math.MaxInt}
+	a, err := dense.fill(s).Convert(to)
 	if err != nil {
 		panic("BUG: " + err.Error()) // the numbers are finite
 	}

@@ -38,7 +38,10 @@ func metaOf(s *session.Session) (transfer.Meta, error) {
 		return transfer.Meta{}, err
 	}
 	end, err := s.Engine().TransferEnd()
-	return transfer.Meta{Model: o.Model, Name: o.Name, Ranks: o.Ranks, States: o.States, Layout: end.States.String(), PageTokens: end.PageTokens}, err
+	if err != nil {
+		return transfer.Meta{}, err
+	}
+	return transfer.Meta{Model: o.Model, Name: o.Name, Ranks: o.Ranks, States: o.States, Layout: end.States.String(), PageTokens: end.PageTokens}, nil
 }
 
 // source prefills prompts in steps shared by all requests.
