@@ -246,7 +246,7 @@ func (h hostile) run(line string) (state *os.ProcessState, said string, mib int6
 		h.Fatal(err)
 	}
 	c := exec.Command("sh", append([]string{"-c", `ulimit -t 60; ulimit -v 8000000; exec ./measured "$@"`, "sh"}, strings.Fields(line)...)...)
-	c.Dir = h.dir
+	c.Dir, c.Env = h.dir, append(os.Environ(), "GOGC=100")
 	if input != "" {
 		f, err := os.Open(filepath.Join(h.dir, input))
 		if err != nil {

@@ -39,7 +39,7 @@ func kraitCommand(t *testing.T, args ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	c := exec.Command(path, args...)
-	c.Env = append(os.Environ(), asKrait+"=1")
+	c.Env = append(os.Environ(), asKrait+"=1", "GOGC=100") // memory is measured
 	return c
 }
 
@@ -94,7 +94,6 @@ func TestScripts(t *testing.T) {
 			e.Setenv("DATA", data)
 			e.Setenv("TOK", tokenizers)
 			e.Setenv("TINY", tiny)
-			e.Setenv("GOGC", "400") // hundreds of short programs, in which little memory is freed
 			e.Setenv("HF_HOME", filepath.Join(e.WorkDir, "hf"))
 			e.Setenv("HF_HUB_OFFLINE", "1") // but for scripts that call hub
 			return nil

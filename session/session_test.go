@@ -5,7 +5,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"slices"
 	"testing"
 
@@ -16,8 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	prop.Cases(4)           // of every family
-	debug.SetGCPercent(400) // hundreds of models are opened, and little of them stays
+	prop.Cases(4) // of every family
 	os.Exit(m.Run())
 }
 

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"testing"
 
 	"github.com/krait-ml/krait"
@@ -22,8 +21,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	prop.Cases(4)           // of every family
-	debug.SetGCPercent(400) // hundreds of models are opened, and little of them stays
+	prop.Cases(4) // of every family
 	os.Exit(m.Run())
 }
 

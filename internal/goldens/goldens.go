@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	_ "github.com/krait-ml/krait/internal/thrift" // for all tests of models
 )
 
 // Names are the checkpoints: by default without those whose parts others have, which KRAIT_TEST_ALL

@@ -9,10 +9,13 @@ import (
 )
 
 const (
-	patience = time.Millisecond      // of spinning, before a goroutine sleeps; waking it can take a tenth of this
-	polite   = 10 * time.Microsecond // of spinning, between two calls of Gosched
-	looks    = 16                    // between two looks at the clock
+	polite = 10 * time.Microsecond // of spinning, between two calls of Gosched
+	looks  = 16                    // between two looks at the clock
 )
+
+// Patience is how long a goroutine spins before it sleeps. Waking it can take a tenth of the
+// default. It must be set before anything waits.
+var Patience = time.Millisecond
 
 // Waiter is where one goroutine waits, again and again. The zero value is not fit for
 // use: see [New].
@@ -57,7 +60,7 @@ func (w *Waiter) look(ready func() bool) bool {
 			pause()
 		}
 		took := time.Since(start)
-		if took >= patience {
+		if took >= Patience {
 			return ready()
 		}
 		if took-gave >= polite {

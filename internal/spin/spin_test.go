@@ -11,7 +11,7 @@ import (
 // whatever the delays between; none is lost.
 func TestWait(t *testing.T) {
 	for _, crowded := range []bool{false, true} {
-		for _, delay := range []time.Duration{0, polite, patience, 3 * patience} {
+		for _, delay := range []time.Duration{0, polite, Patience, 3 * Patience} {
 			rounds := 20000
 			if delay > 0 {
 				rounds = 30

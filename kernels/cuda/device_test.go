@@ -301,7 +301,7 @@ func allRows(t *kernels.Tensor) int {
 }
 
 func rowBytes(t *kernels.Tensor, i int) []byte {
-	var b []byte
+	b := make([]byte, 0, t.Cols*t.DType.Bytes())
 	for at := i * t.Stride; at < i*t.Stride+t.Cols; at++ {
 		switch t.DType {
 		case graph.F32:
@@ -327,7 +327,7 @@ func clone(t *kernels.Tensor) kernels.Tensor {
 
 // values reads all elements as float64.
 func values(t *kernels.Tensor) []float64 {
-	var out []float64
+	out := make([]float64, 0, allRows(t)*t.Cols)
 	buf := make([]float32, t.Cols)
 	for i := range allRows(t) {
 		if t.DType == graph.I32 {

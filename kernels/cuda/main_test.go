@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -45,7 +44,6 @@ func some(few, all int) int {
 
 // TestMain: when all tests have run, each kernel has (hasRun).
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // launches allocate, and little of it stays
 	code := m.Run()
 	given := false
 	for _, name := range []string{"test.run", "test.skip", "test.list"} {

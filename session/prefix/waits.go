@@ -57,6 +57,9 @@ func (w *waits) add(age int, used bool) {
 }
 
 func (w *waits) scale(f float64) {
+	if w.number == 0 {
+		return
+	}
 	for b := range ages {
 		w.uses[b] = float64(w.uses[b] * f)
 		w.time[b] = float64(w.time[b] * f)
@@ -82,8 +85,8 @@ func (w *waits) densities() (index [ages]float64) {
 		for end := b; end < ages; end++ {
 			uses += w.uses[end]
 			time += w.time[end]
-			if time > 0 {
-				index[b] = max(index[b], uses/time)
+			if time > 0 && uses/time > index[b] {
+				index[b] = uses / time
 			}
 		}
 	}
@@ -135,9 +138,22 @@ func (h *hazard) refresh(waiting []*node, request int) {
 		now.count(n, request, false)
 		n.since = since
 	}
+	unseen := -1 // the first class of a family without waits
 	for f := range now.family {
+		own := -1 // the first class of this family without waits
+		like := &own
+		if now.family[f].number == 0 {
+			like = &unseen
+		}
 		now.family[f].blend(&now.all)
 		for c := f * depthsEach; c < (f+1)*depthsEach; c++ {
+			if now.class[c].number == 0 {
+				if *like >= 0 { // most classes are alike
+					h.density[c] = h.density[*like]
+					continue
+				}
+				*like = c
+			}
 			now.class[c].blend(&now.family[f])
 			h.density[c] = now.class[c].densities()
 		}
