@@ -81,7 +81,7 @@ func TestProduct(t *testing.T) {
 	})
 }
 
-// TestWork: a block of real widths takes a tenth of the work of its products; whatever is broken in
+// TestWork: a block of real widths takes a fifth of the work of its products; whatever is broken in
 // it is found.
 func TestWork(t *testing.T) {
 	const hidden, wide = 1024, 4096
