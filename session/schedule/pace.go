@@ -18,8 +18,9 @@ type speed struct {
 
 // Constants of pace.
 const (
-	leastSteps   = 3    // steps without drafts before the first drafts
-	mostDrafted  = 64   // steps with drafts after which plain is measured again
+	mostDrafted  = 64 // steps with drafts after which plain is measured again
+	firstDrafted = 4  // the same, while plain is of fewer than leastSteps steps
+	leastSteps   = 3
 	firstDrafts  = 8    // what the guess counts as
 	enoughDrafts = 32   // that the latest ones count as
 	forget       = 1024 // plain steps in which measurements lose their weight
@@ -67,7 +68,7 @@ func (p *pace) ran(sequences, drafts int, took time.Duration) {
 // time a draft pays if it is expected to be right more often than that rate times its time.
 func (p *pace) limit(sequences int, drafting []*request) {
 	s := (*p)[sequences]
-	measure := s == nil || s.steps < leastSteps || s.drafted >= mostDrafted
+	measure := s == nil || s.drafted >= mostDrafted || s.steps < leastSteps && s.drafted >= firstDrafted
 	rate := float64(sequences)
 	for range 4 {
 		tokens, seconds := float64(sequences), 1.0
