@@ -8,8 +8,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// A chain. In the graph a recurrence over parts runs twice, around an all_gather of what parts make
-// of states. But states pass to later parts only, so ranks can also take turns: a rank receives the
+// In the graph a recurrence over parts runs twice, around an all_gather of what parts make
+// of states. But states pass to later parts only, so ranks can also take turns, in a chain: a rank receives the
 // states before its parts, runs the recurrence once, from them, and sends the states after its
 // parts to the rank of the next parts. A rank waits for those before it alone, so that the ranks
 // follow each other through the layers. At the end of the batch the last one sends the new states
@@ -190,7 +190,7 @@ func (l *lowerer) chainArgs(n *graph.Node) []Ref {
 	return args
 }
 
-// partsAttrs are the attributes of a node: in a chain the segments of parts name slots.
+// attrs are the attributes of a node: in a chain the segments of parts name slots.
 func (l *lowerer) attrs(n *graph.Node) graph.Attrs {
 	if l.chain == nil || !l.chain.parts[n] {
 		return n.Attrs
