@@ -3,8 +3,8 @@ package kernels
 import "github.com/krait-ml/krait/graph"
 
 // PutParts writes the segments of parts: those of all parts, whose rows are of the batch, or those
-// of a rank, whose rows are counted among what it holds. The states of parts are rows, or with slots
-// lie where those of the sequences do.
+// of a rank, whose rows are counted among what it holds. The states of parts are rows, or with
+// slots lie where those of the sequences do.
 func PutParts(y, seg *Tensor, parts int, slots bool) {
 	n, one := seg.Rows(), y.Rows() < seg.Rows()*parts
 	at := 0

@@ -8,12 +8,12 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// In the graph a recurrence over parts runs twice, around an all_gather of what parts make
-// of states. But states pass to later parts only, so ranks can also take turns, in a chain: a rank receives the
-// states before its parts, runs the recurrence once, from them, and sends the states after its
-// parts to the rank of the next parts. A rank waits for those before it alone, so that the ranks
-// follow each other through the layers. At the end of the batch the last one sends the new states
-// to all. Recurrences run in place in the slots of their states, as on one rank.
+// In the graph a recurrence over parts runs twice, around an all_gather of what parts make of
+// states. But states pass to later parts only, so ranks can also take turns, in a chain: a rank
+// receives the states before its parts, runs the recurrence once, from them, and sends the states
+// after its parts to the rank of the next parts. A rank waits for those before it alone, so that
+// the ranks follow each other through the layers. At the end of the batch the last one sends the
+// new states to all. Recurrences run in place in the slots of their states, as on one rank.
 
 // SendStates and ReceiveStates are a collective of two: the rows of states, operands but the last,
 // of sequences that segments list, the last operand, go to another rank of a chain. Rows of
@@ -90,8 +90,8 @@ type chain struct {
 	needed map[*graph.Node]bool
 }
 
-// newChain finds the recurrences over parts of a graph, nil where there is none or one cannot run
-// in a chain, as it is used in another way.
+// newChain finds the recurrences over parts of a graph. It is nil if the graph has none, or has one
+// that cannot run in a chain, as its states are used in another way.
 func newChain(g *graph.Graph) *chain {
 	c := &chain{state: map[*graph.Node]*graph.Value{}, parts: map[*graph.Node]bool{}, needed: map[*graph.Node]bool{}}
 	users := map[*graph.Value][]*graph.Node{}

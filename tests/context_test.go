@@ -19,8 +19,8 @@ import (
 // rest, alone and beside others; then decode, and prompts that go on.
 var contextSteps = [][]int{{200, 0, 0, 0, 0}, {1, 65, 3, 0, 0}, {64, 1, 1, 257, 1}, {1, 1, 1, 1, 1}, {130, 2, 0, 0, 70}}
 
-// TestParts: in parts, all logits and states are those of one rank but for the order of sums, whether
-// states pass from rank to rank or are gathered.
+// TestParts: in parts, all logits and states are those of one rank but for the order of sums,
+// whether states pass from rank to rank or are gathered.
 func TestParts(t *testing.T) {
 	counts := []int{2, 3, 4, 8}
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
