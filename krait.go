@@ -186,13 +186,17 @@ type Model struct {
 // start compiles the model for its ranks and loads it.
 func (m *Model) start(o Options) (*Model, error) {
 	err := m.prepare(&o)
+	var d exec.Device
 	if err == nil {
-		if m.prefill, err = session.NewPrefill(m.graph, o.Sharding, o.PieceTokens); err == nil {
+		d, err = o.device()
+	}
+	if err == nil {
+		if m.prefill, err = session.NewPrefill(m.graph, o.Sharding, o.PieceTokens, d); err == nil {
 			m.graph, err = o.Sharding.Compile(m.graph)
 		}
 	}
 	if err == nil {
-		err = m.load(o)
+		err = m.load(o, d)
 	}
 	if err != nil {
 		if m.drafts != nil {
@@ -251,17 +255,13 @@ func (m *Model) prepare(o *Options) error {
 func (m *Model) Follow(ctx context.Context) error { return m.engine.Follow(ctx) }
 
 // load makes the engine and the session. The files may have changed while the engine read them.
-func (m *Model) load(o Options) (err error) {
-	s, err := session.Lower(m.graph, o.Sharding, o.PieceTokens)
+func (m *Model) load(o Options, d exec.Device) (err error) {
+	s, err := session.Lower(m.graph, o.Sharding, o.PieceTokens, d)
 	if err != nil {
 		return err
 	}
 	if s[0].RowPlace() == graph.InParts { // exec.Open refuses drafts
 		m.noAuto(&o)
-	}
-	d, err := o.device()
-	if err != nil {
-		return err
 	}
 	if w, ok := d.(interface {
 		Warnings(*lowering.Schedule) []string

@@ -190,7 +190,11 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 		}
 	}
 	o.fuse(g)
-	prefill, err := session.NewPrefill(g, o.Sharding, o.PieceTokens)
+	d, err := o.device()
+	if err != nil {
+		return nil, err
+	}
+	prefill, err := session.NewPrefill(g, o.Sharding, o.PieceTokens, d)
 	if err != nil {
 		return nil, err
 	}
@@ -198,11 +202,7 @@ func NewEngine(g *graph.Graph, weights Weights, o Options) (*exec.Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	s, err := session.Lower(compiled, o.Sharding, o.PieceTokens)
-	if err != nil {
-		return nil, err
-	}
-	d, err := o.device()
+	s, err := session.Lower(compiled, o.Sharding, o.PieceTokens, d)
 	if err != nil {
 		return nil, err
 	}

@@ -148,7 +148,7 @@ func (e *explainFlags) input(c *cobra.Command, title string, g *graph.Graph, s k
 	if fused.Ranks == 1 {
 		in.Strategy = "one rank"
 	}
-	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(fused, s, 0) }); err != nil {
+	if in.Schedules, err = interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(fused, s, 0, nil) }); err != nil {
 		return nil, err
 	}
 	if err := e.proof(c, g, in, s); err != nil {

@@ -145,7 +145,7 @@ func lowered(c *cobra.Command, g *graph.Graph, s krait.Sharding) ([]*lowering.Sc
 	if err != nil {
 		return nil, err
 	}
-	return interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(g, s, 0) })
+	return interruptible(c, "lower", func() ([]*lowering.Schedule, error) { return session.Lower(g, s, 0, nil) })
 }
 
 func inBlock(st lowering.Step, block string) bool { return graph.BlockOf(st.Name) == block }

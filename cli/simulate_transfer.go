@@ -138,7 +138,7 @@ func endOf(c *cobra.Command, g *graph.Graph, s krait.Sharding, page int) (loweri
 		return lowering.End{}, err
 	}
 	k, err := interruptible(c, "lower", func() (*lowering.StateLayout, error) {
-		all, err := session.Lower(compiled, s, 0)
+		all, err := session.Lower(compiled, s, 0, nil)
 		if err != nil {
 			return nil, err
 		}

@@ -77,6 +77,9 @@ type Machine interface {
 	Close()
 }
 
+// Chains is a [Device] whose ranks may pass states along a chain ([lowering.Stages]).
+type Chains interface{ Chains() bool }
+
 // Pipelines is a [Device] whose machines are a [Pipeline].
 type Pipelines interface{ Pipelines() }
 

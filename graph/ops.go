@@ -97,8 +97,8 @@ var table = []*Op{
 		Operands: "aaaaasi", States: []StatePair{{5, 1, SSMState}}, Attrs: []Attr{{"scale", FloatAttr, nil, anything}}, Work: []string{"7 t g q n p"}, check: checkDelta},
 
 	// Recurrences over parts of sequences; see parts.go. Letter z is the parts of all sequences.
-	{Name: "parts", Doc: "the segments of the parts of sequences that ranks have, all first parts before all second: x seg", Class: Compute, Parts: true, Operands: "ai",
-		Attrs: []Attr{{"parts", IntAttr, nil, severalParts}}, Gives: I32, infer: inferParts, cost: costSegments},
+	{Name: "parts", Doc: "the segments of the parts of sequences that ranks have, all first parts before all second; slots=1: with the slots of the sequences: x seg", Class: Compute, Parts: true, Operands: "ai",
+		Attrs: []Attr{{"parts", IntAttr, nil, severalParts}, {"slots", IntAttr, 0, zeroOrOne}}, Gives: I32, infer: inferParts, cost: costSegments},
 	{Name: "zeros", Doc: "a row of zeros, of the axes dims, for each row of x; diagonal=1: with ones where the last two axes are equal", Class: Compute, Parts: true,
 		Attrs: []Attr{{"dims", StringAttr, nil, anything}, {"diagonal", IntAttr, 0, zeroOrOne}}, infer: inferZeros, cost: costZeros},
 	{Name: "segment_sums", Doc: "the sum of the rows of each segment: x seg", Class: Compute, Parts: true, Rule: rule("t! d, s! f! -> s! d"), Operands: "ai", Work: []string{"1 t d"}, check: checkSegments(1)},

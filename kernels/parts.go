@@ -3,12 +3,16 @@ package kernels
 import "github.com/krait-ml/krait/graph"
 
 // PutParts writes the segments of parts: those of all parts, whose rows are of the batch, or those
-// of a rank, whose rows are counted among what it holds.
-func PutParts(y, seg *Tensor, parts int) {
+// of a rank, whose rows are counted among what it holds. The states of parts are rows, or with
+// slots lie where those of the sequences do.
+func PutParts(y, seg *Tensor, parts int, slots bool) {
 	n, one := seg.Rows(), y.Rows() < seg.Rows()*parts
 	at := 0
 	for row := range y.Rows() {
-		start, tokens, _ := seg.Segment(row % n)
+		start, tokens, slot := seg.Segment(row % n)
+		if !slots {
+			slot = row
+		}
 		part := row / n
 		if one {
 			part = y.First / n
@@ -17,7 +21,7 @@ func PutParts(y, seg *Tensor, parts int) {
 		if r.Start += start; one {
 			r.Start, at = at, at+r.Len
 		}
-		copy(y.I32[3*row:], []int32{int32(r.Start), int32(r.Len), int32(row)})
+		copy(y.I32[3*row:], []int32{int32(r.Start), int32(r.Len), int32(slot)})
 	}
 }
 

@@ -35,7 +35,7 @@ func (s *Schedule) Check() error {
 	if errs != nil {
 		return errors.Join(errs...)
 	}
-	return errors.Join(s.checkOrder()...)
+	return errors.Join(append(s.checkChain(), s.checkOrder()...)...)
 }
 
 // checkBuffers: each has its size and lies in its region, and regions are as
@@ -191,6 +191,9 @@ func (s *Schedule) checkStep(st *Step) error {
 	}
 	if st.Op != nil && st.between() {
 		return s.checkPassing(st)
+	}
+	if st.Op != nil && st.chained() {
+		return s.checkTurn(st)
 	}
 	if st.Op == nil || len(st.Results) == 0 {
 		return fmt.Errorf("step %s has no operation or no result", st.Name)

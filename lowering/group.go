@@ -54,6 +54,8 @@ func (s *Schedule) Last() bool { return s.Stage == s.Mesh.Along(graph.PP)-1 }
 func (s *Schedule) Group(st *Step) Group {
 	me := s.World()
 	switch {
+	case st.chained():
+		return s.turnGroup(st)
 	case st.Op == Send:
 		return Group{me, s.Ranks, 2}
 	case st.Op == Receive:
@@ -74,11 +76,14 @@ func (s *Schedule) Group(st *Step) Group {
 // part, which may have but a share of them, or as the rank has them, of what passes between stages.
 func (s *Schedule) Payload(st *Step) []graph.Type {
 	types := typesOf(st.Args)
+	if st.chained() {
+		types = types[:len(types)-1]
+	}
 	if st.between() {
 		types = append(types, typesOf(st.Results)...)
 	}
 	for i, t := range types {
-		if st.between() {
+		if st.between() || st.chained() {
 			types[i] = s.Local(t)
 		} else {
 			types[i], _, _ = s.ShareOf(st, t)

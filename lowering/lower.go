@@ -26,10 +26,14 @@ func LowerStages(g *graph.Graph, pieceTokens int, stages Stages) ([]*Schedule, e
 	if err != nil {
 		return nil, err
 	}
+	var c *chain
+	if stages.Chain {
+		c = newChain(g)
+	}
 	var out []*Schedule
 	for replica := range max(1, stages.Replicas) {
 		for stage := range sections {
-			p := newPlacing(g, pieceTokens, &sections[stage])
+			p := newPlacing(g, pieceTokens, &sections[stage], c)
 			for rank := range g.Ranks {
 				l := &lowerer{
 					s:       &Schedule{Name: g.Name, Rank: rank, Ranks: g.Ranks, Mesh: g.Mesh},
@@ -67,6 +71,7 @@ func (l *lowerer) lower(g *graph.Graph, pieceTokens int) error {
 		l.release()
 	}
 	l.send(l.section.sent)
+	l.lastTurn()
 	l.finish(g)
 	return nil
 }
@@ -74,6 +79,7 @@ func (l *lowerer) lower(g *graph.Graph, pieceTokens int) error {
 // placing is what all ranks have in common: the order of the nodes, and how long values are needed.
 type placing struct {
 	section *section
+	chain   *chain // nil: none
 	nodes   []*graph.Node
 	costs   []graph.Cost         // by node
 	loops   int                  // how many there are
@@ -85,17 +91,17 @@ type placing struct {
 	inUnits bool                 // ranks have even shares of the tokens: all rows are multiples of these
 }
 
-func newPlacing(g *graph.Graph, pieceTokens int, c *section) *placing {
+func newPlacing(g *graph.Graph, pieceTokens int, c *section, turns *chain) *placing {
 	l := newLooper(g)
 	if pieceTokens > 0 && g.Ranks > 1 && g.Mesh == (graph.Mesh{}) {
 		l.find()
 	}
 	if !l.apart(c) {
-		return newPlacing(g, 0, c)
+		return newPlacing(g, 0, c, turns)
 	}
-	p := &placing{section: c, last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
+	p := &placing{section: c, chain: turns, last: make([]int, g.Len()), inside: make([]bool, g.Len()), kept: l.kept}
 	for _, n := range l.order() {
-		if c.has(n) {
+		if c.has(n) && turns.has(n) {
 			p.nodes, p.costs = append(p.nodes, n), append(p.costs, n.Cost())
 		}
 	}
@@ -159,6 +165,9 @@ func (l *lowerer) node(n *graph.Node, cost graph.Cost) error {
 	case graph.View:
 		return l.field(n)
 	case graph.Compute:
+		if l.chain != nil && l.chain.state[n] != nil {
+			return l.turn(n, cost)
+		}
 		return l.launch(n, cost)
 	}
 	if l.s.Ranks == 1 { // every layout is the same bytes
@@ -264,9 +273,13 @@ func (l *lowerer) alias(v *graph.Value, r Ref) {
 }
 
 func (l *lowerer) launch(n *graph.Node, cost graph.Cost) error {
-	st := Step{Kind: Launch, Name: n.Name(), Op: n.Op, Attrs: n.Attrs, Cost: cost, Args: l.refs(n.Args), Loop: l.loop[l.at]}
+	st := Step{Kind: Launch, Name: n.Name(), Op: n.Op, Attrs: l.attrs(n), Cost: cost, Args: l.refs(n.Args), Loop: l.loop[l.at]}
+	if l.chain != nil && l.chain.state[n] != nil {
+		st.Args = l.chainArgs(n)
+	}
 	for _, p := range n.Op.States {
 		l.alias(n.Results[p.Result], st.Args[p.Operand]) // in place
+		l.ref[n.Results[p.Result].ID].Type = st.Args[p.Operand].Type
 	}
 	constant := l.constant(st.Args)
 	if !constant {

@@ -235,6 +235,10 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) {
 		*to = append(*to, p.s.passing(Send, p.list(args), stream))
 		return
 	}
+	if strings.HasPrefix(rest, SendStates.Name+" ") {
+		*to = append(*to, p.turn(SendStates, rest))
+		return
+	}
 	results, call, ok := strings.Cut(rest, " = ")
 	if call == Receive.Name {
 		*to = append(*to, p.s.passing(Receive, p.list(results), stream))
@@ -242,6 +246,10 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) {
 	}
 	if !ok {
 		panic(fmt.Errorf("expected a result and an operation, found %q", rest))
+	}
+	if strings.HasPrefix(call, ReceiveStates.Name+" ") {
+		*to = append(*to, p.turn(ReceiveStates, call))
+		return
 	}
 	call, attrs, braces := strings.Cut(call, " {")
 	if braces {
@@ -265,6 +273,14 @@ func (p *parser) step(rest string, stream Stream, to *[]Step) {
 		panic(fmt.Errorf("%s: the operands do not fit %s: %w", st.Name, op.Name, err))
 	}
 	*to = append(*to, st)
+}
+
+// turn reads send_states h, seg {peer=1}, and what is right of the = of receive_states.
+func (p *parser) turn(op *graph.Op, call string) Step {
+	args, attrs, _ := strings.Cut(strings.TrimPrefix(call, op.Name+" "), " {")
+	list := p.list(args)
+	a := bail.Of(graph.ParseAttrs(op, "{"+attrs))
+	return p.s.passingStates(op, list[:len(list)-1], list[len(list)-1], a.Int(peerAttr))
 }
 
 // serves cuts off the outputs that a line is for, where it says so at its end.

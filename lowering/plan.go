@@ -61,7 +61,7 @@ type CollectivePlan struct {
 
 // SentPerRank is the bytes that a rank sends for a batch, on average where shards are uneven.
 func (c *CollectivePlan) SentPerRank(z graph.Sizes) float64 {
-	if c.Kind == Send.Name { // one sends all
+	if c.Kind == Send.Name || c.Kind == SendStates.Name || c.Kind == ReceiveStates.Name { // one sends all
 		return c.Sent.Float(z)
 	}
 	return c.Sent.Float(z) / float64(c.ranks)

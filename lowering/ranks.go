@@ -48,7 +48,7 @@ func sameCollectives(schedules []*Schedule) error {
 		}
 	}
 	for _, g := range groups {
-		if last := g.At(g.Size - 1); g.First < 0 || last >= len(schedules) {
+		if last := g.At(g.Size - 1); min(g.First, last) < 0 || max(g.First, last) >= len(schedules) {
 			return fmt.Errorf("a collective is of ranks %d to %d; there are %d", g.First, last, len(schedules))
 		}
 		for i := range g.Size {
@@ -71,6 +71,9 @@ func sameIn(g Group, by []map[Group][]*Step, rank int) error {
 		same := a.String() == b.String() && sameTypes(a.Args, b.Args) && sameTypes(a.Results, b.Results)
 		if a.Op == Receive && rank != g.First {
 			same = b.Op == Send && sameTypes(a.Results, b.Args) && names(a.Results) == names(b.Args)
+		}
+		if a.Op == ReceiveStates && rank != g.First {
+			same = b.Op == SendStates && sameTypes(a.Args, b.Args) && names(a.Args) == names(b.Args)
 		}
 		if !same {
 			return fmt.Errorf("collective %d is %q on rank %d and %q on rank %d", i, a, rank, b, g.First)

@@ -17,6 +17,9 @@ type Stages struct {
 	First []string
 	// Replicas is the number of copies of the model that divide the sequences; 0: one.
 	Replicas int
+	// Chain lets recurrences over parts of sequences pass states from rank to rank. Otherwise they run
+	// as the graph says.
+	Chain bool
 }
 
 // mesh is the mesh of the stages of a graph.

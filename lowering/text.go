@@ -104,7 +104,7 @@ func (st Step) String() string {
 	}
 	call := fmt.Sprintf("%s %s%s", st.Op.Name, names(st.Args), attrText(st.Op, st.Attrs))
 	switch st.Op {
-	case Send:
+	case Send, SendStates:
 		return call
 	case Receive:
 		call = strings.TrimSuffix(call, " ")

@@ -11,8 +11,8 @@ import (
 )
 
 // Lower makes the schedules of a graph that was compiled by a sharding, with pieces of a number of
-// tokens; 0: [lowering.PieceTokens].
-func Lower(g *graph.Graph, s passes.Sharding, pieceTokens int) ([]*lowering.Schedule, error) {
+// tokens; 0: [lowering.PieceTokens]. They are for a device; nil: for any.
+func Lower(g *graph.Graph, s passes.Sharding, pieceTokens int, d exec.Device) ([]*lowering.Schedule, error) {
 	if pieceTokens < 0 || pieceTokens > graph.MaxPiece {
 		return nil, fmt.Errorf("pieces of %d tokens; the size must be from 1 to %d, or 0 for %d", pieceTokens, graph.MaxPiece, lowering.PieceTokens)
 	}
@@ -21,12 +21,13 @@ func Lower(g *graph.Graph, s passes.Sharding, pieceTokens int) ([]*lowering.Sche
 	if err != nil {
 		return nil, err
 	}
-	return lowering.LowerStages(g, cmp.Or(pieceTokens, lowering.PieceTokens), lowering.Stages{First: first, Replicas: p.Replicas})
+	chains, ok := d.(exec.Chains)
+	return lowering.LowerStages(g, cmp.Or(pieceTokens, lowering.PieceTokens), lowering.Stages{First: first, Replicas: p.Replicas, Chain: ok && chains.Chains()})
 }
 
 // NewPrefill compiles a graph for prefill, if a sharding has a strategy for it; otherwise the
 // result is nil.
-func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int) (*exec.Prefill, error) {
+func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int, d exec.Device) (*exec.Prefill, error) {
 	s, err := s.Resolve(g)
 	of, ok := s.ForPrefill()
 	if !ok || err != nil {
@@ -36,6 +37,6 @@ func NewPrefill(g *graph.Graph, s passes.Sharding, pieceTokens int) (*exec.Prefi
 	if err != nil {
 		return nil, fmt.Errorf("prefill: %w", err)
 	}
-	list, err := Lower(compiled, of, pieceTokens)
+	list, err := Lower(compiled, of, pieceTokens, d)
 	return &exec.Prefill{Schedules: list, Verify: CheckPayloads(compiled)}, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
@@ -18,15 +19,17 @@ import (
 // rest, alone and beside others; then decode, and prompts that go on.
 var contextSteps = [][]int{{200, 0, 0, 0, 0}, {1, 65, 3, 0, 0}, {64, 1, 1, 257, 1}, {1, 1, 1, 1, 1}, {130, 2, 0, 0, 70}}
 
-// TestParts: in parts, all logits and states are those of one rank but for the order of sums.
+// TestParts: in parts, all logits and states are those of one rank but for the order of sums,
+// whether states pass from rank to rank or are gathered.
 func TestParts(t *testing.T) {
 	counts := []int{2, 3, 4, 8}
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
-	for _, c := range covering.Each(t, []int{len(folders)}, len(counts)) {
+	for _, c := range covering.Each(t, []int{len(folders)}, len(counts), 2) {
 		dir, ranks := folders[c[0]], counts[c[1]]
-		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), ranks), func(t *testing.T) {
+		gathers := c[2] == 1
+		t.Run(fmt.Sprintf("%s/tp=%d/gather=%t", filepath.Base(dir), ranks, gathers), func(t *testing.T) {
 			t.Parallel()
-			compareParts(t, dir, ranks, contextSteps, nil)
+			compareParts(t, dir, ranks, contextSteps, &cpu.Device{GatherStates: gathers})
 		})
 	}
 }

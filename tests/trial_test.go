@@ -142,7 +142,7 @@ func runTrials(t *testing.T, dir, isa string, o krait.Options) {
 	}
 	m := openModel(t, dir, o)
 	open := func(trials int) *exec.Engine {
-		prefill, err := session.NewPrefill(m.Graph(), o.Sharding, 0)
+		prefill, err := session.NewPrefill(m.Graph(), o.Sharding, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

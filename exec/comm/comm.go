@@ -58,7 +58,7 @@ func Of(s *lowering.Schedule, st *lowering.Step, c *kernels.Call) Collective {
 	if st.Kind == lowering.Collective {
 		x.Group = s.Group(st)
 	}
-	if st.Op == lowering.Send || st.Op == lowering.Receive {
+	if lowering.Passes(st.Op) {
 		return x
 	}
 	sharded := st.Results[0].Type
@@ -104,7 +104,7 @@ type way struct {
 
 // way returns how the collective is done.
 func (c *Collective) way() way {
-	if c.Op == lowering.Send || c.Op == lowering.Receive {
+	if lowering.Passes(c.Op) {
 		return way{passes: true}
 	}
 	return way{from: c.Op.From, to: c.Op.To}

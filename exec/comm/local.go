@@ -36,6 +36,7 @@ type meeting struct {
 	arrived int           // at the current rendezvous
 	step    int64         // the current one
 	round   atomic.Int64  // number of completed rendezvous
+	passed  inTransit
 }
 
 func (r *rendezvous) Ranks() int { return len(r.joined) }

@@ -231,6 +231,24 @@ func (f walk) bytes() int {
 	return at
 }
 
+// pack writes the stretches to a message.
+func (f walk) pack(m Message) {
+	w := wire{data: m.carried()}
+	f(func(t *kernels.Tensor, at, n int) {
+		view := w.next(t.DType, n)
+		view.Copy(0, t, at, n)
+	})
+}
+
+// unpack reads them from one.
+func (f walk) unpack(m Message) {
+	w := wire{data: m.carried()}
+	f(func(t *kernels.Tensor, at, n int) {
+		view := w.next(t.DType, n)
+		t.Copy(at, &view, 0, n)
+	})
+}
+
 // exchange sends each rank its stretches, and waits for those of this rank. It sends no empty
 // message.
 func (c *party) exchange(give, want func(rank int) walk) error {
@@ -260,11 +278,7 @@ func (c *party) give(to int, f walk) {
 	rank := c.group.At(to)
 	c.gave[rank]++
 	m.setSeq(c.gave[rank])
-	w := wire{data: m.carried()}
-	f(func(t *kernels.Tensor, at, n int) {
-		view := w.next(t.DType, n)
-		view.Copy(0, t, at, n)
-	})
+	f.pack(m)
 	c.sent.Add(int64(n))
 	c.p.link.Send(rank, m)
 }
@@ -335,11 +349,7 @@ func (c *party) unpack(r int, f walk) {
 	if c.came[r] == nil {
 		return
 	}
-	w := wire{data: c.came[r].carried()}
-	f(func(t *kernels.Tensor, at, n int) {
-		view := w.next(t.DType, n)
-		t.Copy(at, &view, 0, n)
-	})
+	f.unpack(c.came[r])
 	c.done(r)
 }
 

@@ -32,6 +32,9 @@ type seat struct {
 // have arrived a second time.
 func (c *shared) Run(x *Collective) error {
 	s := c.seat(x.group(c.Ranks()))
+	if x.way().passes {
+		return s.pass(x)
+	}
 	s.posted[s.rank] = x
 	if err := s.wait(); err != nil {
 		return err
@@ -49,16 +52,53 @@ var collectives = map[way]func(*seat, *Collective){
 	{from: graph.Partial, to: graph.Replicated}: (*seat).sumForAll,
 	{from: graph.Sharded, to: graph.Replicated}: (*seat).gather,
 	{from: graph.Partial, to: graph.Sharded}:    (*seat).sumOwn,
-	{passes: true}:                              (*seat).pass,
 }
 
-// pass: the receiver copies what the sender has.
-func (c *seat) pass(x *Collective) {
-	for i := range x.Results { // of which the sender has none
-		to, from := &x.Results[i], &c.posted[0].Args[i]
-		for row := range to.Rows() {
-			to.Copy(row*to.Stride, from, row*from.Stride, to.Cols)
+// inTransit is the messages from the first rank of a group to the second that this has not taken.
+type inTransit struct {
+	list []Message
+	n    atomic.Int64 // how many there are
+}
+
+// takeFirst is the first of the messages in transit.
+func (s *seat) takeFirst() Message {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.passed.list[0]
+	s.passed.list = append(s.passed.list[:0], s.passed.list[1:]...)
+	s.passed.n.Add(-1)
+	return m
+}
+
+// pass: the sender leaves a copy, and does not wait for the receiver.
+func (c *seat) pass(x *Collective) error {
+	if c.Stopped() {
+		return c.Err()
+	}
+	if c.rank == 0 {
+		f := allOf(x.Args)
+		m := newMessage(piece, 0, f.bytes())
+		m.setStep(c.shared.step.Load())
+		f.pack(m)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.passed.list = append(c.passed.list, m)
+		c.passed.n.Add(1)
+		c.waiters[c.group.At(1)].Wake()
+		return nil
+	}
+	for {
+		c.waiters[c.number].Wait(func() bool { return c.passed.n.Load() > 0 || c.Stopped() })
+		if c.Stopped() {
+			return c.Err()
 		}
+		m := c.takeFirst()
+		if m.step() == c.shared.step.Load() { // else of a step that was stopped
+			allOf(x.Results).unpack(m)
+			Recycle(m)
+			return nil
+		}
+		Recycle(m)
 	}
 }
 

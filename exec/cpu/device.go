@@ -25,6 +25,9 @@ type Device struct {
 	// opened; or int8: products of weights in blocks round activations to 8 bits (see [cpu.ForMath]).
 	Math    string
 	Workers int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
+	// GatherStates gathers the states of tokens in parts (strategy context), as GPUs do, instead of
+	// passing them from rank to rank.
+	GatherStates bool
 }
 
 // String names the kernels: processes that run a model together must have the same.
@@ -41,6 +44,9 @@ func (d *Device) String() string {
 	}
 	return "cpu with " + isa
 }
+
+// Chains says that recurrences pass states from rank to rank, unless GatherStates is set.
+func (d *Device) Chains() bool { return !d.GatherStates }
 
 // Pipelines says that ranks may be in stages and replicas.
 func (d *Device) Pipelines() {}

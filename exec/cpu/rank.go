@@ -57,6 +57,7 @@ type step struct {
 	collective    comm.Collective // also of a Relayout
 	ran           tally
 	recurrence    *recurrence // nil: trials run the step as it is, or there are none
+	passed        *passed     // of a step that passes states along a chain
 }
 
 func newRank(s *lowering.Schedule, set kernels.Set, o *exec.Setup) (*rank, error) {
@@ -108,6 +109,7 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 			st.kernel = k
 		} else {
 			st.collective = comm.Of(s, from, &st.call)
+			st.passed = newPassed(from)
 		}
 		out = append(out, st)
 	}
@@ -254,6 +256,9 @@ func (r *rank) do(st *step) error {
 		return r.pool.launch(&st.kernel, &st.call, st.work)
 	case lowering.Relayout:
 		r.relayout(st)
+		return nil
+	}
+	if st.passed != nil && !st.passed.find(r, st) {
 		return nil
 	}
 	if err := r.comm.Run(&st.collective); err != nil {

@@ -14,6 +14,9 @@ func (t *tally) count(st *step, first bool) {
 		t.calls++
 	}
 	tensors := st.call.Args
+	if st.passed != nil {
+		tensors = st.passed.rows
+	}
 	if st.Op.From == graph.Sharded {
 		tensors = st.call.Results
 	}

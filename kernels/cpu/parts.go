@@ -8,7 +8,7 @@ import (
 
 var _ = kernels.Register(Kernels, kernels.Set{
 	"parts": {Units: func(*kernels.Call) int { return 1 }, Run: func(c *kernels.Call, _, _ int) {
-		kernels.PutParts(&c.Results[0], &c.Args[1], c.Attrs.Int("parts"))
+		kernels.PutParts(&c.Results[0], &c.Args[1], c.Attrs.Int("parts"), c.Attrs.Int("slots") == 1)
 	}},
 	"zeros":            {Units: kernels.RowUnits, Run: zeros},
 	"segment_sums":     {Units: sumUnits, Run: segmentSums},
