@@ -7,7 +7,9 @@ import (
 )
 
 var _ = kernels.Register(Kernels, kernels.Set{
-	"parts":            whole(func(c *kernels.Call) { kernels.PutParts(&c.Results[0], &c.Args[1], c.Attrs.Int("parts"), c.Attrs.Int("slots") == 1) }),
+	"parts": whole(func(c *kernels.Call) {
+		kernels.PutParts(&c.Results[0], &c.Args[1], c.Attrs.Int("parts"), c.Attrs.Int("slots") == 1)
+	}),
 	"zeros":            whole(zeros),
 	"segment_sums":     whole(segmentSums),
 	"conv_states":      whole(convStates),
