@@ -38,14 +38,17 @@ func Passes(op *graph.Op) bool {
 	return op == Send || op == Receive || op == SendStates || op == ReceiveStates
 }
 
-// PassedBy reports whether a step of a chain passes the state of a sequence of a number of tokens:
-// whether parts up to the sender's have any.
-func (s *Schedule) PassedBy(st *Step, tokens int) bool {
+// PassedBy returns what reports whether a step of a chain passes the state of a sequence of a
+// number of tokens: whether parts up to the sender's have any. It is nil for any other step.
+func (s *Schedule) PassedBy(st *Step) func(tokens int) bool {
+	if !st.chained() {
+		return nil
+	}
 	ranks, sender := s.turns()
 	if st.Op == ReceiveStates {
 		sender = st.Attrs.Int(peerAttr)
 	}
-	return graph.PartOf(tokens, len(ranks), sender).End() > 0
+	return func(tokens int) bool { return graph.PartOf(tokens, len(ranks), sender).End() > 0 }
 }
 
 // turns lists the ranks of the rank's chain in their order, and its place there.

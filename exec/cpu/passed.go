@@ -6,24 +6,27 @@ import (
 )
 
 // passed is the rows of states that a step of a chain passes in a batch.
-type passed struct{ rows []kernels.Tensor }
+type passed struct {
+	by   func(tokens int) bool // whether a sequence's state passes
+	rows []kernels.Tensor
+}
 
 // newPassed is for a step that passes states, and nil for any other.
-func newPassed(st *lowering.Step) *passed {
-	if st.Op != lowering.SendStates && st.Op != lowering.ReceiveStates {
-		return nil
+func newPassed(s *lowering.Schedule, st *lowering.Step) *passed {
+	if by := s.PassedBy(st); by != nil {
+		return &passed{by: by}
 	}
-	return &passed{}
+	return nil
 }
 
 // find gives the collective the rows of the batch's sequences, and reports whether any pass.
-func (p *passed) find(r *rank, st *step) bool {
+func (p *passed) find(st *step) bool {
 	last := len(st.call.Args) - 1
 	seg := &st.call.Args[last]
 	p.rows = p.rows[:0]
 	for i := range seg.Rows() {
 		_, tokens, slot := seg.Segment(i)
-		if !r.s.PassedBy(st.Step, tokens) {
+		if !p.by(tokens) {
 			continue
 		}
 		for k := range last {

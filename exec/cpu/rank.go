@@ -109,7 +109,7 @@ func newSteps(s *lowering.Schedule, steps []lowering.Step, set kernels.Set) ([]s
 			st.kernel = k
 		} else {
 			st.collective = comm.Of(s, from, &st.call)
-			st.passed = newPassed(from)
+			st.passed = newPassed(s, from)
 		}
 		out = append(out, st)
 	}
@@ -258,7 +258,7 @@ func (r *rank) do(st *step) error {
 		r.relayout(st)
 		return nil
 	}
-	if st.passed != nil && !st.passed.find(r, st) {
+	if st.passed != nil && !st.passed.find(st) {
 		return nil
 	}
 	if err := r.comm.Run(&st.collective); err != nil {
