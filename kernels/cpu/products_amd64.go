@@ -11,6 +11,7 @@ import (
 // weights. The order of a sum is the same in all of them.
 type products struct {
 	lanes     int
+	fewPasses int             // of 16-bit weights, for which widening them each time costs less than a buffer
 	row       []tile[float32] // of a row of weights with 1, 2, … tokens
 	f32       []tile[float32] // of 4 rows
 	bf16, f16 narrow
@@ -50,7 +51,6 @@ const (
 	firstPanel = 16 << 10 // weights: of the panel that nothing fetches ahead
 	smallPanel = 32 << 10 // for few passes, of what comes from memory meanwhile
 	largePanel = 1 << 18  // for many passes, of what stays in the second cache
-	fewPasses  = 4        // of 16-bit weights, for which widening them each time costs less than a buffer
 	manyPasses = 8
 )
 
@@ -122,7 +122,7 @@ func (p *products) multiplyF32(m *product, w []float32) {
 // does not fill vectors or groups.
 func (p *products) multiply16(m *product, w []uint16, f *narrow) {
 	s := sweepOf(p, m, w)
-	direct := s.passes <= fewPasses && m.k%p.lanes == 0
+	direct := s.passes <= p.fewPasses && m.k%p.lanes == 0
 	var buf widened
 	for s.panel() {
 		for s.block() {
@@ -269,7 +269,7 @@ func pass[E weight](s *sweep, tiles []tile[E], rows int, w []E, ws, r, n int) {
 }
 
 var productsAVX2 = products{
-	lanes:  8,
+	lanes: 8, fewPasses: panelTokens, // all that do not go through panels
 	panels: &panelsAVX2,
 	row:    []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
 	f32:    []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
@@ -279,7 +279,7 @@ var productsAVX2 = products{
 }
 
 var productsAVX512 = products{
-	lanes:  16,
+	lanes: 16, fewPasses: 4,
 	panels: &panelsAVX512,
 	row:    []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
 	f32:    []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
