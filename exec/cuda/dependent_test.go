@@ -67,8 +67,8 @@ func TestDependent(t *testing.T) {
 	}
 }
 
-// TestFixedWeights: a schedule in which a launch writes weights is refused, since launches load them
-// before those before them have ended.
+// TestFixedWeights: a schedule in which a launch writes weights is refused, since launches load
+// them before those before them have ended.
 func TestFixedWeights(t *testing.T) {
 	m := openShallow(t, "mamba2-g1", 1, 1, "channel")
 	s := m.schedules[0]
