@@ -3,8 +3,8 @@
 // Formats: f32 f16 bf16 BLOCKS
 #include "gemv.h"
 
-// Of one row, whose steps are the launch's start and weights.
-template <class T, int M> const bool early = M == 1 && !Blocks<T>;
+// Of one row, whose steps are the launch's start and weights; others have no registers for it.
+template <class T, int M> const bool early = M == 1 && sizeof(T) == 2;
 
 template <int M, int Cols, bool Normed, class T>
 DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, int vec,
@@ -53,7 +53,7 @@ DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, 
 		int vec, const float *norm, float eps) {
 	SHARED static Parts<M, 4> parts;
 	int from = block_x() * M, col = block_in_yz() * 2;
-	gemv<T, M, 4, Normed, early<T, M>>(parts, x, xs, All{t}, from, InTurn<T>{w, v, ws, vs, col, n}, k, vec, norm);
+	gemv<T, M, 4, Normed>(parts, x, xs, All{t}, from, InTurn<T>{w, v, ws, vs, col, n}, k, vec, norm);
 	int m = thread() / 2, c = col + thread() % 2;
 	if (m >= M || from + m >= t || c >= n)
 		return;
@@ -92,7 +92,7 @@ ALL(FORMAT)
 	GEMV(T, 8, 2, THREADS_BLOCKS(256, 1))
 #else
 #define OTHERS(T) \
-	GEMV(T, 1, 4, THREADS_BLOCKS(256, sizeof(T) == 2 ? 4 : 2)) \
+	GEMV(T, 1, 4, THREADS(256)) \
 	GEMV(T, 2, 4, THREADS_BLOCKS(256, 2)) \
 	GEMV(T, 8, 4, THREADS_BLOCKS(256, 1)) \
 	GATED(norm_gated_gemv, true, T, 2, THREADS_BLOCKS(256, 2))

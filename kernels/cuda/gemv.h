@@ -7,8 +7,7 @@
 // weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k,
 // if any do, and fewer columns to a block for narrow weights.
 //
-// With Early, weights that no launch writes are loaded before the launch before has ended (await):
-// nothing else of memory may be asked for before.
+// With Early, the first weights come to the cache of all before the launch before has ended (await).
 //
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
@@ -40,6 +39,9 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
 	UNROLL for (int r = 0; r < Cols; r++) weight[r] = weights.row(r);
 	float sums[M * Cols] = {}, square[M] = {};
+	auto load = [&](Raw<T> (&b)[Cols], int j) {
+		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r], j, 8);
+	};
 	auto multiply = [&](const Raw<T> (&b)[Cols], int j) {
 		Eight g;
 		if (Normed)
@@ -58,29 +60,16 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 	};
 	const int ahead = !Blocks<T> && (M == 1 || (M == 2 && sizeof(T) == 2)) ? 2 : 1; // steps whose loads are in flight
 	int j = 8 * thread(), step = 8 * threads();
-	auto each_step = [&](Raw<T> (&b)[ahead][Cols], auto f) ALWAYS_INLINE {
-		UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) f(b[i], j + i * step);
-	};
 	if constexpr (Early) {
-		Raw<T> b[ahead][Cols];
-		bool begun = vec & loads && vec & fixed && j + 8 <= k;
-		if (begun)
-			each_step(b, [&](Raw<T> (&b)[Cols], int j) ALWAYS_INLINE {
-				UNROLL for (int r = 0; r < Cols; r++) load_early(b[r], weight[r].p + j);
-			});
+		if (j + 8 <= k)
+			UNROLL for (int r = 0; r < Cols; r++) prefetch(weight[r].p + j);
 		await();
-		if (begun) {
-			each_step(b, multiply);
-			j += ahead * step;
-		}
 	}
 	if (vec & loads)
 		for (; j + 8 <= k; j += ahead * step) {
 			Raw<T> b[ahead][Cols];
-			each_step(b, [&](Raw<T> (&b)[Cols], int j) ALWAYS_INLINE {
-				UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r], j, 8);
-			});
-			each_step(b, multiply);
+			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) load(b[i], j + i * step);
+			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) multiply(b[i], j + i * step);
 		}
 	if (vec & loads)
 		j = k % 8 && thread() == k / 8 % threads() ? k / 8 * 8 : k;

@@ -382,12 +382,13 @@ func (c *Call) tiles(p *product, of tile, module, name string, threads, shared i
 	if p.norm != nil {
 		norm, eps = p.norm.Ptr, float32(c.Attrs.Float("eps"))
 	}
+	fixed := p.w.Fixed
 	if p.other != nil {
-		other = p.other.Ptr
+		other, fixed = p.other.Ptr, fixed && p.other.Fixed
 	}
 	add, grid := p.added(), [3]int{ceilDiv(t, of.rows), ceilDiv(p.columns(), of.cols), ceilDiv(k, of.deep)}
 	c.launch(module+format(p.w.DType), name, grid, [3]int{threads}, shared,
-		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch + uint64(p.scratch), c.Arrivals, t, n, k, of.deep, eps, p.fixed() != 0})
+		Struct{p.y.Ptr, p.y.stride(), p.x.Ptr, p.x.stride(), p.w.Ptr, p.w.stride(), other, add[0], add[1], norm, c.Scratch + uint64(p.scratch), c.Arrivals, t, n, k, of.deep, eps, fixed})
 }
 
 // gemv launches a product of few rows. One row by a small weight has a block for each
@@ -401,7 +402,7 @@ func (c *Call) gemv(p *product) {
 	if m == gemvRows {
 		cols = p.w.passCols()
 	}
-	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y)) | p.fixed()
+	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
 	name, args := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols), append(append(p.args(t, n, k), vec), p.added()...)
 	if p.norm != nil {
 		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
@@ -416,7 +417,7 @@ func (c *Call) gatedGemv(p *product) {
 	if p.norm != nil {
 		norm, name = *p.norm, "norm_gated_gemv_"
 	}
-	m, vec := gemvPass(t, p.w), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)|p.fixed()
+	m, vec := gemvPass(t, p.w), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
 	args := append(p.args(t, n, k), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
 	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), gemvGrid(t, m, ceilDiv(n, gatedCols)), gemvThreads(k), 0, args...)
 }
@@ -431,14 +432,6 @@ func alignment(loads, stores bool) int {
 		vec |= 2
 	}
 	return vec
-}
-
-// fixed tells the kernels of products whether no launch writes the weights.
-func (p *product) fixed() int {
-	if p.w.Fixed && (p.other == nil || p.other.Fixed) {
-		return 4
-	}
-	return 0
 }
 
 // gemvGrid has the blocks of all passes over t rows of x side by side, for each of the weight's

@@ -2,9 +2,8 @@
 #pragma once
 #include "blocks.h"
 
-// What vec says of a product: loads of 16 bytes are aligned, stores are, and no launch writes the
-// weights.
-const int loads = 1, stores = 2, fixed = 4;
+// What vec says of a product: loads of 16 bytes are aligned, and stores are.
+const int loads = 1, stores = 2;
 
 // What is added to a product, with rows as far apart as stride says; null: nothing. It
 // may lie where the result does.
