@@ -7,7 +7,8 @@
 // weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k,
 // if any do, and fewer columns to a block for narrow weights.
 //
-// With Early, the first weights come to the cache of all before the launch before has ended (await).
+// With Early, the first weights come to the cache of all before the launch before has ended
+// (await).
 //
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
