@@ -16,6 +16,7 @@ type memOp struct {
 	regBits []int  // widths of the registers
 	narrow  bool   // the address is 32 bits wide
 	fixed   bool   // loads of data that the launch does not write: .nc, ldu
+	early   bool   // loads that need not wait for the launch before, of data that no launch writes
 	strong  bool   // not raced by other strong accesses: volatile, relaxed, acquire, release
 	release bool   // has a fence of its own
 	acquire bool   // loads what others have released

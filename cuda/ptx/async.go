@@ -70,6 +70,7 @@ func decodeCopy(b *builder, o *opcode, in instr) instr {
 	}
 	source := instr{operands: operands{mem: b.newMemOp(spaceGlobal, size)}}
 	b.accessAddress(&source, args[1])
+	source.mem.early = cache == "cg"
 	in.mem = b.newMemOp(spaceShared, size)
 	b.accessAddress(&in, args[0])
 	in.mem.from, in.b, in.imm, in.exec = source.mem, source.a, source.offset, startCopies
@@ -128,6 +129,10 @@ func (w *warp) readSource(in *instr, l int, addr, n uint64, data []byte) bool {
 		part := uint64(1) << (bits.Len64(n) - 1)
 		r, off := w.locate(in, l, in.mem.from, spaceGlobal, addr, part, "reads")
 		if r == nil || !w.readable(in, l, r, off, part, spaceGlobal, addr) {
+			return false
+		}
+		if w.early>>l&1 != 0 && r.stored.Load() {
+			w.fail(in, l, NotAwaited, "copies what a launch has written before griddepcontrol.wait, and its launch overlaps with the one before")
 			return false
 		}
 		if w.at[l] = off; !w.noteReads(in, r, 1<<l, part) {

@@ -10,9 +10,15 @@ func decodeBranch(b *builder, o *opcode) instr {
 	return in
 }
 
+// dependence is the compute capability from which launches may overlap.
+const dependence = 90
+
 // decodeDependence decodes griddepcontrol. Launches run one after the other here, also those that
 // overlap: what counts is that their threads wait before they touch what others may still write.
 func decodeDependence(b *builder, o *opcode) instr {
+	if target := b.entry.module.target; target < dependence {
+		panic(b.errorf("%s needs .target sm_%d; the module is for sm_%d", b.s.name, dependence, target))
+	}
 	switch {
 	case o.take("wait"):
 		b.count(0, 0)
@@ -25,9 +31,10 @@ func decodeDependence(b *builder, o *opcode) instr {
 }
 
 // awaited checks, in a launch that overlaps with the one before, that lanes have waited for it
-// before they touch global memory. Loads by .nc need not wait: they are of what no launch writes.
+// before they touch global memory. Loads by .nc need not wait, nor need copies that pass the first
+// cache: they are of what no launch writes, which the region tells.
 func (w *warp) awaited(in *instr, m uint32, op *memOp) bool {
-	if op.space != spaceGlobal && op.space != spaceGeneric || op.fixed {
+	if op.space != spaceGlobal && op.space != spaceGeneric || op.early {
 		return true
 	}
 	if early := m & w.early; early != 0 {

@@ -79,6 +79,7 @@ func TestDependent(t *testing.T) {
 		{"atom.global.add.u32 %r2, [%d1], 1;" + wait, "before griddepcontrol.wait"},
 		{"cp.async.ca.shared.global [s], [%d1], 4; cp.async.wait_all;" + wait, "before griddepcontrol.wait"},
 		{"ld.global.nc.u32 %r2, [%d1];" + wait, ""},
+		{"cp.async.cg.shared.global [s], [%d1], 16; cp.async.wait_all;" + wait, ""},
 		{wait + "@!%p1 st.global.u32 [%d1+4], 1; ld.global.nc.u32 %r2, [%d1];", "by .nc"},
 	} {
 		body := ".shared .align 16 .b8 s[16]; mov.u32 %r1, 3; ld.param.u64 %d1, [in]; mov.u32 %r3, %tid.x; setp.ne.u32 %p1, %r3, 0;\n" + c.text
@@ -88,7 +89,7 @@ func TestDependent(t *testing.T) {
 				continue // no thread is guarded away
 			}
 			r := newRig(t)
-			in := r.put([]uint32{5, 7})
+			in := r.put([]uint32{5, 7, 9, 11})
 			l := Launch{Grid: [3]int{1, 1, 1}, Block: [3]int{threads, 1, 1}, Params: params(t, e, in)}
 			if err := e.Run(t.Context(), r.mem, l); err != nil && threads == 1 {
 				t.Errorf("%s: %v, where nothing overlaps", c.text, err)
@@ -103,6 +104,41 @@ func TestDependent(t *testing.T) {
 				t.Errorf("%s, %d threads: %v, want %q", c.text, threads, err, c.fault)
 			}
 		}
+	}
+}
+
+// TestTarget: a module says which devices it is for, and has no instruction that these lack.
+func TestTarget(t *testing.T) {
+	text := kernel("", "griddepcontrol.wait;")
+	if m := parse(t, text); m.Target() != 90 {
+		t.Errorf("the module is for %d, want 90", m.Target())
+	}
+	for target, want := range map[string]string{"sm_80": "griddepcontrol.wait needs .target sm_90; the module is for sm_80", "compute": "target compute is not understood"} {
+		if _, err := Parse("m", strings.Replace(text, "sm_90", target, 1)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("for %s: %v, want %q", target, err, want)
+		}
+	}
+}
+
+// TestEarlyCopies: what a launch has written is copied after griddepcontrol.wait only, past
+// whatever cache; what none has, also before.
+func TestEarlyCopies(t *testing.T) {
+	const begin, copied, wait = ".shared .align 16 .b8 s[16]; ld.param.u64 %d1, [in];\n",
+		"cp.async.cg.shared.global [s], [%d1], 16; cp.async.wait_all;", "griddepcontrol.wait;"
+	r := newRig(t)
+	in := r.put([]uint32{5, 7, 9, 11})
+	run := func(body string) error {
+		e := entry(t, parse(t, kernel(".param .u64 in", begin+body)), "k")
+		return e.Run(t.Context(), r.mem, Launch{Grid: [3]int{1, 1, 1}, Block: [3]int{1, 1, 1}, Params: params(t, e, in), Dependent: true})
+	}
+	for _, body := range []string{copied + wait, wait + "st.global.u32 [%d1+8], 1;", wait + copied} {
+		if err := run(body); err != nil {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	var fault *Fault
+	if err := run(copied + wait); !errors.As(err, &fault) || fault.Kind != NotAwaited || !strings.Contains(fault.Text, "copies what a launch has written") {
+		t.Errorf("a copy of what a launch has written: %v", err)
 	}
 }
 

@@ -103,7 +103,7 @@ func decodeLoad(b *builder, o *opcode) instr {
 	}
 	t, op, n, policy := b.decodeAccess(o)
 	b.policyOperand(policy, 2)
-	in.mem, op.fixed = op, fixed
+	in.mem, op.fixed, op.early = op, fixed, fixed
 	b.polls = b.polls || op.system
 	if op.release {
 		panic(b.errorf("ld.release"))

@@ -9,6 +9,7 @@ import (
 // Module is parsed PTX.
 type Module struct {
 	name         string
+	target       int // compute capability, 80 of 8.0; 0: not given
 	lines        []string
 	variables    map[string]*variable // of the module's scope
 	globals      []*variable
@@ -68,6 +69,9 @@ func (m *Module) Copy() *Module {
 	}
 	return &c
 }
+
+// Target returns the compute capability that a device must have at least, as 80 for 8.0.
+func (m *Module) Target() int { return m.target }
 
 // Entry returns a kernel.
 func (m *Module) Entry(name string) (*Entry, bool) {

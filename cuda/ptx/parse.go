@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -164,9 +165,23 @@ func (p *parser) parseModule() {
 	}
 }
 
+// target reads the compute capability that the module needs, as in sm_80.
+func (p *parser) target(line int) {
+	number, ok := strings.CutPrefix(p.peek().text, "sm_")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		panic(p.errorf(line, "target %s is not understood", p.peek()))
+	}
+	p.module.target = n
+	p.skipLine(line)
+}
+
 func (p *parser) directive(t token) {
 	switch t.text {
-	case ".version", ".target", ".address_size", ".file", ".loc":
+	case ".target":
+		p.target(t.line)
+		return
+	case ".version", ".address_size", ".file", ".loc":
 		p.skipLine(t.line)
 		return
 	case ".pragma":

@@ -79,6 +79,9 @@ func (e *event) Synchronize() error {
 		return err
 	}
 	defer e.mu.Unlock()
+	if c := e.captures[thread()]; c != nil {
+		return c.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("this thread captures a stream"))
+	}
 	if e.last == nil {
 		return nil
 	}

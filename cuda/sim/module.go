@@ -34,6 +34,9 @@ func (c *contextHandle) Module(text []byte, name string) (driver.Module, error) 
 		e.Cause = err
 		return nil, e
 	}
+	if on := c.info.Capability; parsed.Target() > 10*on[0]+on[1] {
+		return nil, driver.CUDA(call, driver.InvalidPTX).Because("%s is for sm_%d, and device %d has compute capability %d.%d", name, parsed.Target(), c.info.Index, on[0], on[1])
+	}
 	m := &module{primary: c.primary, name: name, parsed: parsed}
 	for _, kernel := range parsed.Entries() {
 		if e, _ := parsed.Entry(kernel); e.SharedBytes() > defaultShared {

@@ -61,7 +61,9 @@ func drawProgram(t *rapid.T) *program {
 		o := operation{stream: rapid.IntRange(0, p.streams-1).Draw(t, "stream"), dst: rapid.IntRange(0, p.words-1).Draw(t, "dst"), src: -1, value: uint32(1) << i}
 		if len(written) > 0 && rapid.Bool().Draw(t, "reads") {
 			o.src = rapid.SampledFrom(written).Draw(t, "src")
-			o.kind = rapid.IntRange(0, 1).Draw(t, "kind")
+			if o.kind = rapid.IntRange(0, 1).Draw(t, "kind"); o.src == o.dst {
+				o.kind = 0 // a copy must not overlap
+			}
 		} else {
 			o.kind = rapid.IntRange(0, 2).Draw(t, "kind")
 		}

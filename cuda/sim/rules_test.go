@@ -257,10 +257,11 @@ func TestCaptureRules(t *testing.T) {
 			v.Must(s.Record(e))
 			return e.Synchronize()
 		}, driver.CapturedEvent},
+		"another stream": {func(v *drivertest.Device, s driver.Stream) error { return v.NewStream().Synchronize() }, driver.CaptureUnsupported},
+		"another event":  {func(v *drivertest.Device, s driver.Stream) error { return v.NewEvent(false).Synchronize() }, driver.CaptureUnsupported},
 		"outside": {func(v *drivertest.Device, s driver.Stream) error {
 			e, other := v.NewEvent(false), v.NewStream()
-			v.Must(other.Record(e))
-			v.Must(other.Synchronize()) // that it was reached does not help
+			v.Must(other.Record(e)) // that it is reached does not help
 			return s.Wait(e)
 		}, driver.CaptureIsolation},
 		"merge": {func(v *drivertest.Device, s driver.Stream) error {
@@ -340,6 +341,27 @@ func TestStaticShared(t *testing.T) {
 	v.Must(f.SetMaxShared(8<<10 + 4))
 	v.Must(s.Launch(f, l))
 	contains(t, f.SetMaxShared(123<<10+4), nil, "besides 40960")
+}
+
+// TestTarget: a device compiles no PTX for a later one.
+func TestTarget(t *testing.T) {
+	text := []byte(strings.Replace(string(drivertest.Kernels), ".target sm_70", ".target sm_90", 1))
+	_, err := drivertest.Open(t, New(Options{Capability: [2]int{8, 9}}), 0).Module(text, "later.ptx")
+	contains(t, err, nil, "CUDA_ERROR_INVALID_PTX (218): the PTX does not compile; later.ptx is for sm_90, and device 0 has compute capability 8.9")
+	v := drivertest.Open(t, New(Options{Capability: [2]int{9, 0}}), 0)
+	m, err := v.Module(text, "later.ptx")
+	v.Must(err)
+	v.Must(m.Close())
+}
+
+// TestOverlap: a copy within memory is refused where it would read what it writes.
+func TestOverlap(t *testing.T) {
+	v := drivertest.Open(t, New(Options{}), 0)
+	s, x := v.NewStream(), v.Words(4)
+	v.Must(s.Fill(x, 0, 16))
+	v.Must(s.Copy(x+8, x, 8))
+	contains(t, s.Copy(x+4, x, 8), nil, "overlap")
+	contains(t, s.Copy(x, x+4, 8), nil, "overlap")
 }
 
 // TestAlignment: cuBLAS takes no workspace and no matrix that is not aligned.

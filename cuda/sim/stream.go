@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -126,6 +128,9 @@ func (s *stream) Copy(dst, src driver.Ptr, bytes int64) error {
 			return err
 		}
 	}
+	if dst < src+driver.Ptr(bytes) && src < dst+driver.Ptr(bytes) { // CUDA leaves undefined what that copies
+		return driver.CUDA(call, driver.InvalidValue).Because("%d bytes at %#x and at %#x overlap", bytes, uint64(src), uint64(dst))
+	}
 	s.put(&task{name: call, about: aboutCopy(call, dst, src, bytes), cost: transfer(bytes), work: func() error { return s.mem.Copy(uint64(dst), uint64(src), bytes) }})
 	return nil
 }
@@ -208,16 +213,22 @@ func (s *stream) Query() (bool, error) {
 	return true, nil
 }
 
-// rest begins a call that must not be made on a captured stream.
+// rest begins a call that must not be made on a captured stream, nor on another by a thread that
+// captures.
 func (s *stream) rest(call string) error {
 	if err := s.begin(call); err != nil {
 		return err
 	}
-	if s.capture == nil {
+	c := cmp.Or(s.capture, s.captures[thread()])
+	if c == nil {
 		return nil
 	}
 	defer s.mu.Unlock()
-	return s.capture.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("stream %d is captured", s.lane.role))
+	why := fmt.Sprintf("stream %d is captured", s.lane.role)
+	if s.capture == nil {
+		why = "this thread captures another stream"
+	}
+	return c.breaks(driver.CUDA(call, driver.CaptureUnsupported).Because("%s", why))
 }
 
 // Close leaves what is in the queue to run.

@@ -1,11 +1,14 @@
 package cuda_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/lowering"
 )
 
 // TestDependent: where launches may be dependent those are that come right after a launch; none is
@@ -61,5 +64,24 @@ func TestDependent(t *testing.T) {
 			t.Errorf("%s: %d of %d launches are dependent", c.name, dependent, kernels)
 		}
 		e.Close()
+	}
+}
+
+// TestFixedWeights: a schedule in which a launch writes weights is refused, since launches load
+// them before those before them have ended.
+func TestFixedWeights(t *testing.T) {
+	m := openShallow(t, "mamba2-g1", 1, 1, "channel")
+	s := m.schedules[0]
+	for i := range s.Steps {
+		st := &s.Steps[i]
+		weight := slices.IndexFunc(st.Args, func(a lowering.Ref) bool { return s.Buffers[a.Buffer].Space == lowering.Param })
+		if st.Kind == lowering.Launch && weight >= 0 {
+			st.Results[0].Buffer = st.Args[weight].Buffer
+			break
+		}
+	}
+	_, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: sim.New(sim.Options{})}})
+	if err == nil || !strings.Contains(err.Error(), "is not a view of embeddings.weight") {
+		t.Errorf("a launch writes weights: %v", err)
 	}
 }

@@ -7,7 +7,8 @@
 
 // Puts the batch's keys and values into the caches; k and v begin with the
 // channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
-KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int vec, Pages pages) {
+KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs,
+		const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int vec, Pages pages) {
 	Piece p;
 	if (!find_piece(seg, seqs, 1, block_x(), p))
 		return;
@@ -45,14 +46,16 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 		return;
 	int skip = max(0, -head); // heads of the group that the rank before has
 	if (thread() < count)
-		rows[thread()] = row_at(a.pages, a.pages.keys, p.seq, from + thread()) + (group - a.first_group) * a.size * sizeof(kept);
+		rows[thread()] = row_at(a.pages, a.pages.keys, p.seq, from + thread())
+				+ (group - a.first_group) * a.size * sizeof(kept);
 	u64 values = a.pages.values - a.pages.keys; // beyond keys
 	f32x4 q[Heads][Wide];
 	UNROLL for (int h = 0; h < Heads; h++)
 		UNROLL for (int w = 0; w < Wide; w++) {
 			int j = 4 * lane() + 128 * w;
 			bool held = h >= skip && head + h < end;
-			q[h][w] = load4(a.q + p.first * a.qs + (i64)(head + h) * a.size + j, held ? a.size - j : 0, a.vec) * a.scale;
+			q[h][w] = load4(a.q + p.first * a.qs + (i64)(head + h) * a.size + j, held ? a.size - j : 0, a.vec)
+					* a.scale;
 		}
 	sync();
 	for (int i = 4 * warp(); i < count; i += 16) {
@@ -121,8 +124,10 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 
 // How many blocks there is to be room for is said for caches of 16 bits only: f32 spills
 // nothing without.
-#define SPLIT(heads, wide, blocks)                                                                                         \
-	KERNEL THREADS_BLOCKS(128, sizeof(kept) < 4 ? blocks : 0) attention_split_##heads##_##wide(Attention a) { split<heads, wide>(a); }
+#define SPLIT(heads, wide, blocks) \
+	KERNEL THREADS_BLOCKS(128, sizeof(kept) < 4 ? blocks : 0) attention_split_##heads##_##wide(Attention a) { \
+		split<heads, wide>(a); \
+	}
 
 SPLIT(1, 1, 8)
 SPLIT(1, 2, 7)
@@ -182,9 +187,11 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 	};
 	auto find = [&](int at) {
 		if (thread() < min(tile_keys, all - at))
-			rows[at / tile_keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread()) + group_channel(a, head) * sizeof(kept);
+			rows[at / tile_keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread())
+					+ group_channel(a, head) * sizeof(kept);
 	};
-	fetch(q, [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; }, a.from - p.first, min(p.tokens, a.to - p.first));
+	auto query = [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; };
+	fetch(q, query, a.from - p.first, min(p.tokens, a.to - p.first));
 	find(0);
 	sync();
 	f32x4 sum[2][Fours] = {};
@@ -250,5 +257,6 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 }
 
 KERNEL THREADS(128) attention_flash_2(Attention a) { flash<2>(a); }
-KERNEL THREADS_BLOCKS(128, sizeof(kept) == 1 ? 4 : 0) attention_flash_4(Attention a) { flash<4>(a); } // e4m3 spills if more are to fit
+// e4m3 spills if more are to fit.
+KERNEL THREADS_BLOCKS(128, sizeof(kept) == 1 ? 4 : 0) attention_flash_4(Attention a) { flash<4>(a); }
 KERNEL THREADS_BLOCKS(128, 2) attention_flash_8(Attention a) { flash<8>(a); } // with 70 KB of shared memory each

@@ -34,4 +34,6 @@ struct Attention {
 DEVICE bool asked(const Attention &a, int token) { return a.from <= token && token < a.to; }
 
 // The cache's channel from which on the head's keys and values lie.
-DEVICE int group_channel(const Attention &a, int head) { return ((a.first_head + head) / a.each - a.first_group) * a.size; }
+DEVICE int group_channel(const Attention &a, int head) {
+	return ((a.first_head + head) / a.each - a.first_group) * a.size;
+}

@@ -32,7 +32,9 @@ DEVICE u32x4 take_bf16(f32x4 (&v)[2]) {
 
 // Where a lane's row of four matrices of 8 by 8 begins, which are those of 16 rows and 16 columns:
 // the second is below the first, or beside it.
-template <int Stride> DEVICE const u16 *below(const u16 (*rows)[Stride], int column) { return &rows[lane() & 15][column + lane() / 16 * 8]; }
+template <int Stride> DEVICE const u16 *below(const u16 (*rows)[Stride], int column) {
+	return &rows[lane() & 15][column + lane() / 16 * 8];
+}
 template <int Stride> DEVICE const u16 *beside(const u16 (*rows)[Stride], int column) {
 	return &rows[(lane() & 7) + lane() / 16 * 8][column + (lane() & 8)];
 }
@@ -57,9 +59,11 @@ template <int Size, int Keys> DEVICE void attend(const Attention &a) {
 	};
 	auto find = [&](int at) ALWAYS_INLINE {
 		if (thread() < min(Keys, all - at))
-			rows[at / Keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread()) + group_channel(a, head) * sizeof(kept);
+			rows[at / Keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread())
+					+ group_channel(a, head) * sizeof(kept);
 	};
-	fetch(m.q, [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; }, a.from - p.first, min(p.tokens, a.to - p.first));
+	auto query = [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; };
+	fetch(m.q, query, a.from - p.first, min(p.tokens, a.to - p.first));
 	find(0);
 	f32x4 sum[Size / 8] = {};
 	float most[2] = {-__builtin_inff(), -__builtin_inff()}, total[2] = {}, scale = a.scale * math::log2e;

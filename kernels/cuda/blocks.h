@@ -26,7 +26,9 @@ template <class T> DEVICE void load_raw(Raw<T> &r, Row<T> row, int j, int n) { l
 
 // Four bytes as numbers from 0 on, less a bias: 2^23 and a byte are an f32 (no conversion, which
 // takes four times as long).
-DEVICE float byte_of(u32 bytes, int i, float bias) { return float_of(__nvvm_prmt(bytes, 0x4b000000, 0x7440 | i)) - (8388608 + bias); }
+DEVICE float byte_of(u32 bytes, int i, float bias) {
+	return float_of(__nvvm_prmt(bytes, 0x4b000000, 0x7440 | i)) - (8388608 + bias);
+}
 
 // What is in the bytes of a table of 16, of which each byte of codes is an index.
 DEVICE u32 looked_up(u32 codes, u32 t0, u32 t1, u32 t2, u32 t3) {
@@ -76,7 +78,9 @@ template <Blocks T> struct Row<T> {
 	int blocks;
 
 	// What is at an offset of the plane that is behind so many bytes of each block.
-	template <class V> MEMBER V at(int plane, int offset) const { return *(const V *)(p + (i64)plane * blocks + offset); }
+	template <class V> MEMBER V at(int plane, int offset) const {
+		return *(const V *)(p + (i64)plane * blocks + offset);
+	}
 
 	MEMBER Raw<T> eight(int j, int n) const {
 		Raw<T> r{j};
@@ -98,7 +102,9 @@ template <Blocks T> struct Row<T> {
 	}
 };
 
-template <Blocks T> DEVICE Row<T> row_of(const T *w, i64 index, i64 stride) { return {w + index * stride, (int)stride / T::bytes}; }
+template <Blocks T> DEVICE Row<T> row_of(const T *w, i64 index, i64 stride) {
+	return {w + index * stride, (int)stride / T::bytes};
+}
 
 template <Blocks T> DEVICE void load_raw(Raw<T> &r, Row<T> row, int j, int n) { r = row.eight(j, n); }
 
@@ -208,7 +214,9 @@ DEVICE void widen_uneven(Eight &e, u32x2 codes, int j, float d) {
 }
 
 struct iq4_nl : Fours<0> {
-	template <class T> static MEMBER void widen(Eight &e, const Raw<T> &r, int j) { widen_uneven(e, r.codes, j, half_of(r.scale)); }
+	template <class T> static MEMBER void widen(Eight &e, const Raw<T> &r, int j) {
+		widen_uneven(e, r.codes, j, half_of(r.scale));
+	}
 };
 
 // A superblock of such, whose parts of 32 have scales of 6 bits: four bits of each in the upper
@@ -257,7 +265,8 @@ struct q4_k {
 	static MEMBER void widen(Eight &e, const Raw<q4_k> &r, int j) {
 		float scale, least;
 		part_scales(r.scale, j % 256 / 32, scale, least);
-		UNROLL for (int i = 0; i < 8; i++) e.v[i] = byte_of(r.codes[i / 4] >> (j & 32) / 8 & 0x0f0f0f0f, i % 4, 0) * scale - least;
+		UNROLL for (int i = 0; i < 8; i++)
+			e.v[i] = byte_of(r.codes[i / 4] >> (j & 32) / 8 & 0x0f0f0f0f, i % 4, 0) * scale - least;
 	}
 };
 
@@ -351,7 +360,9 @@ struct nvfp4 {
 		r.scale.part = row.at<u8>(64, j / 16);
 		r.scale.second = row.at<float>(72, j / 128 * 4);
 	}
-	static MEMBER void widen(Eight &e, const Raw<nvfp4> &r, int j) { widen_e2m1(e, r.codes, j, e4m3(r.scale.part) * r.scale.second); }
+	static MEMBER void widen(Eight &e, const Raw<nvfp4> &r, int j) {
+		widen_e2m1(e, r.codes, j, e4m3(r.scale.part) * r.scale.second);
+	}
 };
 
 struct mxfp4 {
@@ -366,7 +377,8 @@ struct mxfp4 {
 	}
 	// 0 is 2^-127, and 255 NaN.
 	static MEMBER void widen(Eight &e, const Raw<mxfp4> &r, int j) {
-		widen_e2m1(e, r.codes, j, r.scale == 255 ? __builtin_nanf("") : float_of(r.scale ? (u32)r.scale << 23 : 1u << 22));
+		widen_e2m1(e, r.codes, j,
+				r.scale == 255 ? __builtin_nanf("") : float_of(r.scale ? (u32)r.scale << 23 : 1u << 22));
 	}
 };
 

@@ -42,7 +42,8 @@ template <Kind k, class In> DEVICE void encode(u8 *y, i64 ys, const In *x, i64 x
 template <Kind k, class Out> DEVICE void decode(Out *y, i64 ys, const u8 *x, i64 xs, int cols, int block) {
 	int j = 256 * block_y() + thread();
 	if (j < cols)
-		narrow(y[block_x() * ys + j], decoded<k>(x + block_x() * xs + (i64)(j / block) * block_bytes<k>(block), j % block));
+		narrow(y[block_x() * ys + j],
+				decoded<k>(x + block_x() * xs + (i64)(j / block) * block_bytes<k>(block), j % block));
 }
 
 // Adds in the order of the ranks, in f32.
@@ -57,13 +58,17 @@ template <Kind k> DEVICE void sum(float *y, i64 ys, i64 xs, int cols, int block,
 	y[block_x() * ys + j] = sum;
 }
 
-KERNEL THREADS(256) codec_sum(float *y, i64 ys, i64 xs, int cols, int block, int kind, Peers p) { BY_KIND(kind, sum, y, ys, xs, cols, block, p) }
+KERNEL THREADS(256) codec_sum(float *y, i64 ys, i64 xs, int cols, int block, int kind, Peers p) {
+	BY_KIND(kind, sum, y, ys, xs, cols, block, p)
+}
 
-#define CODEC(T)                                                                                                           \
-	KERNEL THREADS(256) encode_##T(u8 *__restrict__ y, i64 ys, const T *__restrict__ x, i64 xs, int cols, int block, int kind) { \
+#define CODEC(T) \
+	KERNEL THREADS(256) encode_##T(u8 *__restrict__ y, i64 ys, const T *__restrict__ x, i64 xs, int cols, int block, \
+			int kind) { \
 		BY_KIND(kind, encode, y, ys, x, xs, cols, block)                                                           \
 	}                                                                                                                  \
-	KERNEL THREADS(256) decode_##T(T *__restrict__ y, i64 ys, const u8 *__restrict__ x, i64 xs, int cols, int block, int kind) { \
+	KERNEL THREADS(256) decode_##T(T *__restrict__ y, i64 ys, const u8 *__restrict__ x, i64 xs, int cols, int block, \
+			int kind) { \
 		BY_KIND(kind, decode, y, ys, x, xs, cols, block)                                                           \
 	}
 

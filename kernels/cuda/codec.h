@@ -8,10 +8,14 @@ enum Kind { int8, int4, e4m3, e5m2, scaled16 }; // in the order of graph.CodecKi
 
 const int scale_bytes = 2;
 
-template <Kind k> DEVICE float largest_code() { return k == int8 ? 127.f : k == int4 ? 7.f : k == e4m3 ? 448.f : k == e5m2 ? 57344.f : 65504.f; }
+template <Kind k> DEVICE float largest_code() {
+	return k == int8 ? 127.f : k == int4 ? 7.f : k == e4m3 ? 448.f : k == e5m2 ? 57344.f : 65504.f;
+}
 
 // Bytes of a block.
-template <Kind k> DEVICE int block_bytes(int block) { return scale_bytes + (k == int4 ? block / 2 : k == scaled16 ? 2 * block : block); }
+template <Kind k> DEVICE int block_bytes(int block) {
+	return scale_bytes + (k == int4 ? block / 2 : k == scaled16 ? 2 * block : block);
+}
 
 const u16 nan_scale = 0x7fc0;
 
@@ -56,7 +60,7 @@ template <Kind k> DEVICE float decoded(const u8 *block, int at) {
 	return v;
 }
 
-#define BY_KIND(kind, f, ...)                                                                                              \
+#define BY_KIND(kind, f, ...) \
 	switch (kind) {                                                                                                    \
 	case int8: f<int8>(__VA_ARGS__); break;                                                                            \
 	case int4: f<int4>(__VA_ARGS__); break;                                                                            \

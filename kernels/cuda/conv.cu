@@ -17,7 +17,9 @@ DEVICE float finish(float sum, int silu, float b) { return silu ? math::silu(sum
 // blocks are (pieces, channels / 128). The state is read only.
 const int piece_tokens = 32;
 
-KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *__restrict__ bias, int silu) {
+KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg,
+		int seqs, int cols, int width, const float *__restrict__ bias, int silu) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -40,7 +42,9 @@ KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__
 
 // The same where the filter is 4 wide, as it mostly is: the inputs that are
 // needed again stay in registers, and loads run ahead.
-template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, const float *__restrict__ bias, int silu) {
+template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs,
+		const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg,
+		int seqs, int cols, const float *__restrict__ bias, int silu) {
 	Piece p;
 	int c = block_y() * 128 + thread();
 	if (!find_piece(seg, seqs, piece_tokens, block_x(), p) || c >= cols)
@@ -60,9 +64,11 @@ template <class V> DEVICE void pieces_4(V *__restrict__ y, i64 ys, const V *__re
 	}
 }
 
-#define PIECES(name, V)                                                                                                    \
-	KERNEL THREADS(128) name(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, const float *__restrict__ bias, int silu) { \
-		pieces_4(y, ys, x, xs, w, ws, state, hs, seg, seqs, cols, bias, silu);                                          \
+#define PIECES(name, V) \
+	KERNEL THREADS(128) name(V *__restrict__ y, i64 ys, const V *__restrict__ x, i64 xs, const float *__restrict__ w, \
+			i64 ws, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int, \
+			const float *__restrict__ bias, int silu) { \
+		pieces_4(y, ys, x, xs, w, ws, state, hs, seg, seqs, cols, bias, silu); \
 	}
 
 PIECES(conv1d_pieces_4, float)
@@ -70,7 +76,8 @@ PIECES(conv1d_pieces_4_bf16, bf16)
 
 // Moves the last inputs of each sequence into its state, after the pieces are
 // done. Blocks are (sequences, channels / 128).
-template <class V> DEVICE void keep_last(const V *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) {
+template <class V> DEVICE void keep_last(const V *__restrict__ x, i64 xs, kept *state, i64 hs,
+		const int *__restrict__ seg, int cols, int width) {
 	int c = block_y() * 128 + thread(), keep = width - 1;
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols)
@@ -83,8 +90,9 @@ template <class V> DEVICE void keep_last(const V *__restrict__ x, i64 xs, kept *
 	}
 }
 
-#define STATE(name, V)                                                                                                     \
-	KERNEL THREADS(128) name(const V *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width) { \
+#define STATE(name, V) \
+	KERNEL THREADS(128) name(const V *__restrict__ x, i64 xs, kept *state, i64 hs, const int *__restrict__ seg, \
+			int cols, int width) { \
 		keep_last(x, xs, state, hs, seg, cols, width);                                                             \
 	}
 
@@ -92,7 +100,9 @@ STATE(conv1d_state, float)
 STATE(conv1d_state_bf16, bf16)
 
 // One token per sequence. Blocks are (sequences, channels / 128).
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *__restrict__ bias, int silu) {
+KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ w, i64 ws, kept *state, i64 hs, const int *__restrict__ seg, int cols, int width,
+		const float *__restrict__ bias, int silu) {
 	int c = block_y() * 128 + thread();
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (c >= cols || tokens < 1)
@@ -125,7 +135,8 @@ DEVICE float input_before(Passing p, int part, int at, int keep, const float *u,
 
 // The last inputs before each part, and the state after all. Blocks are (sequences,
 // channels / 128).
-KERNEL THREADS(128) conv1d_states(float *__restrict__ before, i64 bs, const float *__restrict__ u, i64 us, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int keep) {
+KERNEL THREADS(128) conv1d_states(float *__restrict__ before, i64 bs, const float *__restrict__ u, i64 us, kept *state,
+		i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int keep) {
 	Passing p = passing(seg, seqs, parts);
 	kept *history = state + p.slot * hs;
 	int first = block_y() * 128 * keep, last = min(first + 128 * keep, cols * keep);

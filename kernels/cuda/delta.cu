@@ -246,7 +246,8 @@ template <bool Rows> DEVICE void scan_chunks(const Delta &d) {
 				asks[p] = whole4(queries + (i + 16 * p) * stride + k);
 			}
 			UNROLL for (int q = 0; q < 2; q++) {
-				f32x4 from = Rows ? 0 : whole4(keys + (j + 16 * q) * stride + k), row = whole4(s + (j + 16 * q) * stride + k);
+				f32x4 from = Rows ? 0 : whole4(keys + (j + 16 * q) * stride + k);
+				f32x4 row = whole4(s + (j + 16 * q) * stride + k);
 				UNROLL for (int p = 0; p < parts; p++)
 					UNROLL for (int e = 0; e < 4; e++) {
 						known[p][q] = fma(own[p][e], row[e], known[p][q]);
@@ -367,7 +368,8 @@ KERNEL THREADS(256) delta_states(DeltaStates d) {
 			continue; // its row says nothing
 		sync(); // the state is there, and the one before it is read no more
 		const float *left = d.left + of * d.ls + (i64)block_y() * d.n * d.n, *u = d.u + of * d.us + at;
-		NO_UNROLL for (int row = passed_rows * warp(); row < d.n && column < d.size; row += passed_rows * (threads() / 32)) {
+		const int rows_down = passed_rows * (threads() / 32);
+		NO_UNROLL for (int row = passed_rows * warp(); row < d.n && column < d.size; row += rows_down) {
 			float sum[passed_rows];
 			UNROLL for (int i = 0; i < passed_rows; i++) sum[i] = u[(i64)min(row + i, d.n - 1) * d.size];
 			if (d.vec)

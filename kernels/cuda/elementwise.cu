@@ -11,7 +11,7 @@ template <class V, class F> DEVICE void map(V *y, i64 ys, const V *x, i64 xs, in
 	});
 }
 
-#define MAP(name, f)                                                                                                       \
+#define MAP(name, f) \
 	KERNEL THREADS(256) name(float *y, i64 ys, const float *x, i64 xs, int cols, int vec) {					   \
 		map(y, ys, x, xs, cols, vec, [](float x) { return f; });                                                   \
 	}
@@ -38,7 +38,8 @@ KERNEL THREADS(256) clamp(float *y, i64 ys, const float *x, i64 xs, int cols, in
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }
 
-template <class V, class F> DEVICE void zip(V *y, i64 ys, const V *a, i64 as, const V *b, i64 bs, int cols, int vec, F f) {
+template <class V, class F> DEVICE void zip(V *y, i64 ys, const V *a, i64 as, const V *b, i64 bs, int cols, int vec,
+		F f) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(a + i * as + j, n, vec), w = load4(b + i * bs + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k], w[k]);
@@ -68,12 +69,16 @@ DEVICE f32x4 scaled(f32x4 v, const float *d, int j, int n, int size) {
 	return v;
 }
 
-KERNEL THREADS(256) scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
-	each4(cols, [=](i64 i, int j, int n) { store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), d, j, n, size), n, vec); });
+KERNEL THREADS(256) scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ d, int cols, int size,
+		int vec) {
+	each4(cols, [=](i64 i, int j, int n) {
+		store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), d, j, n, size), n, vec);
+	});
 }
 
 // y = a + x · d.
-KERNEL THREADS(256) add_scaled(float *y, i64 ys, const float *a, i64 as, const float *x, i64 xs, const float *__restrict__ d, int cols, int size, int vec) {
+KERNEL THREADS(256) add_scaled(float *y, i64 ys, const float *a, i64 as, const float *x, i64 xs,
+		const float *__restrict__ d, int cols, int size, int vec) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = scaled(load4(x + i * xs + j, n, vec), d, j, n, size);
 		store4(y + i * ys + j, load4(a + i * as + j, n, vec) + v, n, vec);
@@ -95,7 +100,8 @@ KERNEL THREADS(256) relu2_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, int cols,
 	map(y, ys, x, xs, cols, vec, [](float x) { return math::relu2(x); });
 }
 
-KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *a, i64 as, const float *__restrict__ b, i64 bs, int cols, int vec) {
+KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *a, i64 as, const float *__restrict__ b, i64 bs,
+		int cols, int vec) {
 	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::softplus(x + y); });
 }
 
@@ -103,8 +109,9 @@ template <class Out, class In> DEVICE void convert(Out *y, i64 ys, const In *x, 
 	each4(cols, [=](i64 i, int j, int n) { store4(y + i * ys + j, load4(x + i * xs + j, n, vec), n, vec); });
 }
 
-#define CONVERT(In, Out, from, to)                                                                                         \
-	KERNEL THREADS(256) convert_##from##_##to(Out *__restrict__ y, i64 ys, const In *__restrict__ x, i64 xs, int cols, int vec) { \
+#define CONVERT(In, Out, from, to) \
+	KERNEL THREADS(256) convert_##from##_##to(Out *__restrict__ y, i64 ys, const In *__restrict__ x, i64 xs, int cols, \
+			int vec) { \
 		convert(y, ys, x, xs, cols, vec);                                                                          \
 	}
 

@@ -22,7 +22,8 @@ DEVICE int held_row(Runs runs, int i) {
 }
 
 // Blocks are (ids, columns / 1024).
-KERNEL THREADS(256) embedding(float *__restrict__ y, i64 ys, const int *__restrict__ ids, const FORMAT *__restrict__ table, i64 ts, int cols, int vec, Runs runs) {
+KERNEL THREADS(256) embedding(float *__restrict__ y, i64 ys, const int *__restrict__ ids,
+		const FORMAT *__restrict__ table, i64 ts, int cols, int vec, Runs runs) {
 	each4(cols, [=](i64 i, int j, int n) {
 		int row = held_row(runs, ids[i]);
 		f32x4 v = 0; // another rank has it

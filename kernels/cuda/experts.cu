@@ -43,7 +43,8 @@ DEVICE u64 open_groups(const float *__restrict__ x, const float *__restrict__ bi
 // The sigmoid of the scores, for those experts that have the top with the bias added in the kept
 // groups, of equal ones the first; others are 0. Norm divides by the sum of those that stay plus
 // eps. Blocks of 128 threads are (tokens).
-KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ bias, int experts, int top, int norm, int groups, int kept, float eps) {
+KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ bias, int experts, int top, int norm, int groups, int kept, float eps) {
 	x += block_x() * xs;
 	y += block_x() * ys;
 	int size = experts / groups;
@@ -70,7 +71,8 @@ KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x
 // Lists the slots that use each expert, in the order of the tokens. A block of
 // 256 threads has an expert. That a token uses more experts than there is room
 // for is a bug of the caller.
-KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ lists, const float *__restrict__ weights, i64 ws, int tokens, int room) {
+KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ lists, const float *__restrict__ weights,
+		i64 ws, int tokens, int room) {
 	SHARED static int totals[8];
 	int expert = block_x(), count = 0;
 	lists += (i64)expert * tokens;
@@ -102,7 +104,8 @@ KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ li
 
 // Adds what the experts of a token put out, and to what there is, where that is not null: it may
 // lie where the sum does. Blocks are (tokens, columns / 1024).
-template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, const float *weights, i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) {
+template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, const float *weights, i64 ws,
+		int experts, int room, int cols, int vec, const float *add, i64 as) {
 	each4(cols, [=](i64 t, int j, int n) {
 		f32x4 sum = 0;
 		int i = 0;
@@ -115,8 +118,9 @@ template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, c
 	});
 }
 
-#define SUM(name, X)                                                                                                       \
-	KERNEL THREADS(256) name(float *y, i64 ys, const X *__restrict__ outputs, const float *__restrict__ weights, i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) { \
+#define SUM(name, X) \
+	KERNEL THREADS(256) name(float *y, i64 ys, const X *__restrict__ outputs, const float *__restrict__ weights, \
+			i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) { \
 		sum_experts(y, ys, outputs, weights, ws, experts, room, cols, vec, add, as);                                \
 	}
 

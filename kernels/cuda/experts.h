@@ -57,7 +57,8 @@ template <class T> struct Paired {
 // Stores some rows of a tile, whose sums lie in shared memory, Stride apart: row(i) is which of the
 // expert's the i-th is. By all threads of the block, which have waited for each other.
 template <int Rows, int Cols, int Stride, class Y, class Row>
-DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expert, Y *y, i64 ys, int col, int n, int vec, Row row) {
+DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expert, Y *y, i64 ys, int col, int n,
+		int vec, Row row) {
 	int fours = x.both ? Cols / 8 : Cols / 4;
 	NO_UNROLL for (int i = thread(); i < Rows * fours; i += threads()) {
 		int q = i / fours, j = 4 * (i % fours), m = row(q), at = col + j;
@@ -67,7 +68,8 @@ DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expe
 		int slot = rows.slots[m];
 		if (x.act) { // one by one, in place: four times all functions would be most of the kernel
 			float weight = x.weights[slot / x.room * x.ts + expert];
-			NO_UNROLL for (int e = 0; e < 4; e++) from[e] = activation(x.act, from[e]) * (x.both ? from[8 + e] : 1) * weight;
+			NO_UNROLL for (int e = 0; e < 4; e++)
+				from[e] = activation(x.act, from[e]) * (x.both ? from[8 + e] : 1) * weight;
 		}
 		store4(y + slot * ys + at, whole4(from), n - at, vec & stores);
 	}
@@ -83,7 +85,8 @@ template <int Tall, int Cols, class Y> struct Finish {
 	i64 ys;
 	int from, col, n, vec;
 
-	__attribute__((device, always_inline)) void operator()(f32x4 (&sums)[Tall][Cols / 32], int r, int c, float *shared) const {
+	__attribute__((device, always_inline)) void operator()(f32x4 (&sums)[Tall][Cols / 32], int r, int c,
+			float *shared) const {
 		const int stride = Cols + 8; // so that pairs of a half of a warp lie in all banks
 		NO_UNROLL for (int now = 0; now < Tall; now++) {
 			UNROLL for (int i = 0; i < Tall; i++) if (i == now)
@@ -93,7 +96,8 @@ template <int Tall, int Cols, class Y> struct Finish {
 						*(f32x2 *)&shared[q * stride + at] = f32x2{sums[i][e][2 * h], sums[i][e][2 * h + 1]};
 					}
 			sync();
-			put_rows<32, Cols, stride>(shared, x, rows, expert, y, ys, col, n, vec, [=, this](int q) ALWAYS_INLINE { return from + q / 16 * 16 * Tall + 16 * now + q % 16; });
+			auto row = [=, this](int q) ALWAYS_INLINE { return from + q / 16 * 16 * Tall + 16 * now + q % 16; };
+			put_rows<32, Cols, stride>(shared, x, rows, expert, y, ys, col, n, vec, row);
 			sync();
 		}
 	}

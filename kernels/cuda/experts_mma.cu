@@ -10,16 +10,20 @@ typedef Finish<4, tile_cols, bf16> FinishTile;
 struct FinishFew : Finish<1, few_cols, bf16> {
 	static const int stride = few_cols + 4;
 
-	__attribute__((device, always_inline)) void put(int row, int c, float v, float *shared) const { shared[row * stride + c] = v; }
+	__attribute__((device, always_inline)) void put(int row, int c, float v, float *shared) const {
+		shared[row * stride + c] = v;
+	}
 	__attribute__((device, always_inline)) void done(float *shared) const {
 		sync();
-		put_rows<few_rows, few_cols, stride>(shared, x, rows, expert, y, ys, col, n, vec, [=, this](int q) ALWAYS_INLINE { return from + q; });
+		put_rows<few_rows, few_cols, stride>(shared, x, rows, expert, y, ys, col, n, vec,
+				[=, this](int q) ALWAYS_INLINE { return from + q; });
 	}
 };
 
 // Blocks are (rows / 32, columns / 64, experts) and (rows / 128, columns / 128, experts).
-#define PRODUCT(name, T, product, rows_of, cols_of, End)                                                                   \
-	KERNEL THREADS(256) expert_##name##_##T(bf16 *__restrict__ y, i64 ys, const bf16 *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
+#define PRODUCT(name, T, product, rows_of, cols_of, End) \
+	KERNEL THREADS(256) expert_##name##_##T(bf16 *__restrict__ y, i64 ys, const bf16 *__restrict__ x, i64 xs, \
+			const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
 		int e = block_z(), from = block_x() * rows_of, col = block_y() * (of.both ? cols_of / 2 : cols_of);         \
 		Listed rows = of.rows(e);                                                                                  \
 		if (from < rows.count)                                                                                     \
@@ -27,7 +31,7 @@ struct FinishFew : Finish<1, few_cols, bf16> {
 				End{of, rows, e, y, ys, from, col, n, vec});                                             \
 	}
 
-#define ALL(T)                                                                                                             \
+#define ALL(T) \
 	PRODUCT(mma_few, T, few, few_rows, few_cols, FinishFew)                                                            \
 	PRODUCT(mma_tile, T, tile, tile_rows, tile_cols, FinishTile)
 

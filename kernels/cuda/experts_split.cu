@@ -8,7 +8,8 @@
 const int tile_rows = 64, cols = weight_pieces<FORMAT> == 1 ? 256 : 128;
 
 // Blocks are (rows / 64, columns / cols, experts).
-template <class T> DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws, int n, int k, int vec, const Experts &of) {
+template <class T> DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws, int n,
+		int k, int vec, const Experts &of) {
 	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (of.both ? cols / 2 : cols);
 	Listed rows = of.rows(e);
 	if (from < rows.count)
@@ -16,8 +17,9 @@ template <class T> DEVICE void product(float *y, i64 ys, const float *x, i64 xs,
 			Finish<2, cols, float>{of, rows, e, y, ys, from, col, n, vec});
 }
 
-#define SPLIT(T)                                                                                                           \
-	KERNEL THREADS_BLOCKS(256, 2) expert_mma_split_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
+#define SPLIT(T) \
+	KERNEL THREADS_BLOCKS(256, 2) expert_mma_split_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, \
+			i64 xs, const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
 		product(y, ys, x, xs, w, w1, ws, n, k, vec, of);                                                           \
 	}
 

@@ -3,11 +3,15 @@
 // Formats: f32 f16 bf16 BLOCKS
 #include "gemv.h"
 
+// Of one row, whose steps are the launch's start and weights; others have no registers for it.
+template <class T, int M> const bool early = M == 1 && sizeof(T) == 2;
+
 template <int M, int Cols, bool Normed, class T>
-DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, int vec, const float *norm, float eps, Sum add) {
+DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, int vec,
+		const float *norm, float eps, Sum add) {
 	SHARED static Parts<M, Cols> parts;
 	int from = block_x() * M, col = block_in_yz() * Cols;
-	gemv<T, M, Cols, Normed>(parts, x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, vec, norm);
+	gemv<T, M, Cols, Normed, early<T, M>>(parts, x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, vec, norm);
 	int m = thread() / Cols, c = col + thread() % Cols;
 	if (m >= M || from + m >= t || c >= n)
 		return;
@@ -21,10 +25,13 @@ DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws
 // side; of norm_gemv, x is normed first. The operand to add may lie where y does, which is not
 // __restrict__ therefore.
 #define GEMV(T, m, cols, threads) \
-	KERNEL threads gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
+	KERNEL threads gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, \
+			const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
 		product<m, cols, false>(y, ys, x, xs, w, ws, t, n, k, vec, nullptr, 0, Sum{add, as}); \
 	}                                                                                                                  \
-	KERNEL threads norm_gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as, const float *__restrict__ norm, float eps) { \
+	KERNEL threads norm_gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, \
+			const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as, \
+			const float *__restrict__ norm, float eps) { \
 		product<m, cols, true>(y, ys, x, xs, w, ws, t, n, k, vec, norm, eps, Sum{add, as}); \
 	}
 
@@ -42,7 +49,8 @@ template <class T> struct InTurn {
 
 // silu(x wᵀ) · (x vᵀ), of which a block has two columns; of norm_gated_gemv, x is normed first.
 template <int M, bool Normed, class T>
-DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, const T *v, i64 vs, int t, int n, int k, int vec, const float *norm, float eps) {
+DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, const T *v, i64 vs, int t, int n, int k,
+		int vec, const float *norm, float eps) {
 	SHARED static Parts<M, 4> parts;
 	int from = block_x() * M, col = block_in_yz() * 2;
 	gemv<T, M, 4, Normed>(parts, x, xs, All{t}, from, InTurn<T>{w, v, ws, vs, col, n}, k, vec, norm);
@@ -58,7 +66,9 @@ DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, 
 }
 
 #define GATED(name, normed, T, m, threads) \
-	KERNEL threads name##_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const T *__restrict__ v, i64 vs, const float *__restrict__ norm, float eps) { \
+	KERNEL threads name##_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, \
+			i64 ws, int t, int n, int k, int vec, const T *__restrict__ v, i64 vs, const float *__restrict__ norm, \
+			float eps) { \
 		gated<m, normed>(y, ys, x, xs, w, ws, v, vs, t, n, k, vec, norm, eps); \
 	}
 

@@ -7,6 +7,9 @@
 // weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k,
 // if any do, and fewer columns to a block for narrow weights.
 //
+// With Early, the first weights come to the cache of all before the launch before has ended
+// (await).
+//
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
 //
@@ -28,8 +31,9 @@ template <int M, int Cols> struct Parts {
 
 // Weights has the rows of the weight, of elements T. All threads may read the parts afterwards;
 // before they are written again, these have to wait for each other.
-template <class T, int M, int Cols, bool Normed, class Rows, class Weights>
-DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, const float *norm) {
+template <class T, int M, int Cols, bool Normed, bool Early = false, class Rows, class Weights>
+DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec,
+                 const float *norm) {
 	const float *in[M];
 	Row<T> weight[Cols];
 	// What lies beyond the last row is the last row again, and not stored.
@@ -57,6 +61,11 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 	};
 	const int ahead = !Blocks<T> && (M == 1 || (M == 2 && sizeof(T) == 2)) ? 2 : 1; // steps whose loads are in flight
 	int j = 8 * thread(), step = 8 * threads();
+	if constexpr (Early) {
+		if (j + 8 <= k)
+			UNROLL for (int r = 0; r < Cols; r++) prefetch(weight[r].p + j);
+		await();
+	}
 	if (vec & loads)
 		for (; j + 8 <= k; j += ahead * step) {
 			Raw<T> b[ahead][Cols];
@@ -74,7 +83,8 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 						square[m] = fma(a, a, square[m]);
 						a *= norm[i];
 					}
-					UNROLL for (int r = 0; r < Cols; r++) sums[m * Cols + r] = fma(a, weight[r].one(i), sums[m * Cols + r]);
+					UNROLL for (int r = 0; r < Cols; r++)
+						sums[m * Cols + r] = fma(a, weight[r].one(i), sums[m * Cols + r]);
 				}
 			}
 	const int each = 32 / (M * Cols), each_row = 32 / M; // lanes that get the same sum

@@ -10,7 +10,8 @@ struct Heads {
 };
 
 // Lanes lanes share a column, as dots of a few or of many channels want it.
-template <int Lanes, class T> DEVICE void head_matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, Heads h) {
+template <int Lanes, class T> DEVICE void head_matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws,
+		Heads h) {
 	int col = (block_y() * 128 + thread()) / Lanes;
 	int held = min(col, h.cols - 1); // all lanes take part in the sum
 	int first = (h.y_start + held) / h.each * h.size;
@@ -25,8 +26,9 @@ template <int Lanes, class T> DEVICE void head_matmul(float *y, i64 ys, const fl
 		y[block_x() * ys + col] = sum;
 }
 
-#define HEADS(lanes)                                                                                                       \
-	KERNEL THREADS(128) head_matmul_##lanes(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const FORMAT *__restrict__ w, i64 ws, Heads h) { \
+#define HEADS(lanes) \
+	KERNEL THREADS(128) head_matmul_##lanes(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, \
+			const FORMAT *__restrict__ w, i64 ws, Heads h) { \
 		head_matmul<lanes>(y, ys, x, xs, w, ws, h);                                                                \
 	}
 

@@ -245,10 +245,15 @@ template <class T> DEVICE Eight widen(Raw<T> r) {
 // Where a launch that begins before the one before has ended waits for that: see dependent.go.
 DEVICE void await() { asm volatile(".pragma \"await\";" ::: "memory"); }
 
+// Asks for memory to come to the cache that all multiprocessors share, also before await().
+template <class T> DEVICE void prefetch(const T *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
 // The same as load_raw of eight, of weights, which no launch writes, before await().
 template <class T> DEVICE void load_early(Raw<T> &r, const T *p) {
 	u32 a, b, c, d;
-	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p));
+	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "l"(p));
 	r.v = u32x4{a, b, c, d};
 }
 

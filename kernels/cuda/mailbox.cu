@@ -40,7 +40,8 @@ template <class T> DEVICE void add(T *y, i64 ys, const T *x, i64 xs, int vec, in
 		Four f = four_of(m, chunk);
 		f32x4 sum = 0;
 		NO_UNROLL for (int r = 0; r < m.ranks; r++) {
-			f32x4 v = r == m.rank ? load4(x + (i64)f.row * xs + f.j, f.n, vec) : load4(chunk_in<T>(m.box, m, turn, r, chunk) + f.in, f.n, true);
+			f32x4 v = r == m.rank ? load4(x + (i64)f.row * xs + f.j, f.n, vec) :
+					load4(chunk_in<T>(m.box, m, turn, r, chunk) + f.in, f.n, true);
 			sum = r == 0 ? v : sum + v;
 			if (!wide && r > 0)
 				UNROLL for (int k = 0; k < 4; k++) sum[k] = rounded<T>(sum[k]);
@@ -74,7 +75,8 @@ template <class T> DEVICE void take(T *y, i64 ys, int vec, const Mail &m) {
 // add, and behind it add_norm (norm.cu), by the same threads and in the same order: s = a + what
 // add gives, and y = w · s / sqrt(mean s² + eps). In boxes rows begin bs elements after each other.
 // Blocks are rows. x may be where s or y is.
-template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, i64 xs, const float *__restrict__ w, int bs, int vec, float eps, const Mail &m) {
+template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, i64 xs,
+		const float *__restrict__ w, int bs, int vec, float eps, const Mail &m) {
 	u32 turn = turn_of(m);
 	i64 from = (i64)block_x() * bs;
 	int size = m.cols;
@@ -98,8 +100,9 @@ template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const fl
 	end_turn(m, turn, blocks_x());
 }
 
-#define MAIL_ADD_NORM(name, Y)                                                                                             \
-	KERNEL THREADS_BLOCKS(1024, 1) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, i64 xs, const float *__restrict__ w, int bs, int vec, float eps, Mail m) { \
+#define MAIL_ADD_NORM(name, Y) \
+	KERNEL THREADS_BLOCKS(1024, 1) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, \
+			i64 xs, const float *__restrict__ w, int bs, int vec, float eps, Mail m) { \
 		add_norm(y, ys, s, ss, a, as, x, xs, w, bs, vec, eps, m);                                                  \
 	}
 
@@ -108,8 +111,14 @@ MAIL_ADD_NORM(mail_add_norm_bf16, bf16)
 
 KERNEL THREADS(256) mail_send_4(const u32 *x, i64 xs, int vec, Mail m) { send(x, xs, vec, m); }
 KERNEL THREADS(256) mail_send_2(const u16 *x, i64 xs, int vec, Mail m) { send(x, xs, vec, m); }
-KERNEL THREADS(256) mail_add_f32(float *y, i64 ys, const float *x, i64 xs, int vec, int wide, Mail m) { add(y, ys, x, xs, vec, wide, m); }
-KERNEL THREADS(256) mail_add_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, int vec, int wide, Mail m) { add(y, ys, x, xs, vec, wide, m); }
-KERNEL THREADS(256) mail_add_f16(f16 *y, i64 ys, const f16 *x, i64 xs, int vec, int wide, Mail m) { add(y, ys, x, xs, vec, wide, m); }
+KERNEL THREADS(256) mail_add_f32(float *y, i64 ys, const float *x, i64 xs, int vec, int wide, Mail m) {
+	add(y, ys, x, xs, vec, wide, m);
+}
+KERNEL THREADS(256) mail_add_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, int vec, int wide, Mail m) {
+	add(y, ys, x, xs, vec, wide, m);
+}
+KERNEL THREADS(256) mail_add_f16(f16 *y, i64 ys, const f16 *x, i64 xs, int vec, int wide, Mail m) {
+	add(y, ys, x, xs, vec, wide, m);
+}
 KERNEL THREADS(256) mail_take_4(u32 *y, i64 ys, int vec, Mail m) { take(y, ys, vec, m); }
 KERNEL THREADS(256) mail_take_2(u16 *y, i64 ys, int vec, Mail m) { take(y, ys, vec, m); }

@@ -38,7 +38,9 @@ DEVICE u32 load_relaxed(const u32 *p) {
 	return v;
 }
 
-DEVICE void store_release(u32 *p, u32 v) { asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); }
+DEVICE void store_release(u32 *p, u32 v) {
+	asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
 
 // What *p was before it counts on, from last back to 0.
 DEVICE u32 count_on(u32 *p, u32 last) {
@@ -49,7 +51,9 @@ DEVICE u32 count_on(u32 *p, u32 last) {
 
 DEVICE char *box_of(const Mail &m, int rank) { return ((char *const *)(m.box + box_table))[rank]; }
 
-DEVICE u32 *flag_in(char *box, const Mail &m, int from, int chunk) { return (u32 *)(box + box_head) + from * m.chunks + m.first + chunk; }
+DEVICE u32 *flag_in(char *box, const Mail &m, int from, int chunk) {
+	return (u32 *)(box + box_head) + from * m.chunks + m.first + chunk;
+}
 
 // Where what a rank sends of a chunk lies in a box.
 template <class T> DEVICE T *chunk_in(char *box, const Mail &m, u32 turn, int from, int chunk) {
@@ -79,7 +83,8 @@ DEVICE bool arrived(const Mail &m, u32 turn, int from, int first, int last) {
 		if (r < m.ranks && r != m.rank && (from < 0 || r == from)) {
 			for (int c = first; c <= last && !gone; c++) {
 				const u32 *flag = flag_in(m.box, m, r, c);
-				while (load_acquire(flag) - (turn + 1) > 1u) { // a sender may be a turn ahead; what is older came long ago
+				// A sender may be a turn ahead; what is older came long ago.
+				while (load_acquire(flag) - (turn + 1) > 1u) {
 					gone = load_relaxed((const u32 *)m.box + 2) != 0;
 					if (gone)
 						break;

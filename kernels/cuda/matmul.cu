@@ -3,9 +3,11 @@
 // Formats: f32 f16 bf16
 #include "tile.h"
 
-template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, int vec, Sum add) {
+template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k,
+		int vec, Sum add) {
 	int from = block_x() * tile_rows, col = block_y() * tile_cols;
-	tile<T>(x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, vec, [=](f32x4 (&sums)[8][2], int r, int c, float *) ALWAYS_INLINE {
+	tile<T>(x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, vec,
+			[=](f32x4 (&sums)[8][2], int r, int c, float *) ALWAYS_INLINE {
 		UNROLL for (int i = 0; i < 8; i++) {
 			int m = from + r + i % 4 + i / 4 * (tile_rows / 2);
 			if (m < t) {
@@ -22,8 +24,9 @@ template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, 
 	});
 }
 
-#define TILE(T)                                                                                                            \
-	KERNEL THREADS(128) matmul_##T(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
+#define TILE(T) \
+	KERNEL THREADS(128) matmul_##T(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, \
+			i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
 		matmul(y, ys, x, xs, w, ws, t, n, k, vec, Sum{add, as});                                                   \
 	}
 

@@ -29,7 +29,8 @@ template <class T, int tall> struct Tile {
 		int begin = p.other ? col / 2 : col;
 		first[0] = p.w + begin * p.ws, first[1] = (p.other ? p.other : p.w) + begin * p.ws;
 		UNROLL for (int i = 0; i < tall; i++)
-			UNROLL for (int h = 0; h < 2; h++) in_w[i][h] = min((p.other ? 8 * i : 16 * i + 8 * h) + lane() / 4, p.n - 1 - begin) * (u32)p.ws;
+			UNROLL for (int h = 0; h < 2; h++)
+				in_w[i][h] = min((p.other ? 8 * i : 16 * i + 8 * h) + lane() / 4, p.n - 1 - begin) * (u32)p.ws;
 		square = 0;
 		UNROLL for (int i = 0; i < tall; i++) sums[i] = 0;
 	}
@@ -67,7 +68,8 @@ template <class T, int tall> struct Tile {
 	// Tensor cores truncate their accumulator. Products of each 16 along k therefore are summed
 	// from zero there, the smallest first, and added to the sums outside. What is left out is
 	// 2^-24 of a product.
-	__attribute__((device, always_inline)) void multiply(const u32x4 (&w)[tall][2][weights], const u32x2 (&q)[2][pieces]) {
+	__attribute__((device, always_inline)) void multiply(const u32x4 (&w)[tall][2][weights],
+			const u32x2 (&q)[2][pieces]) {
 		UNROLL for (int s = 0; s < 2; s++)
 			UNROLL for (int i = 0; i < tall; i++) {
 				auto a = [&](int e) {
@@ -153,7 +155,8 @@ template <class T, int tall> struct Tile {
 		if (lane() % 4 == 0)
 			squares[warp()][lane() / 4] = square;
 		UNROLL for (int i = 0; i < tall; i++)
-			UNROLL for (int e = 0; e < 4; e++) part[warp()][16 * i + e / 2 * 8 + lane() / 4][lane() % 4 * 2 + e % 2] = sums[i][e];
+			UNROLL for (int e = 0; e < 4; e++)
+				part[warp()][16 * i + e / 2 * 8 + lane() / 4][lane() % 4 * 2 + e % 2] = sums[i][e];
 		sync();
 		for (int at = thread(); at < p.t * pairs; at += 128) {
 			int pair = at % pairs, m = at / pairs, c = pair / 8 * 16 + pair % 8;
@@ -182,7 +185,7 @@ template <class T, int tall> DEVICE void product(const Product<T> &p) {
 }
 
 // A warp has room for more columns of bf16 than of others.
-#define PRODUCT(T, name, blocks, tall)                                                                                     \
+#define PRODUCT(T, name, blocks, tall) \
 	KERNEL THREADS_BLOCKS(128, blocks) few_##T##name(Product<T> p) { product<T, tall>(p); }
 
 #define ALL(T) PRODUCT(T, , sizeof(T) == 4 ? 3 : 4, weight_pieces<T> == 1 ? 4 : 2) PRODUCT(T, _narrow, 4, 1)

@@ -52,7 +52,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	// it has half of a stage's depth: the fewer warps read the same of x, the sooner shared memory
 	// has answered.
 	static const int depth = depth_of<T, rows>, stages = stages_of<T, rows>, halves = rows == 32 ? 2 : 1;
-	static const int warps_down = halves == 2 ? 1 : rows / (cols == 32 ? 16 : 32), warps_across = 8 / halves / warps_down;
+	static const int warps_down = halves == 2 ? 1 : rows / (cols == 32 ? 16 : 32);
+	static const int warps_across = 8 / halves / warps_down;
 	static const int tall = rows / warps_down / 16, wide = cols / warps_across / 8, own = tall / halves;
 	static const int w_each = 16 / sizeof(T), w_chunks = cols * depth / w_each; // of 16 bytes
 	static const int x_lanes = depth / 4, x_loads = rows * x_lanes / 256, w_loads = (w_chunks + 255) / 256;
@@ -83,17 +84,28 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		}
 	}
 
-	// Lets a stage come, of k from j on and up to end.
-	__attribute__((device, always_inline)) void load(Ring &to, int j, int end) const {
+	// Lets w of a stage come, of k from j on and up to end.
+	__attribute__((device, always_inline)) void load_w(Ring &to, int j, int end) const {
 		int bytes = j + w_part() < end ? 16 : 0;
 		UNROLL for (int i = 0; i < w_loads; i++)
 			if (w_chunks % 256 == 0 || thread() < w_chunks)
 				copy_async_16(shared_address(&to.w[w_row(i)][w_part()]), in_w[i] + j, bytes);
-		bytes = j + x_part < end ? 16 : 0;
-		UNROLL for (int i = 0; i < x_loads; i++) // all blocks would wait for the one row that is read for those that are not there
-			copy_async_16(shared_address(&to.x[x_row_of(i)][x_part]), in_x[i] + j, from + x_row_of(i) < p.t ? bytes : 0);
+	}
+
+	// Likewise x, and the norm's weight.
+	__attribute__((device, always_inline)) void load_x(Ring &to, int j, int end) const {
+		int bytes = j + x_part < end ? 16 : 0;
+		// All blocks would wait for the one row that is read for those that are not there.
+		UNROLL for (int i = 0; i < x_loads; i++)
+			copy_async_16(shared_address(&to.x[x_row_of(i)][x_part]), in_x[i] + j,
+					from + x_row_of(i) < p.t ? bytes : 0);
 		if (p.norm && thread() < x_lanes)
 			copy_async_16(shared_address(&to.x[rows][x_part]), p.norm + j + x_part, bytes);
+	}
+
+	__attribute__((device, always_inline)) void load(Ring &to, int j, int end) const {
+		load_w(to, j, end);
+		load_x(to, j, end);
 	}
 
 	__attribute__((device, always_inline)) void take_apart_x(const Ring &now) {
@@ -117,7 +129,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 			int d = half() * (depth / halves) + at;
 			u32x4 u[tall][parts];
 			UNROLL for (int i = 0; i < tall; i++)
-				UNROLL for (int e = 0; e < parts; e++) u[i][e] = load_matrices(&apart->x[e][r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
+				UNROLL for (int e = 0; e < parts; e++)
+					u[i][e] = load_matrices(&apart->x[e][r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
 			UNROLL for (int j = 0; j < wide; j++) {
 				u32x2 v[weights];
 				fragments(v, &now.w[c + 8 * j], d);
@@ -143,11 +156,13 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		auto *other = (f32x4 *)ring;
 		int at = warp() % 4 * wide * 32 + lane();
 		sync(); // the stages make room
-		UNROLL for (int j = 0; j < wide; j++) put4((float *)(other + half() * 4 * wide * 32 + at + 32 * j), half() ? sums[0][j] : sums[tall - 1][j]);
+		UNROLL for (int j = 0; j < wide; j++)
+			put4((float *)(other + half() * 4 * wide * 32 + at + 32 * j), half() ? sums[0][j] : sums[tall - 1][j]);
 		sync();
 		UNROLL for (int j = 0; j < wide; j++) {
 			f32x4 v = whole4((float *)(other + (1 - half()) * 4 * wide * 32 + at + 32 * j));
-			UNROLL for (int e = 0; e < 4; e++) sums[0][j][e] = pick(half(), v[e] + sums[tall - 1][j][e], sums[0][j][e] + v[e]);
+			UNROLL for (int e = 0; e < 4; e++)
+				sums[0][j][e] = pick(half(), v[e] + sums[tall - 1][j][e], sums[0][j][e] + v[e]);
 		}
 	}
 
@@ -172,7 +187,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		UNROLL for (int i = 0; i < own * wide; i++) sums[i / wide][i % wide] = 0;
 		float square = 0;
 		for (int z = 0; z <= last; z++, all += size) {
-			UNROLL for (int i = 0; i < own * wide; i++) sums[i / wide][i % wide] += whole4(all + 4 * (256 * i + thread()));
+			UNROLL for (int i = 0; i < own * wide; i++)
+				sums[i / wide][i % wide] += whole4(all + 4 * (256 * i + thread()));
 			if (thread() < rows)
 				square += all[rows * cols + thread()];
 		}
@@ -185,13 +201,25 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	__attribute__((device, always_inline)) void run() {
 		SHARED static float squares[rows];
 		int begin = block_z() * p.slice, end = min(p.k, begin + p.slice), steps = ceil_div(end - begin, depth);
-		int r = warp() / warps_across % warps_down * (rows / warps_down), c = warp() % warps_across * (cols / warps_across);
+		int r = warp() / warps_across % warps_down * (rows / warps_down);
+		int c = warp() % warps_across * (cols / warps_across);
 		find();
 		UNROLL for (int i = 0; i < x_loads; i++) square[i] = 0;
 		UNROLL for (int i = 0; i < tall * wide; i++) sums[i / wide][i % wide] = 0;
+		// Weights that no launch writes come before the launch before has ended. Those of all first
+		// stages are in the first group then, which the first step waits for.
+		auto first = [&](auto load) ALWAYS_INLINE {
+			UNROLL for (int s = 0; s < stages - 1; s++) if (s < steps) load(s);
+		};
+		auto first_w = [&](int s) ALWAYS_INLINE { load_w(ring[s], begin + s * depth, end); };
+		if (p.fixed)
+			first(first_w);
+		await();
+		if (!p.fixed)
+			first(first_w);
 		UNROLL for (int s = 0; s < stages - 1; s++) {
 			if (s < steps)
-				load(ring[s], begin + s * depth, end);
+				load_x(ring[s], begin + s * depth, end);
 			end_group();
 		}
 		int now = 0, next = stages - 1;
@@ -248,12 +276,13 @@ template <class T, bool split, int rows, int cols> struct Tile {
 template <class T, bool split, int rows, int cols> DEVICE void product(const Product<T> &p) {
 	using Of = Tile<T, split, rows, cols>;
 	auto *ring = (typename Of::Ring *)shared_memory;
-	Of tile{p, block_x() * rows, block_y() * cols, thread() / Of::x_lanes, thread() % Of::x_lanes * 4, ring, (typename Of::Apart *)(ring + Of::stages)};
+	Of tile{p, block_x() * rows, block_y() * cols, thread() / Of::x_lanes, thread() % Of::x_lanes * 4, ring,
+			(typename Of::Apart *)(ring + Of::stages)};
 	tile.run();
 }
 
-#define PRODUCT(T, rows, cols)                                                                                             \
-	KERNEL THREADS_BLOCKS(256, 2) mma_split_##T##_##rows##_##cols(Product<T> p) { product<T, true, rows, cols>(p); }    \
+#define PRODUCT(T, rows, cols) \
+	KERNEL THREADS_BLOCKS(256, 2) mma_split_##T##_##rows##_##cols(Product<T> p) { product<T, true, rows, cols>(p); } \
 	KERNEL THREADS_BLOCKS(256, 2) mma_round_##T##_##rows##_##cols(Product<T> p) { product<T, false, rows, cols>(p); }
 
 #define ALL(T) PRODUCT(T, 32, 32) PRODUCT(T, 32, 128) PRODUCT(T, 64, 32) PRODUCT(T, 64, 128)

@@ -7,7 +7,8 @@
 
 DEVICE void mma(f32x4 &d, u32x4 a, u32x2 b) {
 	float d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+		"{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
 		: "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 	d = f32x4{d0, d1, d2, d3};
@@ -16,7 +17,8 @@ DEVICE void mma(f32x4 &d, u32x4 a, u32x2 b) {
 // The same, d beginning at 0.
 DEVICE void mma_from_zero(f32x4 &d, u32x4 a, u32x2 b) {
 	float d0, d1, d2, d3;
-	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+	asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
+		"{%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
 		: "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
 		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.f));
 	d = f32x4{d0, d1, d2, d3};
@@ -34,21 +36,30 @@ DEVICE f32x4 computed(f32x4 v) {
 // addresses of the rows of matrix i; of its row g, a lane gets the pair at c.
 DEVICE u32x4 load_matrices(const u16 *row) {
 	u32 a, b, c, d;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "r"(shared_address(row))
+		: "memory");
 	return u32x4{a, b, c, d};
 }
 
 // Two of them, of which the first 16 lanes give the addresses.
 DEVICE u32x2 load_two_matrices(const u16 *row) {
 	u32 a, b;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(shared_address(row)) : "memory");
+	asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+		: "=r"(a), "=r"(b)
+		: "r"(shared_address(row))
+		: "memory");
 	return u32x2{a, b};
 }
 
 // Four, with rows and columns exchanged.
 DEVICE u32x4 load_transposed(const u16 *row) {
 	u32 a, b, c, d;
-	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(shared_address(row)) : "memory");
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "r"(shared_address(row))
+		: "memory");
 	return u32x4{a, b, c, d};
 }
 
@@ -64,7 +75,9 @@ DEVICE u32x4 pairs(Raw<f16> r) {
 	return v;
 }
 
-DEVICE u32x4 pairs(Raw<float> r) { return u32x4{bf16x2(r.a[0], r.a[1]), bf16x2(r.a[2], r.a[3]), bf16x2(r.b[0], r.b[1]), bf16x2(r.b[2], r.b[3])}; }
+DEVICE u32x4 pairs(Raw<float> r) {
+	return u32x4{bf16x2(r.a[0], r.a[1]), bf16x2(r.a[2], r.a[3]), bf16x2(r.b[0], r.b[1]), bf16x2(r.b[2], r.b[3])};
+}
 
 // Two neighbours, as lanes have them of sums, where they are aligned to their size.
 DEVICE f32x2 load_pair(const float *p) { return *(const f32x2 *)p; }
@@ -81,5 +94,6 @@ DEVICE void store_pair(bf16 *p, float a, float b) { *(u32 *)p = bf16x2(a, b); }
 template <int tall, int wide, class F> DEVICE void each_sum(const f32x4 (&sums)[tall][wide], F f) {
 	UNROLL for (int i = 0; i < tall; i++)
 		UNROLL for (int e = 0; e < wide; e++)
-			UNROLL for (int p = 0; p < 4; p++) f(16 * i + p / 2 * 8 + lane() / 4, 8 * e + lane() % 4 * 2 + p % 2, sums[i][e][p]);
+			UNROLL for (int p = 0; p < 4; p++)
+				f(16 * i + p / 2 * 8 + lane() / 4, 8 * e + lane() % 4 * 2 + p % 2, sums[i][e][p]);
 }

@@ -14,7 +14,8 @@ template <class X> DEVICE float sum_of_squares(const X *x, int n, bool vec) {
 
 // y = w · x / sqrt(Σ x² / width + eps), of one of equal groups of a row, whose weights are ws
 // apart; without w where that is null. Blocks are (rows, groups).
-template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int ws, int size, int width, int vec, float eps) {
+template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs,
+		const float *__restrict__ w, int ws, int size, int width, int vec, float eps) {
 	i64 group = (i64)block_y() * size;
 	x += block_x() * xs + group;
 	y += block_x() * ys + group;
@@ -28,8 +29,9 @@ template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X 
 	}
 }
 
-#define NORM(name, X, Y)                                                                                                   \
-	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, int ws, int size, int width, int vec, float eps) { \
+#define NORM(name, X, Y) \
+	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, \
+			int ws, int size, int width, int vec, float eps) { \
 		norm(y, ys, x, xs, w, ws, size, width, vec, eps);                                                          \
 	}
 
@@ -40,7 +42,8 @@ NORM(rmsnorm_bf16_bf16, bf16, bf16)
 
 // s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
 // same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.
-template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) {
+template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs,
+		const float *__restrict__ w, int size, int vec, float eps) {
 	y += block_x() * ys, s += block_x() * ss, a += block_x() * as, b += block_x() * bs;
 	float sum = 0;
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
@@ -53,8 +56,9 @@ template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const fl
 		store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
 }
 
-#define ADD_NORM(name, Y)                                                                                                  \
-	KERNEL THREADS(1024) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, const float *__restrict__ w, int size, int vec, float eps) { \
+#define ADD_NORM(name, Y) \
+	KERNEL THREADS(1024) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, \
+			const float *__restrict__ w, int size, int vec, float eps) { \
 		add_norm(y, ys, s, ss, a, as, b, bs, w, size, vec, eps);                                                   \
 	}
 
@@ -77,8 +81,15 @@ struct Rows {
 
 // One of them: as elements of an array they would be in local memory.
 DEVICE Row one_of(int i, const Row &a, const Row &b, const Row &c) {
-	return Row{i == 0 ? a.y : i == 1 ? b.y : c.y, i == 0 ? a.x : i == 1 ? b.x : c.x, i == 0 ? a.w : i == 1 ? b.w : c.w, i == 0 ? a.ys : i == 1 ? b.ys : c.ys,
-		i == 0 ? a.xs : i == 1 ? b.xs : c.xs, i == 0 ? a.size : i == 1 ? b.size : c.size, i == 0 ? a.flags : i == 1 ? b.flags : c.flags};
+	return Row{
+		i == 0 ? a.y : i == 1 ? b.y : c.y,
+		i == 0 ? a.x : i == 1 ? b.x : c.x,
+		i == 0 ? a.w : i == 1 ? b.w : c.w,
+		i == 0 ? a.ys : i == 1 ? b.ys : c.ys,
+		i == 0 ? a.xs : i == 1 ? b.xs : c.xs,
+		i == 0 ? a.size : i == 1 ? b.size : c.size,
+		i == 0 ? a.flags : i == 1 ? b.flags : c.flags,
+	};
 }
 
 KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
@@ -110,7 +121,8 @@ KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
 // The sum of squares of what the rank holds of each group of size channels: of
 // the axis it has cols channels from x_start and groups from y_start on. Blocks
 // are (rows, groups).
-KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int size, int x_start, int y_start, int vec) {
+KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int size,
+		int x_start, int y_start, int vec) {
 	int from = (y_start + block_y()) * size - x_start;
 	int lo = min(max(from, 0), cols), hi = max(lo, min(from + size, cols));
 	float sum = sum_of_squares(x + block_x() * xs + lo, hi - lo, vec && lo % 4 == 0);
@@ -120,7 +132,8 @@ KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__r
 
 // y = w · x / sqrt(sum / width + eps), without w where that is null, with the
 // sum of the row.
-KERNEL THREADS(256) rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, float width, float eps) {
+KERNEL THREADS(256) rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss,
+		const float *__restrict__ w, int cols, int vec, float width, float eps) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(x + i * xs + j, n, vec) * inverse_rms(sums[i * ss], width, eps);
 		if (w)
@@ -131,7 +144,8 @@ KERNEL THREADS(256) rms_scale(float *y, i64 ys, const float *x, i64 xs, const fl
 
 // The same with a sum per group of size channels; the rank has channels from
 // x_start and groups from s_start on.
-KERNEL THREADS(256) group_rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss, const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
+KERNEL THREADS(256) group_rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss,
+		const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
 	each4(cols, [=](i64 i, int j, int n) {
 		f32x4 v = load4(x + i * xs + j, n, vec), u = load4(w + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) {

@@ -6,7 +6,9 @@
 // Blocks of 1024 threads are (tokens). The scores' weight has so few rows that warps share each;
 // there are 1024 at most. n is what is normed: threads read what others wrote of it, so that it is
 // not __restrict__.
-KERNEL THREADS(1024) norm_router(float *n, i64 ns, float *__restrict__ p, i64 ps, const float *__restrict__ x, i64 xs, const float *__restrict__ g, const FORMAT *__restrict__ w, i64 ws, int k, int experts, int top, int norm, int vec, float eps) {
+KERNEL THREADS(1024) norm_router(float *n, i64 ns, float *__restrict__ p, i64 ps, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ g, const FORMAT *__restrict__ w, i64 ws, int k, int experts, int top, int norm,
+		int vec, float eps) {
 	SHARED static float scores[1024];
 	n += block_x() * ns, x += block_x() * xs;
 	float sum = 0;

@@ -29,7 +29,8 @@ KERNEL THREADS(256) diagonal(float *y, i64 ys, int cols, int n, int vec) {
 
 // The sums of the tokens of segments: the 32 warps of a block take turns with tokens, of 32
 // columns. Blocks are (segments, columns / 32).
-KERNEL THREADS(1024) segment_sums(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const int *__restrict__ seg, int cols) {
+KERNEL THREADS(1024) segment_sums(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const int *__restrict__ seg, int cols) {
 	SHARED static float sums[32][32];
 	int column = block_y() * 32 + lane(), first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1];
 	float sum = 0;

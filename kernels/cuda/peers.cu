@@ -20,6 +20,12 @@ template <class T> DEVICE void peer_sum(const Peers &p, i64 ys, i64 xs, int cols
 	});
 }
 
-KERNEL THREADS(256) peer_sum_f32(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) { peer_sum<float>(p, ys, xs, cols, vec, wide); }
-KERNEL THREADS(256) peer_sum_bf16(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) { peer_sum<bf16>(p, ys, xs, cols, vec, wide); }
-KERNEL THREADS(256) peer_sum_f16(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) { peer_sum<f16>(p, ys, xs, cols, vec, wide); }
+KERNEL THREADS(256) peer_sum_f32(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) {
+	peer_sum<float>(p, ys, xs, cols, vec, wide);
+}
+KERNEL THREADS(256) peer_sum_bf16(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) {
+	peer_sum<bf16>(p, ys, xs, cols, vec, wide);
+}
+KERNEL THREADS(256) peer_sum_f16(i64 ys, i64 xs, int cols, int vec, int wide, Peers p) {
+	peer_sum<f16>(p, ys, xs, cols, vec, wide);
+}

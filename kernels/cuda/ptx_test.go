@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/krait-ml/krait/cuda/ptx"
 )
@@ -187,5 +188,27 @@ func TestParams(t *testing.T) {
 	}
 	if string(got) != string(want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestLines: no line of a kernel is over 120 columns, with tabs of four.
+func TestLines(t *testing.T) {
+	for _, pattern := range []string{"*.cu", "*.h", "testdata/bugs/*.cu"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", pattern, err)
+		}
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			number := 0
+			for line := range strings.Lines(strings.ReplaceAll(string(text), "\t", "    ")) {
+				if number++; utf8.RuneCountInString(strings.TrimSuffix(line, "\n")) > 120 {
+					t.Errorf("%s:%d is over 120 columns", file, number)
+				}
+			}
+		}
 	}
 }

@@ -16,7 +16,8 @@ DEVICE void turn(double angle, float &sin, float &cos) {
 	double quarter = __builtin_rint(angle * 0.63661977236758134);
 	float r = __builtin_fma(-quarter, 1.5707963267948966, angle), z = r * r;
 	float s = fma(fma(fma(fma(2.7557319e-6f, z, -1.9841270e-4f), z, 8.3333333e-3f), z, -1.6666667e-1f) * z, r, r);
-	float c = fma(fma(fma(fma(fma(-2.7557319e-7f, z, 2.4801587e-5f), z, -1.3888889e-3f), z, 4.1666667e-2f), z, -0.5f), z, 1);
+	float c = fma(fma(fma(fma(fma(-2.7557319e-7f, z, 2.4801587e-5f), z, -1.3888889e-3f), z, 4.1666667e-2f), z, -0.5f),
+			z, 1);
 	i64 q = (i64)quarter;
 	sin = pick(q & 1, c, s);
 	cos = pick(q & 1, s, c);
@@ -31,7 +32,9 @@ DEVICE void turn(double angle, float &sin, float &cos) {
 // the first token is one of the batch, with which x and y begin.
 const int block_heads = 4;
 
-KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, int token, double log2_theta) {
+KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, int token,
+		double log2_theta) {
 	Piece p;
 	if (!find_piece(seg, seqs, 1, token + block_x(), p))
 		return;

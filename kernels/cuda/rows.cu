@@ -18,11 +18,13 @@ template <class T> DEVICE void copy(T *y, i64 ys, const T *x, i64 xs, const int 
 	UNROLL for (int k = 0; k < each; k++) if (k < cols - j) to[k] = from[k];
 }
 
-KERNEL THREADS(256) copy_4(u32 *__restrict__ y, i64 ys, const u32 *__restrict__ x, i64 xs, const int *__restrict__ index, int cols, int vec) {
+KERNEL THREADS(256) copy_4(u32 *__restrict__ y, i64 ys, const u32 *__restrict__ x, i64 xs,
+		const int *__restrict__ index, int cols, int vec) {
 	copy(y, ys, x, xs, index, cols, vec);
 }
 
-KERNEL THREADS(256) copy_2(u16 *__restrict__ y, i64 ys, const u16 *__restrict__ x, i64 xs, const int *__restrict__ index, int cols, int vec) {
+KERNEL THREADS(256) copy_2(u16 *__restrict__ y, i64 ys, const u16 *__restrict__ x, i64 xs,
+		const int *__restrict__ index, int cols, int vec) {
 	copy(y, ys, x, xs, index, cols, vec);
 }
 

@@ -60,7 +60,8 @@ DEVICE Choice choice_of(const float *how) { return Choice{how[0], how[1], how[2]
 
 DEVICE bool legal(const Choice &c) {
 	double uniform = (double)c.uniform + c.uniform_rest;
-	return from_0(c.temperature, largest) && c.top_k >= 0 && from_0(c.top_p, 1) && from_0(c.penalty, largest) && uniform >= 0 && uniform < 1;
+	return from_0(c.temperature, largest) && c.top_k >= 0 && from_0(c.top_p, 1) && from_0(c.penalty, largest)
+			&& uniform >= 0 && uniform < 1;
 }
 
 // Maps scores to integers in the same order.
@@ -188,7 +189,8 @@ struct Params {
 
 DEVICE Job job_of(const Params &p) {
 	Choice how = choice_of(p.choices + block_x() * p.choices_stride);
-	Scores x = {p.logits + block_x() * p.logits_stride, p.seen + block_x() * p.seen_stride, how.penalty == 1 ? 0 : how.penalty};
+	Scores x = {p.logits + block_x() * p.logits_stride, p.seen + block_x() * p.seen_stride,
+			how.penalty == 1 ? 0 : how.penalty};
 	int first = block_y() * p.piece;
 	return Job{x, how, p.rows + block_x(), p.n, p.piece, ceil_div(p.n, p.piece), first, min(p.n, first + p.piece)};
 }
@@ -316,7 +318,8 @@ DEVICE Reached reach(u64 goal, const Two &of, const Two &others) {
 	if (of.sum.before < goal && goal <= of.sum.before + of.a + of.b) {
 		bool second = goal > of.sum.before + of.a;
 		u64 other = others.sum.before + (second ? others.a : 0);
-		reached = Reached{2 * thread() + second, of.sum.before + (second ? of.a : 0), other, other + (second ? others.b : others.a)};
+		reached = Reached{2 * thread() + second, of.sum.before + (second ? of.a : 0), other,
+				other + (second ? others.b : others.a)};
 	}
 	sync();
 	return reached;
@@ -369,9 +372,13 @@ struct Token {
 	u64 weight;
 };
 
-DEVICE Token token_of(const Bins &of, const Cut &cut, float s, int bin, int piece) { return Token{order_key(s), (u32)piece, bin == cut.k_bin, weight_of(of, s)}; }
+DEVICE Token token_of(const Bins &of, const Cut &cut, float s, int bin, int piece) {
+	return Token{order_key(s), (u32)piece, bin == cut.k_bin, weight_of(of, s)};
+}
 
-DEVICE u32x4 packed(const Token &t) { return u32x4{t.key, t.piece << 1 | t.in_k, (u32)t.weight, (u32)(t.weight >> 32)}; }
+DEVICE u32x4 packed(const Token &t) {
+	return u32x4{t.key, t.piece << 1 | t.in_k, (u32)t.weight, (u32)(t.weight >> 32)};
+}
 DEVICE Token token_of(u32x4 v) { return Token{v[0], v[1] >> 1, (bool)(v[1] & 1), (u64)v[3] << 32 | v[2]}; }
 
 // The block's piece: the tokens in bins that are listed are, and the weights of those

@@ -47,9 +47,13 @@ template <class V> struct Gate {
 		float bias, d;
 
 		__attribute__((device)) float step(float dt) const { return on ? math::softplus(dt + bias) : dt; }
-		__attribute__((device)) float out(float y, float u, float z) const { return on ? math::silu(z) * (y + u * d) : y; }
+		__attribute__((device)) float out(float y, float u, float z) const {
+			return on ? math::silu(z) * (y + u * d) : y;
+		}
 	};
-	__attribute__((device)) Channel channel(int ch) const { return bias ? Channel{true, bias[ch], d ? d[ch] : 0} : Channel{}; }
+	__attribute__((device)) Channel channel(int ch) const {
+		return bias ? Channel{true, bias[ch], d ? d[ch] : 0} : Channel{};
+	}
 	__attribute__((device)) float factor(i64 t, int ch) const { return bias ? widen(z[t * zs + ch]) : 0; }
 };
 
@@ -62,7 +66,8 @@ DEVICE float quad_sum(float v) {
 // The sum over the four lanes of a channel of each of 4 numbers: lane l gets that of number l.
 DEVICE float quad_sums(float (&v)[4]) {
 	bool upper = lane() & 2, odd = lane() & 1;
-	UNROLL for (int i = 0; i < 2; i++) v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
+	UNROLL for (int i = 0; i < 2; i++)
+		v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
 	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
 }
 
@@ -93,7 +98,10 @@ struct Shared {
 // The sequence's tokens one by one, with the state in memory, in f32 if there are several tokens:
 // for states that are too many for registers, or not aligned. y may lie over dt. Four lanes have a
 // channel. Blocks of 128 threads are (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, Groups groups) {
+KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds,
+		const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs,
+		kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias,
+		const float *skip, const float *z, i64 zs, Groups groups) {
 	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	int held = min(ch, cols - 1); // all lanes take part in the sums
@@ -107,7 +115,8 @@ KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restri
 		d = own.step(d);
 		for (int k = part; k < n && ch < cols; k += 16) {
 			f32x4 rate = rates(load4(a + held * as + k, n - k, vec)), v = load4(h + k, n - k, vec);
-			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, d * in, sum);
+			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d,
+					d * in, sum);
 			store4(h + k, v, n - k, vec);
 		}
 		sum = quad_sum(sum);
@@ -127,7 +136,9 @@ template <> struct Four<float> {
 };
 
 // Loads four states, of which the first left exist: with Vec all do, and are aligned.
-template <bool Vec> DEVICE void load_four(Four<float> &to, const float *p, int left, bool vec) { to.v = Vec ? whole4(p) : load4(p, left, vec); }
+template <bool Vec> DEVICE void load_four(Four<float> &to, const float *p, int left, bool vec) {
+	to.v = Vec ? whole4(p) : load4(p, left, vec);
+}
 template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int left, bool vec) {
 	if (Vec || (vec && left >= 4))
 		to.v = *(const u32x2 *)p;
@@ -141,7 +152,9 @@ template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int lef
 // lanes where mine is true. For 4 sequences, states must be in aligned fours. Blocks of 128 threads
 // are (sequences / Each, channels / 32).
 template <int Each, class Step>
-DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups, Gate<float> gate, Norms norms, Step step) {
+DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs,
+		const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups,
+		Gate<float> gate, Norms norms, Step step) {
 	const bool whole = Each > 1;
 	int ch = block_y() * 32 + thread() / 4, held = min(ch, cols - 1); // all lanes take part in the sums
 	int quarter = thread() % 4, k = 4 * quarter, left = ch < cols ? n - k : 0;
@@ -181,7 +194,8 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 	rate = rates(rate);
 	UNROLL for (int j = 0; j < Each; j++) {
 		f32x4 v = old[j].widened();
-		sums[j] = recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec), Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, 0);
+		sums[j] = recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec),
+				Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, 0);
 		if (tokens[j] > 0)
 			store4(h[j], v, whole ? 4 : left, whole || vec);
 	}
@@ -195,13 +209,19 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 }
 
 // y may lie over dt. States are aligned fours.
-KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, int seqs, Groups groups) {
-	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups, Gate<float>{bias, skip, z, zs}, Norms{}, [=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float *__restrict__ u, i64 us,
+		const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs,
+		const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec,
+		const float *bias, const float *skip, const float *z, i64 zs, int seqs, Groups groups) {
+	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups,
+			Gate<float>{bias, skip, z, zs}, Norms{},
+			[=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
 }
 
 // A lane's part of x wᵀ, of depth terms: a channel's lanes take eights of them in turn. With
 // Weighted, x is times the weight of its norm.
-template <bool Weighted, class T> DEVICE float terms(const float *x, const float *weight, const T *w, int depth, int vec) {
+template <bool Weighted, class T> DEVICE float terms(const float *x, const float *weight, const T *w, int depth,
+		int vec) {
 	const int ahead = Weighted ? 2 : sizeof(T) == 4 ? 3 : 5; // loads in flight
 	float sum = 0;
 	int j = 8 * (thread() % 4);
@@ -225,7 +245,8 @@ template <bool Weighted, class T> DEVICE float terms(const float *x, const float
 	if (vec)
 		j = depth % 8 && thread() % 4 == depth / 8 % 4 ? depth / 8 * 8 : depth;
 	for (; j < depth; j += 32)
-		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++) sum = fma(Weighted ? x[i] * weight[i] : x[i], widen(w[i]), sum);
+		NO_UNROLL for (int i = j; i < min(j + 8, depth); i++)
+			sum = fma(Weighted ? x[i] * weight[i] : x[i], widen(w[i]), sum);
 	return sum;
 }
 
@@ -240,9 +261,16 @@ DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms nor
 	return sum * inverse_rms(warp_sum(own), depth, norms.eps);
 }
 
-#define TOKEN(T)                                                                                                           \
-	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const float *z, i64 zs, int seqs, Shared shared) { \
-		scan_each<1>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, shared.groups, Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch, bool) { return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); }); \
+#define TOKEN(T) \
+	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, \
+			const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, \
+			const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, \
+			i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, \
+			const float *skip, const float *z, i64 zs, int seqs, Shared shared) { \
+		scan_each<1>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, shared.groups, \
+				Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch, bool) { \
+					return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); \
+				}); \
 	}
 
 TOKEN(f32)
@@ -285,7 +313,9 @@ const int piece_tokens = 128; // of a piece of a segment
 // channels of a block, which are of one group. Blocks of 128 threads are
 // (sequences or pieces, groups · each / 32).
 template <int Sixteens, class V, bool Ends>
-DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as, const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, float *sums, int cols, int n, int vec, Groups groups, Gate<V> gate) {
+DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as,
+		const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, float *sums, int cols, int n, int vec,
+		Groups groups, Gate<V> gate) {
 	SHARED static Chunk<Sixteens, V, Ends> chunks[2];
 	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
 	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
@@ -346,17 +376,20 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 		int count = min(chunk_tokens, tokens - at);
 		if (around.on) {
 			if (lane() < wide)
-				UNROLL_4 for (int t = warp(); t < count; t += 4) now.dt[t][lane()] = math::softplus(now.dt[t][lane()] + of_lane);
+				UNROLL_4 for (int t = warp(); t < count; t += 4)
+					now.dt[t][lane()] = math::softplus(now.dt[t][lane()] + of_lane);
 			sync();
 		}
 		auto token = [&](int t) {
 			float d = now.dt[t][ch - from], x = d * widen(now.u[t][ch - from]), sum = 0;
 			if constexpr (Ends) {
 				steps += d;
-				UNROLL for (int i = 0; i < Sixteens; i++) h[i] = step(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), d, x);
+				UNROLL for (int i = 0; i < Sixteens; i++)
+					h[i] = step(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), d, x);
 			} else
 				UNROLL for (int i = 0; i < Sixteens; i++)
-					sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x, sum);
+					sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x,
+							sum);
 			return sum;
 		};
 		for (int t = 0; t < count; t += 4) {
@@ -390,9 +423,14 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 		sums[(i64)block_x() * cols + ch] = steps;
 }
 
-#define SCAN(name, sixteens, V, threads)                                                                                      \
-	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, float *starts, int seqs, Groups groups) { \
-		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, piece_tokens, starts, (i64)cols * n), y, ys, u, us, dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
+#define SCAN(name, sixteens, V, threads) \
+	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, \
+			const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, \
+			i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, \
+			int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, float *starts, int seqs, \
+			Groups groups) { \
+		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, piece_tokens, starts, (i64)cols * n), y, ys, u, us, \
+				dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
 	}
 
 SCAN(16, 1, float, THREADS_BLOCKS(128, 6)) // as of activations in bf16
@@ -400,9 +438,14 @@ SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room fo
 SCAN(64, 4, float, THREADS(128))
 SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills
 
-#define ENDS(name, V)                                                                                                         \
-	KERNEL THREADS_BLOCKS(128, 8) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, int vec, const float *__restrict__ bias, Groups groups) { \
-		scan_chunks<1, V, true>(span_of<true>(seg, seqs, piece_tokens, starts, (i64)cols * n), (V *)nullptr, 0, u, us, dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, Gate<V>{bias, nullptr, nullptr, 0}); \
+#define ENDS(name, V) \
+	KERNEL THREADS_BLOCKS(128, 8) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, \
+			const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, \
+			i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, \
+			int vec, const float *__restrict__ bias, Groups groups) { \
+		scan_chunks<1, V, true>(span_of<true>(seg, seqs, piece_tokens, starts, (i64)cols * n), (V *)nullptr, 0, u, us, \
+				dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, \
+				Gate<V>{bias, nullptr, nullptr, 0}); \
 	}
 
 ENDS(16, float)
@@ -410,7 +453,8 @@ ENDS(16_bf16, bf16)
 
 // From what pieces add, the states with which they begin. One thread per state of a
 // channel, in blocks of 128: (sequences, channels · states / 128).
-KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict__ sums, const float *__restrict__ a, i64 as, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n) {
+KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict__ sums, const float *__restrict__ a,
+		i64 as, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n) {
 	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(seg[3 * seq + 1], piece_tokens);
 	if (i >= cols * n || count < 1)
 		return;
@@ -418,13 +462,16 @@ KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict
 	int ch = i / n;
 	float rate = math::rate(a[ch * as + i % n]);
 	sums += piece * cols + ch;
-	begin_pieces(starts + piece * cols * n + i, (i64)cols * n, count, widen(state[seg[3 * seq + 2] * hs + i]), [&](int at) { return math::decay(sums[(i64)at * cols] * rate); });
+	begin_pieces(starts + piece * cols * n + i, (i64)cols * n, count, widen(state[seg[3 * seq + 2] * hs + i]),
+			[&](int at) { return math::decay(sums[(i64)at * cols] * rate); });
 }
 
 // Passes states from part to part, h = exp(a Σdt) h + u: before each part it is stored. Columns are
 // n to a sum; each has a rate, of which a load has each neighbours (1 or 4), or with each 0 all of
 // a sum have one. Blocks are (sequences, columns / 1024).
-KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss, const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int each, kept *state, i64 hs, const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
+KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss,
+		const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int each, kept *state, i64 hs,
+		const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
 	each4(cols, [=](i64, int j, int count) {
 		Passing p = passing(seg, seqs, parts);
 		f32x4 h = load4(state + p.slot * hs + j, count, vec), rate = 0;

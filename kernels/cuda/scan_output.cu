@@ -7,7 +7,9 @@
 typedef FORMAT kept;
 
 // One thread per channel; blocks of 128 threads are (sequences, channels / 128).
-KERNEL THREADS(128) scan_output(float *__restrict__ y, i64 ys, const float *__restrict__ products, i64 ps, const float *__restrict__ sums, i64 ss, const float *__restrict__ c, i64 cs, kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n, Groups groups) {
+KERNEL THREADS(128) scan_output(float *__restrict__ y, i64 ys, const float *__restrict__ products, i64 ps,
+		const float *__restrict__ sums, i64 ss, const float *__restrict__ c, i64 cs, kept *__restrict__ state, i64 hs,
+		const int *__restrict__ seg, int cols, int n, Groups groups) {
 	int ch = block_y() * 128 + thread();
 	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
 	if (ch >= cols || tokens < 1)

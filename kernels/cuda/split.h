@@ -74,7 +74,8 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 	// Of x a thread has 4 neighbours of each 64th row, of w 8 of each 128th.
 	int row = thread() / 4, part = 4 * (thread() % 4), w_row = thread() / 2, w_part = 8 * (thread() % 2);
 	const float *in_x[x_loads];
-	UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs + part;
+	UNROLL for (int i = 0; i < x_loads; i++)
+		in_x[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs + part;
 	Row<T> in[w_loads];
 	UNROLL for (int i = 0; i < w_loads; i++) in[i] = weight.row(w_row + 128 * i);
 	f32x4 a[x_loads];
@@ -111,7 +112,10 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		NO_UNROLL for (int q = weights - 1; q >= 0; q--) if (live)
 			UNROLL for (int g = 0; g < wide; g += 4) {
 				u32x4 v[2];
-				UNROLL for (int i = 0; i < 2; i++) v[i] = load_matrices(&now.w[q][c + 8 * g + 16 * i + lane() / 16 * 8 + lane() % 8][lane() / 8 % 2 * 8]);
+				UNROLL for (int i = 0; i < 2; i++) {
+					int row = c + 8 * g + 16 * i + lane() / 16 * 8 + lane() % 8;
+					v[i] = load_matrices(&now.w[q][row][lane() / 8 % 2 * 8]);
+				}
 				UNROLL for (int i = 0; i < high; i++) {
 					f32x4 step[4] = {};
 					UNROLL for (int p = pieces - 1 - q; p >= 0; p--) {

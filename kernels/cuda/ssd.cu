@@ -28,7 +28,8 @@ KERNEL THREADS_BLOCKS(128, 4) ssd_scan_steps(Scan s) {
 			f32x4 b = load4(s.b + t * s.bs + group + k, s.n - k, s.vec);
 			f32x4 c = load4(s.c + t * s.cs + group + k, s.n - k, s.vec);
 			f32x4 h[warp_rows];
-			UNROLL for (int r = 0; r < warp_rows; r++) h[r] = load4(state + (i64)(row + r) * s.n + k, row + r < s.size ? s.n - k : 0, s.vec);
+			UNROLL for (int r = 0; r < warp_rows; r++)
+				h[r] = load4(state + (i64)(row + r) * s.n + k, row + r < s.size ? s.n - k : 0, s.vec);
 			UNROLL for (int r = 0; r < warp_rows; r++) {
 				UNROLL for (int i = 0; i < 4; i++) {
 					h[r][i] = fma(decay, h[r][i], in[r] * b[i]);
@@ -101,7 +102,8 @@ template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 	auto fetch_b = [&](int at) {
 		if (at < tokens) {
 			fetch(b, chunk, stride, s.b + (first + at) * s.bs + (i64)group * s.n, s.bs, tokens - at, s.n, s.vec);
-			fetch(&m.x[0][0], chunk, tile_channels + 4, s.x + (first + at) * s.xs + column, s.xs, tokens - at, wide, s.vec);
+			fetch(&m.x[0][0], chunk, tile_channels + 4, s.x + (first + at) * s.xs + column, s.xs, tokens - at, wide,
+					s.vec);
 		}
 		end_group();
 	};
@@ -146,7 +148,8 @@ template <int chunk, bool Ends> DEVICE void chunks(const Scan &s) {
 			UNROLL for (int p = 0; p < parts; p++)
 				UNROLL for (int q = 0; q <= p; q++) {
 					int t = i + 16 * p, from = j + 16 * q;
-					m.scores[t][from] = from > t ? 0 : scores[p][q] * math::decay((float)(now.log[t] - now.log[from])) * now.dt[from];
+					m.scores[t][from] = from > t ? 0 : scores[p][q] * math::decay((float)(now.log[t] - now.log[from]))
+							* now.dt[from];
 				}
 			// What tokens i, i + 16 read of the state.
 			UNROLL_4 for (int k = 0; k < stride - 4; k += 4)
@@ -210,10 +213,12 @@ KERNEL THREADS_BLOCKS(256, 2) ssd_scan_ends_16(Scan s) { chunks<16, true>(s); }
 // From that, the states with which they begin. One thread per element of a state, in blocks of
 // 128: (sequences, heads, size · n / 128).
 KERNEL THREADS(128) ssd_scan_starts(Scan s) {
-	int i = block_z() * 128 + thread(), seq = block_x(), head = block_y(), each = s.size * s.n, count = ceil_div(s.seg[3 * seq + 1], s.piece);
+	int i = block_z() * 128 + thread(), seq = block_x(), head = block_y(), each = s.size * s.n,
+			count = ceil_div(s.seg[3 * seq + 1], s.piece);
 	if (i >= each || count < 1)
 		return;
 	i64 piece = pieces_before(s.seg, seq, s.piece), element = (i64)head * each + i, all = (i64)s.heads * each;
 	const float *decays = s.decays + piece * s.heads + head;
-	begin_pieces(s.starts + piece * all + element, all, count, widen(s.state[s.seg[3 * seq + 2] * s.hs + element]), [&](int at) { return decays[(i64)at * s.heads]; });
+	begin_pieces(s.starts + piece * all + element, all, count, widen(s.state[s.seg[3 * seq + 2] * s.hs + element]),
+			[&](int at) { return decays[(i64)at * s.heads]; });
 }

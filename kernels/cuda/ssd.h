@@ -37,7 +37,9 @@ template <class V> struct ScanOf {
 	float *starts, *decays;
 	int piece, seqs, heads;
 
-	template <bool Ends> __attribute__((device)) Span span() const { return span_of<Ends>(seg, seqs, piece, starts, (i64)heads * size * n); }
+	template <bool Ends> __attribute__((device)) Span span() const {
+		return span_of<Ends>(seg, seqs, piece, starts, (i64)heads * size * n);
+	}
 
 	__attribute__((device)) float step_of(float v, float by) const {
 		if (!bias)
@@ -46,10 +48,13 @@ template <class V> struct ScanOf {
 		return v < least ? least : v > most ? most : v;
 	}
 
-	__attribute__((device)) float step(i64 t, int head) const { return step_of(widen(dt[t * ds + head]), bias ? bias[head] : 0); }
+	__attribute__((device)) float step(i64 t, int head) const {
+		return step_of(widen(dt[t * ds + head]), bias ? bias[head] : 0);
+	}
 
 	// x is that of the channel, which is the given one of all heads'.
-	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x, float (*silu)(float) = math::silu) const {
+	__attribute__((device)) void put(i64 t, int head, i64 channel, float v, float x, float (*silu)(float) = math::silu)
+			const {
 		narrow(y[t * ys + channel], bias ? silu(widen(z[t * zs + channel])) * (v + x * d[head]) : v);
 	}
 };

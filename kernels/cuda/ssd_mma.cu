@@ -26,12 +26,14 @@ template <int Wide> struct Shared {
 		u16 h[tile_channels][states + 8]; // the state as C reads it, and then
 		float y[chunk][tile_channels + 2]; // what is put out
 	};
-	u16 x[2][chunk][tile_channels + 8], tail_x[chunk][tile_channels + 8]; // tail_x: dt x · the decay from a token to the chunk's end
+	// tail_x: dt x · the decay from a token to the chunk's end.
+	u16 x[2][chunk][tile_channels + 8], tail_x[chunk][tile_channels + 8];
 	Decays decays[2];
 };
 
 // The decays of a chunk, by one warp: a lane has two tokens, of which dt came.
-template <class V> DEVICE void decays(Decays &m, const ScanOf<V> &s, const float (&dt)[2], int count, float rate, float bias) {
+template <class V> DEVICE void decays(Decays &m, const ScanOf<V> &s, const float (&dt)[2], int count, float rate,
+		float bias) {
 	float d[2];
 	double log[2];
 	UNROLL for (int i = 0; i < 2; i++) {
@@ -66,7 +68,8 @@ DEVICE Eight inputs(const bf16 *, const u16 *shared, int) { return widen(Raw<bf1
 template <int Tiles, class F> DEVICE void each_pair(int base, F f) {
 	UNROLL for (int i = 0; i < 2; i++)
 		UNROLL for (int e = 0; e < Tiles; e++)
-			UNROLL for (int p = 0; p < 2; p++) f(i, e, 2 * p, 16 * i + 8 * p + lane() / 4, base + 8 * e + lane() % 4 * 2);
+			UNROLL for (int p = 0; p < 2; p++)
+				f(i, e, 2 * p, 16 * i + 8 * p + lane() / 4, base + 8 * e + lane() % 4 * 2);
 }
 
 DEVICE void store_eight(float *p, Eight v, int n) {
@@ -80,12 +83,14 @@ DEVICE void store_eight(bf16 *p, Eight v, int) {
 }
 
 // Puts out the warp's tokens, of which y has the sums, and x the inputs where these are in bf16.
-template <int Wide, class V> DEVICE void put_out(Shared<Wide> &m, const ScanOf<V> &s, u16 (*x)[tile_channels + 8], i64 token, int count, int head, i64 column, int wide) {
+template <int Wide, class V> DEVICE void put_out(Shared<Wide> &m, const ScanOf<V> &s, u16 (*x)[tile_channels + 8],
+		i64 token, int count, int head, i64 column, int wide) {
 	if (!(s.vec & 2)) { // rows of y or z are not aligned
 		NO_UNROLL for (int i = lane(); i < 16 * tile_channels; i += 32) {
 			int t = 16 * warp() + i / tile_channels, col = i % tile_channels;
 			if (t < count && col < wide)
-				s.put(token + t, head, column + col, m.y[t][col], s.bias ? widen(s.x[(token + t) * s.xs + column + col]) : 0, math::rough_silu);
+				s.put(token + t, head, column + col, m.y[t][col], s.bias ? widen(s.x[(token + t) * s.xs + column + col])
+						: 0, math::rough_silu);
 		}
 		return;
 	}
@@ -118,7 +123,8 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 	i64 column = (i64)head * s.size + channel;
 	kept *state = s.state + span.slot * s.hs + column * s.n;
 	float *begin = span.state + column * s.n;
-	const V *b = s.b + (i64)first * s.bs + (i64)group * s.n, *c = s.c + (i64)first * s.cs + (i64)group * s.n, *x = s.x + (i64)first * s.xs + column;
+	const V *b = s.b + (i64)first * s.bs + (i64)group * s.n, *c = s.c + (i64)first * s.cs + (i64)group * s.n,
+			*x = s.x + (i64)first * s.xs + column;
 	const V *dt = s.dt + (i64)first * s.ds + head;
 	float rate = s.a[head], bias = s.bias ? s.bias[head] : 0;
 	int g = lane() / 4, pair = lane() % 4 * 2;
@@ -170,8 +176,10 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 			if constexpr (!Ends) {
 				// C Bᵀ of the warp's tokens with all up to them.
 				const float *dots[2];
-				UNROLL for (int p = 0; p < 2; p++) dots[p] = s.scores + (first + at + min(mine + g + 8 * p, count - 1)) * s.ss + group * chunk + pair;
-				if (s.scores && mine < count) // rows that are not there are those of the last: what they give is not put out
+				UNROLL for (int p = 0; p < 2; p++) dots[p] = s.scores + (first + at + min(mine + g + 8 * p, count - 1))
+						* s.ss + group * chunk + pair;
+				// Rows that are not there are those of the last: what they give is not put out.
+				if (s.scores && mine < count)
 					UNROLL for (int e = 0; e < 4; e++) if (e <= warp()) {
 						UNROLL for (int q = 0; q < 2; q++)
 							UNROLL for (int p = 0; p < 2; p++) {
@@ -182,7 +190,8 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 				UNROLL for (int i = 0; i < 2; i++)
 					UNROLL for (int e = 0; e < tiles; e++)
 						UNROLL for (int p = 0; p < 2; p++)
-							put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair], bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
+							put_pair(&m.h[16 * i + 8 * p + g][base + 8 * e + pair],
+									bf16x2(h[i][e][2 * p], h[i][e][2 * p + 1]));
 			}
 			if (Ends || s.scores)
 				wait_groups<1>();
@@ -224,7 +233,8 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 						scores[2 * e + q][p] *= float_of(bits_of(weight) & (from > mine + g + p / 2 * 8 ? 0 : ~0u));
 					}
 				u32x4 a = {bf16x2(scores[2 * e][0], scores[2 * e][1]), bf16x2(scores[2 * e][2], scores[2 * e][3]),
-					bf16x2(scores[2 * e + 1][0], scores[2 * e + 1][1]), bf16x2(scores[2 * e + 1][2], scores[2 * e + 1][3])};
+					bf16x2(scores[2 * e + 1][0], scores[2 * e + 1][1]), bf16x2(scores[2 * e + 1][2],
+							scores[2 * e + 1][3])};
 				UNROLL for (int q = 0; q < 2; q++) {
 					u32x4 v = load_transposed(&m.x[turn][16 * e + j + upper][16 * q + last]);
 					mma(y[2 * q], a, u32x2{v[0], v[1]});
@@ -232,7 +242,8 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 				}
 			}
 			UNROLL for (int e = 0; e < 4; e++)
-				UNROLL for (int p = 0; p < 2; p++) store_pair(&m.y[mine + g + 8 * p][8 * e + pair], y[e][2 * p], y[e][2 * p + 1]);
+				UNROLL for (int p = 0; p < 2; p++)
+					store_pair(&m.y[mine + g + 8 * p][8 * e + pair], y[e][2 * p], y[e][2 * p + 1]);
 			__nvvm_bar_warp_sync(all_lanes);
 			put_out(m, s, m.x[turn], first + at, count, head, column, wide);
 		}
@@ -261,7 +272,8 @@ template <int Wide, class V, bool Ends = false> DEVICE void chunks(const ScanOf<
 		sync(); // B and tail_x are read no more
 		fetch_b(at + chunk);
 	}
-	each_pair<tiles>(base, [&](int i, int e, int p, int row, int k) { store_pair(&whole_h[row][k], h[i][e][p], h[i][e][p + 1]); });
+	auto put_h = [&](int i, int e, int p, int row, int k) { store_pair(&whole_h[row][k], h[i][e][p], h[i][e][p + 1]); };
+	each_pair<tiles>(base, put_h);
 	sync();
 	NO_UNROLL for (int j = thread(); j < wide * (states / 4); j += 128)
 		if (int row = j / (states / 4), k = j % (states / 4) * 4; k < s.n) {

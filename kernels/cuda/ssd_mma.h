@@ -25,7 +25,8 @@ template <int Cols> DEVICE void fetch(u16 (*to)[Cols + 8], const float *from, i6
 	from += r * apart + k;
 	NO_UNROLL for (int i = 0; i < chunk; i += 2 * step) {
 		Raw<float> v[2];
-		UNROLL for (int j = 0; j < 2; j++) load_raw(v[j], from + (i + j * step) * apart, r + i + j * step < rows ? cols - k : 0);
+		UNROLL for (int j = 0; j < 2; j++)
+			load_raw(v[j], from + (i + j * step) * apart, r + i + j * step < rows ? cols - k : 0);
 		UNROLL for (int j = 0; j < 2; j++) put_pairs(&to[r + i + j * step][k], pairs(v[j]));
 	}
 }

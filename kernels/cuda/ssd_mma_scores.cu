@@ -4,7 +4,8 @@
 
 // Blocks of 128 threads are (chunks, groups); a warp has 16 of the 64 tokens. States go
 // by 128 at a time. Of a token no sums with those of the next 16 and later are put out.
-template <class V> DEVICE void dots(float *y, i64 ys, const V *b, i64 bs, const V *c, i64 cs, const int *seg, int seqs, int n) {
+template <class V> DEVICE void dots(float *y, i64 ys, const V *b, i64 bs, const V *c, i64 cs, const int *seg, int seqs,
+		int n) {
 	SHARED static struct alignas(16) {
 		u16 b[chunk][128 + 8], c[chunk][128 + 8];
 	} m;
@@ -35,9 +36,10 @@ template <class V> DEVICE void dots(float *y, i64 ys, const V *b, i64 bs, const 
 	}
 }
 
-#define SCORES(name, V)                                                                                                       \
-	KERNEL THREADS(128) name(float *y, i64 ys, const V *__restrict__ b, i64 bs, const V *__restrict__ c, i64 cs, const int *__restrict__ seg, int seqs, int n) { \
-		dots(y, ys, b, bs, c, cs, seg, seqs, n);                                                                              \
+#define SCORES(name, V) \
+	KERNEL THREADS(128) name(float *y, i64 ys, const V *__restrict__ b, i64 bs, const V *__restrict__ c, i64 cs, \
+			const int *__restrict__ seg, int seqs, int n) { \
+		dots(y, ys, b, bs, c, cs, seg, seqs, n); \
 	}
 
 SCORES(ssd_mma_scores, float)

@@ -13,7 +13,8 @@ DEVICE void fetch(float (*to)[deep + 4], int all, const float *from, i64 apart, 
 }
 
 // Blocks of 256 threads are (chunks, groups).
-template <int chunk> DEVICE void dots(float *y, i64 ys, const float *b, i64 bs, const float *c, i64 cs, const int *seg, int seqs, int n, int vec) {
+template <int chunk> DEVICE void dots(float *y, i64 ys, const float *b, i64 bs, const float *c, i64 cs, const int *seg,
+		int seqs, int n, int vec) {
 	SHARED static struct alignas(16) {
 		float b[chunk][deep + 4], c[chunk][deep + 4];
 	} m;
@@ -45,9 +46,10 @@ template <int chunk> DEVICE void dots(float *y, i64 ys, const float *b, i64 bs, 
 				y[(i64)(piece.first + i + 16 * p) * ys + group * chunk + j + 16 * q] = sum[p][q];
 }
 
-#define SCORES(chunk)                                                                                                         \
-	KERNEL THREADS(256) ssd_scores_##chunk(float *y, i64 ys, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs, const int *__restrict__ seg, int seqs, int n, int vec) { \
-		dots<chunk>(y, ys, b, bs, c, cs, seg, seqs, n, vec);                                                                  \
+#define SCORES(chunk) \
+	KERNEL THREADS(256) ssd_scores_##chunk(float *y, i64 ys, const float *__restrict__ b, i64 bs, \
+			const float *__restrict__ c, i64 cs, const int *__restrict__ seg, int seqs, int n, int vec) { \
+		dots<chunk>(y, ys, b, bs, c, cs, seg, seqs, n, vec); \
 	}
 
 SCORES(32)

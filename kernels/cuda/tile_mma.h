@@ -101,10 +101,13 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 			load(j + tile_depth);
 		UNROLL for (int d = 0; d < tile_depth; d += 16) if (live) {
 			u32x4 u[4], v[2];
-			UNROLL for (int i = 0; i < 4; i++) u[i] = load_matrices(&now.x[r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
-			UNROLL for (int i = 0; i < 2; i++) v[i] = load_matrices(&now.w[c + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
 			UNROLL for (int i = 0; i < 4; i++)
-				UNROLL for (int e = 0; e < 4; e++) mma(sums[i][e], u[i], u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
+				u[i] = load_matrices(&now.x[r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
+			UNROLL for (int i = 0; i < 2; i++)
+				v[i] = load_matrices(&now.w[c + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
+			UNROLL for (int i = 0; i < 4; i++)
+				UNROLL for (int e = 0; e < 4; e++)
+					mma(sums[i][e], u[i], u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
 		}
 		if (more)
 			store(steps[(j / tile_depth + 1) % 2]);

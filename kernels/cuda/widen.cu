@@ -20,5 +20,9 @@ template <class Y> DEVICE void widen_rows(Y *y, const FORMAT *w, i64 ws, int k) 
 		put_eight(y + (i64)block_x() * k + j, widen(row_of(w, block_x(), ws).eight(j, 8)));
 }
 
-KERNEL THREADS(256) widen_f32(float *__restrict__ y, const FORMAT *__restrict__ w, i64 ws, int k) { widen_rows(y, w, ws, k); }
-KERNEL THREADS(256) widen_bf16(bf16 *__restrict__ y, const FORMAT *__restrict__ w, i64 ws, int k) { widen_rows(y, w, ws, k); }
+KERNEL THREADS(256) widen_f32(float *__restrict__ y, const FORMAT *__restrict__ w, i64 ws, int k) {
+	widen_rows(y, w, ws, k);
+}
+KERNEL THREADS(256) widen_bf16(bf16 *__restrict__ y, const FORMAT *__restrict__ w, i64 ws, int k) {
+	widen_rows(y, w, ws, k);
+}

@@ -85,7 +85,7 @@ size() { # bytes of the tree but for some paths, and of .gpu-suite
     awk '{n += $1} END {printf "%.0f", n}'
 }
 most=$((64 << 20)) bytes=$(size) least=$(size "${spare[@]/#/:!}")
-echo ".gpu-suite: $(du -sh "$out" | cut -f 1), with the tree $((bytes >> 20)) of 64 MiB. On the machine: scripts/gpu-suite/run.sh --minutes 6"
+echo ".gpu-suite: $(du -sh "$out" | cut -f 1), with the tree $((bytes >> 20)) of 64 MiB. On the machine: scripts/gpu-suite/run.sh --minutes 9"
 if [ "$least" -gt $most ]; then
   echo "the tree without ${spare[*]} and .gpu-suite are $least bytes together, above 64 MiB" >&2
   exit 1

@@ -222,18 +222,19 @@ def faults(s):
     check(s, "mamba-a", job=" after the fault")
 
 
+# Steps of the first run, of nine minutes, and then of the second, of four: what is worth most comes first.
 STEPS = [
     Step("devices", 10, devices, "the GPU, its clocks and driver; libraries"),
     Step("conformance", 15, conformance, "cases that every driver must pass, without faults"),
     Step("goldens", 50, goldens, "all goldens; some in bf16, on two ranks, batch-invariant; weights in blocks"),
     Step("mamba-2.8b", 110, mamba, "decode at 1, 8, 32, 64 and a prompt of 2048, both maths, with and without dependent launches and graphs"),
+    Step("kernel-tests", 65, kernel_tests, "kernels against float64, few draws"),
     Step("operations", 50, operations, "operations in their steps, and kernels, against modelled times"),
     Step("mamba2-2.7b", 45, lambda s: speed(s, "mamba2-2.7b"), "decode and prompt, both maths"),
     Step("falcon-mamba-7b", 60, lambda s: speed(s, "falcon-mamba-7b"), "decode and prompt, both maths"),
     Step("jamba-like", 45, lambda s: speed(s, "jamba-like"), "8 layers with experts and attention"),
     Step("gated-delta", 55, gated_delta, "8 layers with gated delta rules"),
-    Step("peers", 120, peers, "matmul of torch, mamba_ssm's Triton kernels, transformers"),
-    Step("kernel-tests", 65, kernel_tests, "kernels against float64, few draws"),
     Step("tools", 100, tools, "compute-sanitizer on a golden, ncu on the kernels of a layer"),
+    Step("peers", 110, peers, "matmul of torch, mamba_ssm's Triton kernels, transformers"),
     Step("faults", 15, faults, "a kernel that faults"),
 ]

@@ -11,7 +11,8 @@ each job of some seconds and on SIGTERM:
     logs/            what each job printed
 
 A step starts only if its seconds are left; otherwise the last line names the step for --from.
-Runs of six and five minutes cover all steps but tools and faults, also if all take their seconds.
+Runs of nine and four minutes cover all steps, also if all take their seconds: the 15 minutes that a
+machine is lent for, less what it takes to start.
 --device cuda-sim rehearses with tiny models.
 """
 
@@ -265,7 +266,7 @@ def raise_stopped(number, _):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=6, help="stop after this many minutes (default 6)")
+    parser.add_argument("--minutes", type=float, default=9, help="stop after this many minutes (default 9)")
     parser.add_argument("--from", dest="first", metavar="STEP", help="start with this step")
     parser.add_argument("--only", metavar="STEP,STEP", help="these steps and no others, the last of them as far as the time goes")
     parser.add_argument("--device", default="cuda", help="cuda, or cuda-sim to rehearse (default cuda)")

@@ -1,7 +1,8 @@
 // Rows in blocks of int8 for which a block too many is written.
 #include "codec.h"
 
-KERNEL THREADS(256) encode_f32(u8 *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int block, int) {
+KERNEL THREADS(256) encode_f32(u8 *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int block,
+		int) {
 	int b = 8 * block_y() + warp(), from = b * block;
 	if (from > cols)
 		return;

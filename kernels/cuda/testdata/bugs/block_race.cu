@@ -2,7 +2,9 @@
 // while the first may still read the old one.
 #include "krait.h"
 
-KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int seqs, int cols, int width, const float *, int) {
+KERNEL THREADS(128) conv1d_pieces(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int seqs, int cols,
+		int width, const float *, int) {
 	Piece p;
 	int c = block_y() * 128 + thread(), keep = width - 1;
 	if (!find_piece(seg, seqs, 32, block_x(), p) || c >= cols)

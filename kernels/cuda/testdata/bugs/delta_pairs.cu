@@ -3,7 +3,7 @@
 // the first.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 2)                                                                            \
 			barrier();                                                                                         \

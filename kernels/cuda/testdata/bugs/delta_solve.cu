@@ -2,7 +2,7 @@
 // that is missing. The steps have the first.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 5)                                                                            \
 			barrier();                                                                                         \

@@ -2,7 +2,7 @@
 // the second barrier is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 1)                                                                            \
 			barrier();                                                                                         \

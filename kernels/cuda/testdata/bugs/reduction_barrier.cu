@@ -2,7 +2,7 @@
 // still read of the last. The barrier between is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 7)                                                                            \
 			barrier();                                                                                         \

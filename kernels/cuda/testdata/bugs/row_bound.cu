@@ -1,7 +1,9 @@
 // A token of the convolution for one channel too many.
 #include "krait.h"
 
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width, const float *, int) {
+KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
+		const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width,
+		const float *, int) {
 	int c = block_y() * 128 + thread();
 	int first = seg[3 * block_x()], slot = seg[3 * block_x() + 2];
 	if (c > cols)

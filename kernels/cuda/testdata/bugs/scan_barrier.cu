@@ -2,7 +2,7 @@
 // add them to the state: the third barrier is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 2)                                                                            \
 			barrier();                                                                                         \

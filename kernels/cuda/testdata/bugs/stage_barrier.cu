@@ -2,7 +2,7 @@
 // barrier behind is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
-#define sync()                                                                                                             \
+#define sync() \
 	do {                                                                                                               \
 		if constexpr (__COUNTER__ != 8)                                                                            \
 			barrier();                                                                                         \
