@@ -11,6 +11,7 @@ import (
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/memory"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/cpu"
@@ -84,6 +85,9 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 		}
 		if r.comm, err = world.Join(s.World()); err != nil {
 			return nil, err
+		}
+		if len(local) > 1 { // of which each has copied the columns that are its own
+			files.Release(r.weights())
 		}
 		r.gives, r.origin = i == 0 && !o.Follower || s.Rank == 0, m.origin
 		m.ranks = append(m.ranks, r)

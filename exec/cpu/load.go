@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -20,14 +21,9 @@ func (m *machine) load(workers int, tell func(done, total int64)) error {
 	var list [][]byte
 	total := int64(0)
 	for _, r := range m.ranks {
-		for i, b := range r.s.Buffers {
-			if b.Space != lowering.Param {
-				continue
-			}
-			total += int64(len(r.memory[i]))
-			for at := 0; at < len(r.memory[i]); at += loadChunk {
-				list = append(list, r.memory[i][at:min(at+loadChunk, len(r.memory[i]))])
-			}
+		for _, w := range r.weights() {
+			total += int64(len(w))
+			list = slices.AppendSeq(list, slices.Chunk(w, loadChunk))
 		}
 	}
 	if all := memory.Total(); all > 0 && total > all/10*9 {
@@ -40,6 +36,16 @@ func (m *machine) load(workers int, tell func(done, total int64)) error {
 	}
 	all.Wait()
 	return l.err
+}
+
+// weights are the rank's.
+func (r *rank) weights() (list [][]byte) {
+	for i, b := range r.s.Buffers {
+		if b.Space == lowering.Param {
+			list = append(list, r.memory[i])
+		}
+	}
+	return list
 }
 
 // loader reads weights into memory.

@@ -18,3 +18,5 @@ func mapFile(file *os.File, size int) (*Map, error) {
 
 // look has nothing to look at: what was read stays.
 func (m *Map) look() (time [2]int64, err error) { return time, nil }
+
+func release([]byte) {}

@@ -11,6 +11,7 @@ import (
 // region is a file in memory by a map.
 type region struct {
 	name       string
+	data       []byte
 	begin, end uintptr
 }
 
@@ -24,7 +25,7 @@ var mapped struct {
 // goroutines that ask for them. See [Guard].
 func Mapped(name string, data []byte) (forget func()) {
 	begin := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
-	r := &region{name, begin, begin + uintptr(len(data))}
+	r := &region{name, data, begin, begin + uintptr(len(data))}
 	mapped.Lock()
 	defer mapped.Unlock()
 	mapped.regions = append(mapped.regions, r)
@@ -33,6 +34,23 @@ func Mapped(name string, data []byte) (forget func()) {
 		defer mapped.Unlock()
 		mapped.regions = slices.DeleteFunc(mapped.regions, func(x *region) bool { return x == r })
 	}
+}
+
+// Release gives back the memory of the maps that these parts lie in: a part that is read again
+// comes from the file, as it did at first.
+func Release(parts [][]byte) {
+	mapped.Lock()
+	defer mapped.Unlock()
+	for _, r := range mapped.regions {
+		if slices.ContainsFunc(parts, r.has) {
+			release(r.data)
+		}
+	}
+}
+
+func (r *region) has(part []byte) bool {
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(part)))
+	return len(part) > 0 && r.begin <= at && at < r.end
 }
 
 // Guard runs f. Where f reads a mapped file that was cut meanwhile, that is an error; unguarded,
