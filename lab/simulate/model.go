@@ -186,7 +186,7 @@ func (m *Model) decode(r *Result, w Workload, n int) error {
 		return nil
 	}
 	for i := range n {
-		s, err := m.Step(w.Batch, w.Prompt+i, 1)
+		s, err := m.machine.Turns(m.sizes(w, w.Prompt+i, 1, 1), m.wanted)
 		if err != nil {
 			return err
 		}
