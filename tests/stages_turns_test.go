@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
@@ -262,6 +263,60 @@ func TestTurnsGenerate(t *testing.T) {
 		}
 		if half := sizes[2] + sizes[1]; s.Stages > 0 && half < 40 || sizes[4] == 0 != (s.Stages > 0) && s.Stages == 0 {
 			t.Errorf("%+v: decode in batches of %v", s, sizes)
+		}
+	}
+}
+
+// BenchmarkTurns decodes on two stages with a thread each, in steps of all sequences and in turns.
+func BenchmarkTurns(b *testing.B) {
+	g, err := synth.Graph(synth.Options{Like: "mamba-130m"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, err := krait.New(g, krait.RandomWeights(g, 1), nil, krait.Options{Sharding: krait.Sharding{Stages: 2}, Slots: 8, Workers: 2})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	for _, n := range []int{2, 4, 8} {
+		batch := func() *exec.Batch {
+			x := &exec.Batch{}
+			for range n {
+				slot, err := m.Engine().Alloc()
+				if err != nil {
+					b.Fatal(err)
+				}
+				x.Sequences = append(x.Sequences, exec.Sequence{Slot: slot, Tokens: []int{1}})
+			}
+			x.Choices = make([]exec.Choice, n)
+			return x
+		}
+		all := batch()
+		halves := []*exec.Batch{{Sequences: all.Sequences[:n/2], Choices: all.Choices[:n/2]}, {Sequences: all.Sequences[n/2:], Choices: all.Choices[n/2:]}}
+		rate := func(b *testing.B) { b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "tokens/s") }
+		b.Run(fmt.Sprint(n, "/steps"), func(b *testing.B) {
+			for range b.N {
+				if _, err := m.Engine().Step(b.Context(), all); err != nil {
+					b.Fatal(err)
+				}
+			}
+			rate(b)
+		})
+		b.Run(fmt.Sprint(n, "/turns"), func(b *testing.B) {
+			var steps [2]int
+			err := m.Engine().StepInTurns(b.Context(), halves, func(i int, _ *exec.Results, err error) bool {
+				steps[i]++
+				return err == nil && steps[i] < b.N
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			rate(b)
+		})
+		for _, q := range all.Sequences {
+			if err := m.Engine().Free(q.Slot); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 }
