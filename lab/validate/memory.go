@@ -6,8 +6,8 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
-// need is the bytes that the tensors of a section take: those of the checkpoint
-// once, what ranks copy of them, and float64 for everything else; and those of sparse tensors alone.
+// need is the bytes that the tensors of a section take: those of the checkpoint once, what ranks
+// copy of them, and float64 for everything else; and those of sparse tensors alone.
 func (r *runner) need(s *section) (n, sparse int64, err error) {
 	seen := map[string]bool{}
 	for side, h := range []*half{&s.source, &s.partition} {
@@ -60,7 +60,8 @@ func (h *half) values() []*graph.Value {
 }
 
 // copies is the bytes that reading a parameter takes beside its tensors: nothing for neighbouring
-// rows or columns of one tensor, which are a view; each rank's part, and the whole where it has to be gathered first.
+// rows or columns of one tensor, which are a view; each rank's part, and the whole where it has to
+// be gathered first.
 func copies(v *graph.Value, ranks int) int64 {
 	s, t := v.Def.Storage, v.Type
 	gathered := s != nil && (len(s.Pieces) != 1 || s.Pieces[0].Step > 1 || s.Perm != nil)
