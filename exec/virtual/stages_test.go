@@ -123,10 +123,10 @@ func decoding(t *testing.T) []*lowering.Schedule {
 //     is idle. A step would take 169.
 //   - 8 sequences: a turn of 4 takes 120, a round 2 · (120 + 9) = 258, a step 378.
 //   - 1 sequence has one turn: 60 + 9 + 60.
-//   - 3 on stages that the host starts after 30: turns of 1 and 2. Turn 1 takes 60 and 9 and 60, and
-//     begins again 30 after that. In the meantime turn 2, of 80, passes the first stage until 149 and
-//     the second until 238. So a round is as long as turn 2 from stage to stage, and what the host
-//     takes: 80 + 9 + 80 + 30 = 199.
+//   - 3 on stages that the host starts after 30: turns of 1 and 2. Turn 1 takes 60 and 9 and 60,
+//     and begins again 30 after that. In the meantime turn 2, of 80, passes the first stage until
+//     149 and the second until 238. So a round is as long as turn 2 from stage to stage, and what
+//     the host takes: 80 + 9 + 80 + 30 = 199.
 func TestTurnsByHand(t *testing.T) {
 	for _, c := range []struct {
 		seqs          int64

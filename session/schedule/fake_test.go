@@ -41,6 +41,7 @@ type fake struct {
 	turns   int  // batches that run in turns; 0: none do
 	turning bool // they run, and nothing else may use the engine
 	inTurns int  // steps in turns
+	most    int  // of them without a break
 }
 
 type fakeSequence struct {
@@ -61,6 +62,8 @@ func (f *fake) Turns() int { return max(1, f.turns) }
 func (f *fake) StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) bool) error {
 	f.turning = true
 	defer func() { f.turning = false }()
+	begun := f.inTurns
+	defer func() { f.most = max(f.most, f.inTurns-begun) }()
 	var running []int
 	for i := range list {
 		running = append(running, i)
