@@ -29,9 +29,8 @@ type turn struct {
 	runs  bool // and has not been advanced
 }
 
-// Turns is how many batches [Engine.StepInTurns] can run at the same time: as many as there are
-// pipeline stages, or 1 where a step must run alone: where it is recorded, and with a strategy for
-// each phase.
+// Turns is how many batches [Engine.StepInTurns] can run at the same time: one per pipeline stage,
+// or 1 where steps run alone: where each is recorded, and with a strategy per phase.
 func (e *Engine) Turns() int {
 	p := e.phases[decodes]
 	if _, ok := p.machine.(Pipeline); !ok || e.relaid != nil || e.recorded {

@@ -207,7 +207,7 @@ func (s *several) end(rank int) error {
 	for s.ended[rank] == nil {
 		text, err := s.group.Receive(rank, true)
 		if err == nil && len(text) > 0 && text[0] == gave {
-			continue // nobody waits for them
+			continue // they are not needed
 		}
 		if err == nil {
 			_, err = replied(rank, text)

@@ -117,7 +117,7 @@ func decoding(t *testing.T) []*lowering.Schedule {
 
 // TestTurnsByHand: the same stages in two turns, worked out on paper.
 //
-//   - 2 sequences, one in each turn, which takes 60 in a stage. The first stage runs turn 1 until 60
+//   - 2 sequences, one in each turn of 60 in a stage. The first stage runs turn 1 until 60
 //     and passes it until 69; the second stage runs it until 129, while the first runs turn 2. They
 //     pass that until 138. Then the first stage begins turn 1 again: a round takes 138, and no stage
 //     is idle. A step would take 169.
