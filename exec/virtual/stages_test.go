@@ -118,9 +118,9 @@ func decoding(t *testing.T) []*lowering.Schedule {
 // TestTurnsByHand: the same stages in two turns, worked out on paper.
 //
 //   - 2 sequences, one in each turn of 60 in a stage. The first stage runs turn 1 until 60
-//     and passes it until 69; the second stage runs it until 129, while the first runs turn 2. They
-//     pass that until 138. Then the first stage begins turn 1 again: a round takes 138, and no stage
-//     is idle. A step would take 169.
+//     and passes it until 69; the second stage runs it until 129, while the first runs
+//     turn 2. They pass that until 138. Then the first stage begins turn 1 again: a round
+//     takes 138, and no stage is idle. A step would take 169.
 //   - 8 sequences: a turn of 4 takes 120, a round 2 · (120 + 9) = 258, a step 378.
 //   - 1 sequence has one turn: 60 + 9 + 60.
 //   - 3 on stages that the host starts after 30: turns of 1 and 2. Turn 1 takes 60 and 9 and 60,

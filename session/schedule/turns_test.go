@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// TestTurnsRoom: requests of two tenants that run in turns take no more room than there is for both:
-// the younger one is computed again.
+// TestTurnsRoom: requests of two tenants that run in turns take no more room than there is: the
+// younger one is computed again.
 func TestTurnsRoom(t *testing.T) {
 	inBubble(t, Limits{Slots: 2, Tokens: 20, Room: 40}, func(t *testing.T, s *Scheduler, f *fake) {
 		f.turns = 2
