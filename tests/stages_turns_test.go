@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -79,14 +80,46 @@ func TestTurnsInProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sameInTurns(t, apart.Model, openGolden(t, folder, krait.Sharding{Ranks: 2}), most, 2)
+	one := openGolden(t, folder, krait.Sharding{Ranks: 2})
+	slots := sameInTurns(t, apart.Model, one, most, 2)
+	e := apart.Engine()
+	if err := e.Free(slots[0]); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // the engine runs on after each
+		ctx, cancel := context.WithCancel(t.Context())
+		var list []*exec.Batch
+		for range 2 {
+			slot, err := e.Alloc()
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, &exec.Batch{Sequences: []exec.Sequence{{Slot: slot, Tokens: []int{3}}}, Choices: []exec.Choice{{}}})
+		}
+		steps := 0
+		err := e.StepInTurns(ctx, list, func(int, *exec.Results, error) bool {
+			if steps++; steps == 5 {
+				cancel()
+			}
+			return true
+		})
+		if err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
+			t.Fatal(err)
+		}
+		for _, b := range list {
+			if err := e.Free(b.Sequences[0].Slot); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // sameInTurns compares a model in turns with one in steps.
-func sameInTurns(t *testing.T, m, one *krait.Model, most *overlap, stages int) {
+func sameInTurns(t *testing.T, m, one *krait.Model, most *overlap, stages int) (slots []int) {
 	t.Helper()
 	const steps = 21
-	slots, others := decodable(t, m), decodable(t, one)
+	slots = decodable(t, m)
+	others := decodable(t, one)
 	if n := m.Engine().Turns(); n != stages {
 		t.Fatalf("%d turns", n)
 	}
@@ -149,6 +182,7 @@ func sameInTurns(t *testing.T, m, one *krait.Model, most *overlap, stages int) {
 		}
 	}
 	compareStates(t, m, one, slots, others)
+	return slots
 }
 
 // compareStates compares states, and logits after one more token.

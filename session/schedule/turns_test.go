@@ -31,8 +31,8 @@ func TestTurnsRoom(t *testing.T) {
 	})
 }
 
-// TestTurnsLast: batches run in turns for a bounded number of steps, fewer while a request waits for
-// a slot, and not beside a prompt.
+// TestTurnsLast: batches run in turns for a bounded number of steps, and for fewer while a request
+// waits for a slot.
 func TestTurnsLast(t *testing.T) {
 	for waiting, want := range []int{rounds, 3} {
 		inBubble(t, Limits{Slots: 2, Tokens: 20, Quantum: 3}, func(t *testing.T, s *Scheduler, f *fake) {
