@@ -41,11 +41,11 @@ func roundNodes() *cost.Profile {
 //     512/256 = 359.75.
 //   - 2 stages of 2 on 2 nodes: sums are within nodes, 1 + 4 + 512/512 = 6, 5 + 160/512 = 5.3125
 //     and 1 + 2 + 512/512 = 4. A send takes 5 + 10 + 512/256 = 17: 7·6 + 6·5.3125 + 4 + 17 =
-//     94.875. For 2 sequences in turns each stage takes 4·6 + 3·5.3125 = 39.9375 or, the last, 3·6
-//   - 3·5.3125 + 4 = 37.9375, and a send: a round is 2·(39.9375 + 17) = 113.875.
+//     94.875. For 2 sequences in turns each stage takes 4·6 + 3·5.3125 = 39.9375 or, the last,
+//     3·6 + 3·5.3125 + 4 = 37.9375, and a send: a round is 2·(39.9375 + 17) = 113.875.
 //   - 2 parts of sequences (cp) of 2 ranks on 2 nodes: sums as before, and all_gathers along cp of
-//     3,072, 17,408 and 512 bytes: 7·6 + 6·5.3125 + 4 + 6·(15 + 1536/256) + 6·(15 + 8704/256) + 15
-//   - 256/256 = 513.875.
+//     3,072, 17,408 and 512 bytes: 7·6 + 6·5.3125 + 4 + 6·(15 + 1536/256) + 6·(15 + 8704/256) +
+//     15 + 256/256 = 513.875.
 func TestNodesByHand(t *testing.T) {
 	for _, c := range []struct {
 		s            passes.Sharding
