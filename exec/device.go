@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -87,8 +88,30 @@ type Pipelines interface{ Pipelines() }
 // of its replica; those of one replica follow each other through its stages, in their order.
 type Pipeline interface {
 	Machine
-	// StepAll runs batches, and returns the outputs of each as Step does.
-	StepAll(ctx context.Context, list []*Work) ([][]kernels.Tensor, error)
+	// StepEach runs batches. It calls next for more when the first rank has run all given so far,
+	// until there are none: the others may still run them.
+	StepEach(ctx context.Context, next func(Await) []*Work) error
+}
+
+// Await waits until all ranks have run the n-th batch of a [Pipeline.StepEach], and returns its
+// outputs as Step does. Its error ends the StepEach.
+type Await func(n int) ([]kernels.Tensor, error)
+
+// StepAll runs batches, and returns the outputs of each.
+func StepAll(ctx context.Context, m Pipeline, list []*Work) ([][]kernels.Tensor, error) {
+	out, given := make([][]kernels.Tensor, len(list)), false
+	var failed error
+	err := m.StepEach(ctx, func(await Await) []*Work {
+		if !given {
+			given = true
+			return list
+		}
+		for i := 0; i < len(list) && failed == nil; i++ {
+			out[i], failed = await(i)
+		}
+		return nil
+	})
+	return out, cmp.Or(err, failed)
 }
 
 // Follower is the [Machine] of a process that runs what rank 0 runs, in another process.

@@ -70,6 +70,7 @@ type Engine struct {
 	machine      Machine
 	checkFiles   func() error
 	onBatch      func(*Work)
+	recorded     bool      // each step is
 	phases       [2]*phase // that run sequences, by side; the second is nil where the first runs all
 	relaid       *relaid   // nil: there is one phase
 	replicas     *replicas // nil: there is one
@@ -104,7 +105,7 @@ func New(schedules []*lowering.Schedule, tensor func(name string) (graph.Array, 
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch, spares: make([]int, o.Slots), whole: len(one) == schedules[0].Ranks && len(one) == len(schedules)}
+	e := &Engine{table: table, checkFiles: o.CheckFiles, onBatch: o.OnBatch, recorded: o.Record != nil && o.Recording == nil, spares: make([]int, o.Slots), whole: len(one) == schedules[0].Ranks && len(one) == len(schedules)}
 	e.Store = state.NewStore(table, &e.gate)
 	setup := Setup{Tensor: tensor, Slots: table.MemorySlots(), Trials: o.Trials, Context: o.Context, PageTokens: table.PageTokens(),
 		Progress: o.Progress, Record: o.Record, Recording: o.Recording, CheckFiles: o.CheckFiles}

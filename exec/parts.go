@@ -72,13 +72,18 @@ func (e *Engine) splitSide(b *Batch, x side, p *phase) {
 		}
 		for _, list := range cuts {
 			if len(list) > 0 {
-				y := part{phase: p, side: x, work: p.newWork(n)}
-				y.work.Replica = replica
-				y.take(b, list)
-				e.parts, n = append(e.parts, y), n+1
+				e.parts, n = append(e.parts, p.newPart(b, x, n, replica, list)), n+1
 			}
 		}
 	}
+}
+
+// newPart is the n-th part of a step: pieces of a batch that a replica runs.
+func (p *phase) newPart(b *Batch, x side, n, replica int, list []piece) part {
+	y := part{phase: p, side: x, work: p.newWork(n)}
+	y.work.Replica = replica
+	y.take(b, list)
+	return y
 }
 
 // newWork is the n-th batch of a step, in memory that steps reuse.
@@ -150,7 +155,7 @@ func (e *Engine) run(ctx context.Context, b *Batch, parts []part) (out Results, 
 		parts = parts[n:]
 	}
 	if out = by[0]; len(by) > 1 {
-		out = e.join(b, by)
+		out = join(b, e.parts, by)
 	}
 	if b.Choices != nil {
 		err = out.choose(b)
@@ -199,7 +204,7 @@ func (e *Engine) stepAll(ctx context.Context, p *phase, list []part, by []Result
 	for i := range list {
 		works[i] = list[i].work
 	}
-	out, err := p.machine.(Pipeline).StepAll(ctx, works)
+	out, err := StepAll(ctx, p.machine.(Pipeline), works)
 	for i := range out {
 		by[i].tensors = out[i]
 	}
@@ -208,7 +213,7 @@ func (e *Engine) stepAll(ctx context.Context, p *phase, list []part, by []Result
 
 // join puts the results of all parts, which Verify has seen, in the order of their batch. It leaves
 // out those of some parts only.
-func (e *Engine) join(b *Batch, by []Results) Results {
+func join(b *Batch, parts []part, by []Results) Results {
 	list := by[0].outputs
 	out := Results{outputs: list, present: make(lowering.OutputMask, len(list)), tensors: make([]kernels.Tensor, len(list))}
 	for i := range list {
@@ -221,14 +226,14 @@ func (e *Engine) join(b *Batch, by []Results) Results {
 			}
 		}
 		if out.present[i] {
-			out.tensors[i] = e.joinRows(b, axis, from)
+			out.tensors[i] = joinRows(b, parts, axis, from)
 		}
 	}
 	return out
 }
 
 // joinRows takes the rows of each sequence from the parts that ran it.
-func (e *Engine) joinRows(b *Batch, axis graph.Sym, from []kernels.Tensor) kernels.Tensor {
+func joinRows(b *Batch, parts []part, axis graph.Sym, from []kernels.Tensor) kernels.Tensor {
 	out := from[0]
 	if axis == 0 {
 		return out
@@ -242,10 +247,10 @@ func (e *Engine) joinRows(b *Batch, axis graph.Sym, from []kernels.Tensor) kerne
 	type rows struct{ part, at, n int }
 	by := make([][]rows, len(b.Sequences))
 	out.Dims[0] = 0
-	for k := range e.parts {
+	for k := range parts {
 		at := 0
-		for j, i := range e.parts[k].from {
-			n, q := 1, &e.parts[k].batch.Sequences[j]
+		for j, i := range parts[k].from {
+			n, q := 1, &parts[k].batch.Sequences[j]
 			switch axis {
 			case graph.Tokens:
 				n = q.len()

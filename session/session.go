@@ -426,6 +426,24 @@ func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Result
 	return err
 }
 
+// Turns is that of the engine.
+func (s stepper) Turns() int { return s.engine.Turns() }
+
+// StepInTurns runs batches in turns, as Step does one.
+func (s stepper) StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) bool) error {
+	begin := time.Now()
+	return s.Use(func() error {
+		return s.engine.StepInTurns(ctx, list, func(i int, r *exec.Results, err error) bool {
+			if s.cache != nil {
+				now := time.Now()
+				s.cache.Ran(list[i], now.Sub(begin).Seconds())
+				begin = now
+			}
+			return next(i, r, err)
+		})
+	})
+}
+
 // Save copies recurrent states to the host, unencoded. KV pages stay on the device.
 func (s stepper) Save(slot int) (schedule.Saved, error) {
 	states, err := s.engine.CopyState(slot)

@@ -21,7 +21,6 @@ type machine struct {
 	ranks   []*rank        // of this process
 	live    sync.WaitGroup // all goroutines
 	outputs []kernels.Tensor
-	one     [1]*exec.Work // of Step
 	recording
 	beside int // processes that share this host with it, and itself
 
@@ -32,13 +31,13 @@ type machine struct {
 	done   func() bool // what the caller waits for
 }
 
-// work is what all ranks run at the same time: a batch, the replays of trials, or if there are none
-// the steps that run once.
+// work is what all ranks run at the same time: a batch, the batches of a feed, the replays of
+// trials, or if there are none the steps that run once.
 type work struct {
 	ctx     context.Context
-	batches []*exec.Work
+	batch   *exec.Work
+	feed    *feed
 	replays []state.Replay
-	several bool // outputs of a batch are copied, as the next one takes their memory
 }
 
 // start starts the goroutines of the ranks and of their workers.
@@ -66,8 +65,8 @@ func (m *machine) serve(r *rank) {
 			return
 		}
 		r.run(m.work)
-		if m.open.Add(-1) == 0 {
-			m.caller.Wake()
+		if fed := m.work.feed != nil; m.open.Add(-1) == 0 || fed {
+			m.caller.Wake() // it may wait for a batch that an error ended
 		}
 	}
 }
@@ -78,6 +77,9 @@ func (m *machine) run(w work) error {
 	m.open.Store(int64(len(m.ranks) - 1))
 	m.announce(m.turn.Load() + 1)
 	m.ranks[0].run(w)
+	if w.feed != nil {
+		w.feed.end()
+	}
 	m.caller.Wait(m.done)
 	m.work = work{}
 	return m.ranks[0].comm.Err()
@@ -86,6 +88,11 @@ func (m *machine) run(w work) error {
 // announce begins a turn on the other ranks.
 func (m *machine) announce(turn int64) {
 	m.turn.Store(turn)
+	m.wake()
+}
+
+// wake wakes the other ranks.
+func (m *machine) wake() {
 	for _, r := range m.ranks[1:] {
 		r.wait.Wake()
 	}
@@ -104,8 +111,7 @@ func (m *machine) giver(replica int) *rank {
 // Step runs a batch on all ranks. The outputs are where the rank that gives them has them.
 func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
 	m.record()
-	m.one[0] = w
-	if err := m.run(work{ctx: ctx, batches: m.one[:]}); err != nil {
+	if err := m.run(work{ctx: ctx, batch: w}); err != nil {
 		return nil, err
 	}
 	m.tell()
@@ -117,23 +123,15 @@ func (m *machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, err
 	return m.outputs, nil
 }
 
-// StepAll runs batches, each on the ranks of its replica, which take them in their order: so a
+// StepEach runs batches, each on the ranks of its replica, which take them in their order: so a
 // stage runs one while the next runs the one before.
-func (m *machine) StepAll(ctx context.Context, list []*exec.Work) ([][]kernels.Tensor, error) {
+func (m *machine) StepEach(ctx context.Context, next func(exec.Await) []*exec.Work) error {
 	m.record()
-	if err := m.run(work{ctx: ctx, batches: list, several: true}); err != nil {
-		return nil, err
+	err := m.run(work{ctx: ctx, feed: &feed{m: m, next: next}})
+	if err == nil {
+		m.tell()
 	}
-	m.tell()
-	out := make([][]kernels.Tensor, len(list))
-	next := map[*rank]int{}
-	for i, w := range list {
-		if r := m.giver(w.Replica); r != nil {
-			out[i] = r.copied[next[r]]
-			next[r]++
-		}
-	}
-	return out, nil
+	return err
 }
 
 // results are the outputs of a batch, where the rank has them.
@@ -149,15 +147,15 @@ func (r *rank) results(w *exec.Work, out []kernels.Tensor) []kernels.Tensor {
 	return out
 }
 
-// keepResults copies the outputs of a batch.
-func (r *rank) keepResults(w *exec.Work) {
+// cloned copies the outputs of a batch.
+func (r *rank) cloned(w *exec.Work) []kernels.Tensor {
 	list := r.results(w, nil)
 	for i := range list {
 		if w.Outputs[i] {
 			list[i] = operand.Clone(&list[i])
 		}
 	}
-	r.copied = append(r.copied, list)
+	return list
 }
 
 // Close stops the goroutines and returns when they have ended.

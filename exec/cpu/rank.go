@@ -36,7 +36,6 @@ type rank struct {
 	piece     int   // of a loop
 	inputs    []input
 	outputs   []operand.Operand
-	copied    [][]kernels.Tensor // outputs of the batches of several that ran
 	batch     graph.Batch
 	bound     bool // steps are bound to the batch and to the memory as it is
 	gives     bool // the outputs, where it is of the last stage: the first rank of its stage, or here
@@ -147,25 +146,18 @@ func (r *rank) run(w work) {
 			r.comm.Stop(r.where(r.at, files.Recovered(p)))
 		}
 	}()
-	r.events, r.copied = r.events[:0], nil
+	r.events = r.events[:0]
 	switch {
 	case w.replays != nil:
 		r.replay(w)
-	case w.batches == nil:
+	case w.feed != nil:
+		r.follow(w)
+	case w.batch == nil:
 		r.bindAll(r.init)
 		r.runSteps(r.init, w, nil)
-	}
-	for _, batch := range w.batches {
-		if batch.Replica != r.s.Replica {
-			continue
-		}
-		r.prepare(batch)
-		if !r.runSteps(r.steps, w, batch) {
-			return
-		}
-		if w.several && r.gives && r.s.Last() {
-			r.keepResults(batch)
-		}
+	case w.batch.Replica == r.s.Replica:
+		r.prepare(w.batch)
+		r.runSteps(r.steps, w, w.batch)
 	}
 }
 

@@ -1,9 +1,10 @@
 package group
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,18 +23,17 @@ type follower struct {
 	exec.Machine // of this rank
 	group        *comm.Group
 	checkFiles   func() error
-	inputs       []exec.Input
-	schedule     *lowering.Schedule // whose rank has outputs of its replica
-	elsewhere    bool               // another rank than the first has outputs
-	works        []*exec.Work       // of a step, reused
-	following    atomic.Bool        // Follow was called
-	done         chan struct{}      // closed when Follow has returned
+	elsewhere    bool          // another rank than the first has outputs
+	batch        *exec.Work    // of a step, reused
+	more         bool          // messages of the step follow
+	following    atomic.Bool   // Follow was called
+	done         chan struct{} // closed when Follow has returned
 }
 
 func newFollower(own exec.Machine, g *comm.Group, schedules []*lowering.Schedule, checkFiles func() error) (*follower, error) {
 	inputs, err := exec.Inputs(schedules)
-	return &follower{Machine: own, group: g, checkFiles: checkFiles, inputs: inputs, schedule: lowering.Giver(schedules),
-		elsewhere: elsewhere(givers(schedules)), done: make(chan struct{})}, err
+	batch := &exec.Work{Inputs: inputs, Outputs: make(lowering.OutputMask, len(lowering.Giver(schedules).Outputs))}
+	return &follower{Machine: own, group: g, checkFiles: checkFiles, batch: batch, elsewhere: elsewhere(givers(schedules)), done: make(chan struct{})}, err
 }
 
 // Rank is the rank of this process.
@@ -93,8 +93,7 @@ func (f *follower) serve() error {
 		reply = append(reply[:0], succeeded)
 		err = files.Guard(func() (err error) {
 			if step {
-				reply, err = f.step(message, reply)
-				return err
+				return f.step(message)
 			}
 			reply, err = f.run(&c, data, reply)
 			return err
@@ -103,6 +102,12 @@ func (f *follower) serve() error {
 			reply = append(append(reply[:0], failed), err.Error()...)
 		}
 		f.group.Send(0, reply)
+		for f.more { // of a step that an error ended
+			if message, err = f.group.Receive(0, false); err != nil {
+				return err
+			}
+			f.more = !bytes.Equal(message, lastStep)
+		}
 	}
 }
 
@@ -144,38 +149,47 @@ func (f *follower) run(c *command, data, reply []byte) ([]byte, error) {
 	return reply, errMessage
 }
 
-// step runs the batches of a step, and appends the outputs that this rank has to the reply.
-func (f *follower) step(message, reply []byte) ([]byte, error) {
-	n, more := 0, 1
-	for ; more > 0; n++ {
+// step runs the batch of a step, or where another rank than the first has the outputs, batches
+// until the last: the outputs that this rank has are sent to rank 0.
+func (f *follower) step(message []byte) error {
+	if !f.elsewhere {
+		if err := decodeStep(message, f.batch, false); err != nil {
+			return err
+		}
+		_, err := f.Machine.Step(context.Background(), f.batch)
+		return f.intact(err)
+	}
+	f.more = true
+	var wrong error
+	n := 0
+	err := f.Machine.(exec.Pipeline).StepEach(context.Background(), func(await exec.Await) []*exec.Work {
 		if n > 0 {
-			var err error
-			if message, err = f.group.Receive(0, false); err != nil {
-				return reply, err
+			if message, wrong = f.give(n-1, await); wrong != nil {
+				return nil
 			}
 		}
-		var err error
-		if more, err = decodeStep(message, f.work(n), f.elsewhere); err != nil {
-			return reply, err
+		n++
+		if f.more = !bytes.Equal(message, lastStep); !f.more {
+			return nil
 		}
-	}
-	if !f.elsewhere {
-		_, err := f.Machine.Step(context.Background(), f.works[0])
-		return reply, f.intact(err)
-	}
-	out, err := f.Machine.(exec.Pipeline).StepAll(context.Background(), f.works[:n])
-	for i := range out {
-		reply = appendOutputs(reply, out[i])
-	}
-	return reply, f.intact(err)
+		if wrong = decodeStep(message, f.batch, true); wrong != nil {
+			return nil
+		}
+		return []*exec.Work{f.batch}
+	})
+	return f.intact(cmp.Or(err, wrong))
 }
 
-// work is the n-th batch of a step.
-func (f *follower) work(n int) *exec.Work {
-	for len(f.works) <= n {
-		f.works = append(f.works, &exec.Work{Inputs: slices.Clone(f.inputs), Outputs: make(lowering.OutputMask, len(f.schedule.Outputs))})
+// give sends the outputs of a batch that this rank has, and waits for the next.
+func (f *follower) give(n int, await exec.Await) (message []byte, err error) {
+	out, err := await(n)
+	if err != nil {
+		return nil, err
 	}
-	return f.works[n]
+	if out != nil {
+		f.group.Send(0, appendOutputs([]byte{gave}, out))
+	}
+	return f.group.Receive(0, false)
 }
 
 // intact checks the files after a step.

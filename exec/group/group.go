@@ -113,6 +113,7 @@ const (
 const (
 	succeeded byte = iota // and the bytes that were read
 	failed                // and the error's text
+	gave                  // and the outputs of a batch of several: other replies follow
 )
 
 var errMessage = errors.New("a message of another process is not understood: it runs another version")

@@ -39,16 +39,16 @@ func empty() *exec.Work {
 func TestStepMessage(t *testing.T) {
 	e, got := &encoder{}, empty()
 	for _, n := range []int{3, 1, 4} {
-		message := bytes.Clone(e.encodeStep(decodes(n), 2))
-		if more, err := decodeStep(message, got, false); err != nil || more != 2 || !reflect.DeepEqual(got, decodes(n)) {
+		message := bytes.Clone(e.encodeStep(decodes(n)))
+		if err := decodeStep(message, got, false); err != nil || !reflect.DeepEqual(got, decodes(n)) {
 			t.Fatalf("%d sequences: %v: %+v", n, err, got)
 		}
 		for i := range message {
-			if _, err := decodeStep(message[:i], empty(), false); err == nil {
+			if err := decodeStep(message[:i], empty(), false); err == nil {
 				t.Fatalf("%d bytes of %d are a step", i, len(message))
 			}
 		}
-		if _, err := decodeStep(append(message, 0), empty(), false); err == nil {
+		if err := decodeStep(append(message, 0), empty(), false); err == nil {
 			t.Fatal("a byte too many is no error")
 		}
 	}
@@ -81,7 +81,7 @@ func BenchmarkMessage(b *testing.B) {
 	e, from, to := &encoder{}, decodes(8), empty()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := decodeStep(e.encodeStep(from, 0), to, false); err != nil {
+		if err := decodeStep(e.encodeStep(from), to, false); err != nil {
 			b.Fatal(err)
 		}
 	}

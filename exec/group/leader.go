@@ -57,16 +57,10 @@ func (l *leader) all(c *command, own func() error) error {
 }
 
 // wait runs a call on rank 0 and waits for the others, which run it too.
-func (l *leader) wait(own func() error) error { return l.waitFor(own, nil) }
-
-// waitFor is wait, and calls read with what each of the others replies.
-func (l *leader) waitFor(own func() error, read func(rank int, reply []byte) error) error {
+func (l *leader) wait(own func() error) error {
 	err := own()
 	for r := 1; r < l.group.Ranks(); r++ {
-		text, e := l.reply(r)
-		if e == nil && read != nil {
-			e = read(r, text)
-		}
+		_, e := l.reply(r)
 		err = cmp.Or(err, e)
 	}
 	return cmp.Or(l.group.Processes().Err(), err)
@@ -75,9 +69,15 @@ func (l *leader) waitFor(own func() error, read func(rank int, reply []byte) err
 // reply waits for a rank's reply, and returns the bytes that it read.
 func (l *leader) reply(rank int) ([]byte, error) {
 	text, err := l.group.Receive(rank, true)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
+	}
+	return replied(rank, text)
+}
+
+// replied reads a rank's reply.
+func replied(rank int, text []byte) ([]byte, error) {
+	switch {
 	case len(text) == 0:
 		return nil, fmt.Errorf("rank %d: %w", rank, errMessage)
 	case text[0] != succeeded:
@@ -107,7 +107,7 @@ func (l *leader) write(rank int, c *command, from []byte) error {
 // Step runs a batch on all ranks. The outputs are those of the rank that has them.
 func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, err error) {
 	if elsewhere(l.givers) {
-		list, err := l.StepAll(ctx, []*exec.Work{w})
+		list, err := exec.StepAll(ctx, l, []*exec.Work{w})
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +116,7 @@ func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, 
 	if err := ctx.Err(); err != nil { // before the others begin
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
-	l.announce(w, 0)
+	l.announce(w)
 	err = l.wait(func() (e error) {
 		out, e = l.Machine.Step(ctx, w)
 		return e
@@ -125,43 +125,96 @@ func (l *leader) Step(ctx context.Context, w *exec.Work) (out []kernels.Tensor, 
 }
 
 // announce sends a batch to the others.
-func (l *leader) announce(w *exec.Work, more int) {
-	message := l.encoders[0].encodeStep(w, more)
+func (l *leader) announce(w *exec.Work) {
+	message := l.encoders[0].encodeStep(w)
 	for r := 1; r < l.group.Ranks(); r++ {
 		l.group.Send(r, message)
 	}
 }
 
-// StepAll runs batches on all ranks.
-func (l *leader) StepAll(ctx context.Context, list []*exec.Work) (out [][]kernels.Tensor, err error) {
+// StepEach runs batches on all ranks.
+func (l *leader) StepEach(ctx context.Context, next func(exec.Await) []*exec.Work) error {
 	if err := ctx.Err(); err != nil { // before the others begin
-		return nil, fmt.Errorf("stopped before the step: %w", err)
+		return fmt.Errorf("stopped before the step: %w", err)
 	}
-	for i, w := range list {
-		l.announce(w, len(list)-1-i)
+	s := &several{leader: l, ended: make([]error, l.group.Ranks())}
+	err := l.Machine.(exec.Pipeline).StepEach(ctx, func(await exec.Await) []*exec.Work {
+		list := next(func(n int) ([]kernels.Tensor, error) { return s.await(n, await) })
+		for _, w := range list {
+			l.announce(w)
+		}
+		s.list = append(s.list, list...)
+		return list
+	})
+	if len(s.list) == 0 {
+		return err
 	}
-	result := make([][]kernels.Tensor, len(list))
-	err = l.waitFor(func() (e error) {
-		out, e = l.Machine.(exec.Pipeline).StepAll(ctx, list)
-		copy(result, out)
-		return e
-	}, func(rank int, reply []byte) error { return l.outputs(rank, reply, list, result) })
-	return result, err
+	for r := 1; r < l.group.Ranks(); r++ {
+		l.group.Send(r, lastStep)
+	}
+	for r := 1; r < l.group.Ranks(); r++ {
+		err = cmp.Or(err, s.end(r))
+	}
+	return cmp.Or(l.group.Processes().Err(), err)
 }
 
-// outputs reads the outputs of the batches whose outputs a rank has.
-func (l *leader) outputs(rank int, reply []byte, list []*exec.Work, out [][]kernels.Tensor) error {
-	for i, w := range list {
-		s := l.givers[w.Replica]
-		if s.World() != rank {
-			continue
+// several is the batches of a StepEach, and what other ranks replied.
+type several struct {
+	*leader
+	list    []*exec.Work
+	outputs [][]kernels.Tensor // of the first ones
+	ended   []error            // by rank: why it runs no more
+}
+
+// await is an [exec.Await]: outputs of other ranks come in the order of the batches.
+func (s *several) await(n int, own exec.Await) ([]kernels.Tensor, error) {
+	for i := len(s.outputs); i <= n; i++ {
+		w := s.list[i]
+		out, err := own(i)
+		if giver := s.givers[w.Replica]; err == nil && giver.World() > 0 {
+			out, err = s.receive(giver, w)
 		}
-		var err error
-		if out[i], reply, err = decodeOutputs(s, w, reply); err != nil {
-			return fmt.Errorf("rank %d: %w", rank, err)
+		if err != nil {
+			return nil, err
 		}
+		s.outputs = append(s.outputs, out)
 	}
-	return nil
+	return s.outputs[n], nil
+}
+
+// receive waits for the outputs of a batch.
+func (s *several) receive(from *lowering.Schedule, w *exec.Work) (out []kernels.Tensor, err error) {
+	rank := from.World()
+	text, err := s.group.Receive(rank, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(text) == 0 || text[0] != gave:
+		_, s.ended[rank] = replied(rank, text)
+		return nil, cmp.Or(s.ended[rank], errMessage)
+	}
+	if out, text, err = decodeOutputs(from, w, text[1:]); err == nil && len(text) > 0 {
+		err = errMessage
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rank %d: %w", rank, err)
+	}
+	return out, nil
+}
+
+// end waits until a rank runs no more.
+func (s *several) end(rank int) error {
+	for s.ended[rank] == nil {
+		text, err := s.group.Receive(rank, true)
+		if err == nil && len(text) > 0 && text[0] == gave {
+			continue // they are not needed
+		}
+		if err == nil {
+			_, err = replied(rank, text)
+		}
+		return err
+	}
+	return s.ended[rank]
 }
 
 // Replay runs on all ranks.

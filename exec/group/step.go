@@ -12,10 +12,13 @@ import (
 // command begins, the number of numbers, the numbers as int64, and the data of the inputs that all
 // ranks need, or of all where the outputs are of another rank than the first.
 
-// encodeStep returns the message of a batch, valid until the next, after which more of the same
-// step follow. numbers is memory that it reuses.
-func (e *encoder) encodeStep(w *exec.Work, more int) []byte {
-	n := append(e.numbers[:0], int64(w.Replica), int64(more), w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
+// lastStep is the message after the last batch of several.
+var lastStep = []byte{0}
+
+// encodeStep returns the message of a batch, valid until the next. numbers is memory that it
+// reuses.
+func (e *encoder) encodeStep(w *exec.Work) []byte {
+	n := append(e.numbers[:0], int64(w.Replica), w.Tokens, w.Seqs, w.Rows, w.Cached, w.Pairs, w.Largest)
 	for _, selected := range w.Outputs {
 		n = append(n, 0)
 		if selected {
@@ -81,21 +84,20 @@ func (n *numbers) count() int {
 }
 
 // decodeStep decodes the message of a step, and reuses memory of the last. Data of inputs stays in
-// the message. outputs is whether another rank than the first has the outputs, and more how many
-// batches of the step follow.
-func decodeStep(message []byte, w *exec.Work, outputs bool) (more int, err error) {
+// the message. outputs is whether another rank than the first has the outputs.
+func decodeStep(message []byte, w *exec.Work, outputs bool) error {
 	if len(message) < 5 || uint64(binary.LittleEndian.Uint32(message[1:])) > uint64(len(message)-5)/8 {
-		return 0, errMessage
+		return errMessage
 	}
 	end := 5 + 8*int(binary.LittleEndian.Uint32(message[1:]))
 	n, data := &numbers{b: message[5:end]}, message[end:]
-	w.Replica, more = int(n.next()), int(n.next())
+	w.Replica = int(n.next())
 	w.Sizes = graph.Sizes{Tokens: n.next(), Seqs: n.next(), Rows: n.next(), Cached: n.next(), Pairs: n.next(), Largest: n.next()}
 	for i := range w.Outputs {
 		w.Outputs[i] = n.next() != 0
 	}
 	if w.Ends = w.Ends[:0]; w.Seqs < 0 || w.Seqs > int64(len(n.b)/8) {
-		return 0, errMessage
+		return errMessage
 	}
 	for range w.Seqs {
 		w.Ends = append(w.Ends, int(n.next()))
@@ -122,12 +124,12 @@ func decodeStep(message []byte, w *exec.Work, outputs bool) (more int, err error
 		}
 		size := n.next()
 		if size < 0 || size > int64(len(data)) {
-			return 0, errMessage
+			return errMessage
 		}
 		w.Inputs[i].Data, data = data[:size:size], data[size:]
 	}
 	if n.bad || len(n.b) > 0 || len(data) > 0 {
-		return 0, errMessage
+		return errMessage
 	}
-	return more, nil
+	return nil
 }

@@ -37,6 +37,9 @@ type clock struct {
 type batch struct {
 	*unrolled
 	replica int
+	after   []*batch // from whose end on the first stage runs it, after the host's part of a step
+	open    int      // ranks of the replica that have not run it
+	end     float64  // when the last of those that have was done
 
 	// The times of all rows, and of the rows of a piece, which has one of two lengths, the second
 	// longer by one.
@@ -86,7 +89,7 @@ func (c *clock) batch(n int, z graph.Sizes, graphs bool) *batch {
 	}
 	c.batches = c.batches[:n+1]
 	b, s := c.batches[n], c.reader.first
-	b.replica = 0
+	b.replica, b.after = 0, b.after[:0]
 	b.unrolled = c.unroll(s.PieceCount(int(z.Tokens)))
 	b.takes[0].fill(c, z, graphs)
 	if s.PieceTokens == 0 {
@@ -132,6 +135,12 @@ func (c *clock) start(at float64) {
 		c.next(r)
 	}
 	for _, b := range c.batches {
+		b.end, b.open = 0, 0
+		for _, s := range c.reader.list {
+			if s.Replica == b.replica {
+				b.open++
+			}
+		}
 		b.meets = slices.Grow(b.meets[:0], len(b.meetings))[:len(b.meetings)]
 		for i := range b.meets {
 			b.meets[i] = meeting{end: math.NaN()}
@@ -195,14 +204,40 @@ func (c *clock) rank(r int, runs func([]int, int) bool) (done, moved bool) {
 	k := &c.ranks[r]
 	for k.batch < len(c.batches) {
 		b := c.batches[k.batch]
+		if !c.begins(r, b) {
+			return false, moved
+		}
 		m, ended := c.steps(r, b, runs)
 		moved = moved || m
 		if !ended {
 			return false, moved
 		}
+		b.end = max(b.end, k.at[0], k.at[1])
+		b.open--
+		moved = true
 		c.next(r)
 	}
 	return true, moved
+}
+
+// begins reports whether a rank may run a batch: one of the first stage, once those have ended that
+// it comes after.
+func (c *clock) begins(r int, b *batch) bool {
+	k, from := &c.ranks[r], 0.0
+	if c.reader.list[r].Stage > 0 {
+		return true
+	}
+	for _, x := range b.after {
+		if x.open > 0 {
+			return false
+		}
+		from = max(from, x.end+c.profile.Overhead.Step.Value)
+	}
+	k.idle += max(0, from-max(k.at[0], k.at[1]))
+	for s := range k.at {
+		k.at[s] = max(k.at[s], from)
+	}
+	return true
 }
 
 // steps runs the steps of a batch on a rank as far as possible.

@@ -21,6 +21,7 @@ type Machine struct {
 	time         float64
 	last         Span
 	parts        []part // of the last step
+	rounds       int    // that the clock ran of them
 	wanted       lowering.OutputMask
 	record       exec.Recorder
 	events       []exec.Event
@@ -64,21 +65,37 @@ func (s *Span) Exposed() float64 { return max(0, s.Seconds()-s.Host-slices.Max(s
 
 // Step takes a batch's time. Outputs are zeros.
 func (m *Machine) Step(ctx context.Context, w *exec.Work) ([]kernels.Tensor, error) {
-	out, err := m.StepAll(ctx, []*exec.Work{w})
+	out, err := m.stepAll(ctx, []*exec.Work{w})
 	if err != nil {
 		return nil, err
 	}
 	return out[0], nil
 }
 
-// StepAll takes the time of batches that follow each other through the stages.
-func (m *Machine) StepAll(ctx context.Context, list []*exec.Work) ([][]kernels.Tensor, error) {
+// StepEach takes the time of batches: those given together follow each other through the stages.
+func (m *Machine) StepEach(ctx context.Context, next func(exec.Await) []*exec.Work) error {
+	var all [][]kernels.Tensor
+	for {
+		list := next(func(n int) ([]kernels.Tensor, error) { return all[n], nil })
+		if len(list) == 0 {
+			return nil
+		}
+		out, err := m.stepAll(ctx, list)
+		if err != nil {
+			return err
+		}
+		all = append(all, out...)
+	}
+}
+
+// stepAll takes the time of batches that follow each other through the stages.
+func (m *Machine) stepAll(ctx context.Context, list []*exec.Work) ([][]kernels.Tensor, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("stopped before the step: %w", err)
 	}
 	parts, out := make([]part, len(list)), make([][]kernels.Tensor, len(list))
 	for i, w := range list {
-		parts[i] = part{w.Sizes, w.Replica}
+		parts[i] = part{w.Sizes, w.Replica, 0}
 	}
 	if _, err := m.runParts(parts, list[0].Outputs); err != nil {
 		return nil, err
@@ -122,6 +139,7 @@ func zeros(s *lowering.Schedule, ref lowering.Ref, b *graph.Batch) kernels.Tenso
 type part struct {
 	graph.Sizes
 	replica int
+	turn    int // in turns, whose number this is, from 1 on; 0: in a step
 }
 
 // split divides a batch among the replicas, and in microbatches, as an engine does.
@@ -132,7 +150,7 @@ func (m *Machine) split(z graph.Sizes) (list []part) {
 		y := divided(z, replicas, r)
 		n := int64(m.microbatches.Of(int(y.Tokens), int(y.Seqs)))
 		for k := range n {
-			list = append(list, part{divided(y, n, k), int(r)})
+			list = append(list, part{divided(y, n, k), int(r), 0})
 		}
 	}
 	return list
@@ -154,6 +172,26 @@ func (m *Machine) Run(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
 	return m.runParts(m.split(z), wanted)
 }
 
+// Turns takes the time of a step for a batch of sequences with one token each that runs in turns
+// ([exec.Engine.StepInTurns]), once the stages are full: of as many steps that follow each other as
+// there are stages, each of a share of the sequences, until the first begins again. Other batches,
+// and steps that are recorded, take what they take in Run.
+func (m *Machine) Turns(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
+	mesh := m.clock.reader.first.Mesh
+	replicas := min(int64(mesh.Along(graph.DP)), z.Seqs)
+	n := min(int64(mesh.Along(graph.PP)), z.Seqs/max(1, replicas))
+	if n < 2 || z.Tokens != z.Seqs || m.record != nil {
+		return m.Run(z, wanted)
+	}
+	var list []part
+	for k := range n {
+		for r := range replicas {
+			list = append(list, part{divided(divided(z, replicas, r), n, k), int(r), int(k) + 1})
+		}
+	}
+	return m.runParts(list, wanted)
+}
+
 func (m *Machine) runParts(list []part, wanted lowering.OutputMask) (Span, error) {
 	largest := list[0].Sizes
 	for _, p := range list {
@@ -168,7 +206,11 @@ func (m *Machine) runParts(list []part, wanted lowering.OutputMask) (Span, error
 		m.arena[r] = max(m.arena[r], operand.Arena(m.clock.reader.list[r], largest))
 	}
 	if !m.again(list, wanted) {
-		if err := m.run(list, wanted); err != nil {
+		run := m.run
+		if list[0].turn > 0 {
+			run = m.runTurns
+		}
+		if err := run(list, wanted); err != nil {
 			return Span{}, err
 		}
 	}
@@ -190,11 +232,47 @@ func (m *Machine) again(list []part, wanted lowering.OutputMask) bool {
 	return true
 }
 
+// fullRounds is after how many rounds of turns all stages are full.
+const fullRounds = 4
+
+// runTurns runs rounds of turns on the clock: the last one is what more rounds take longer.
+func (m *Machine) runTurns(list []part, wanted lowering.OutputMask) error {
+	var spans [2]Span
+	for i := range spans {
+		before := m.time
+		if err := m.runRounds(list, fullRounds+i, wanted); err != nil {
+			return err
+		}
+		spans[i], m.time = m.last, before
+	}
+	short, s := &spans[0], spans[1]
+	s.End, s.Host, s.Travelled = s.End-short.Seconds(), 0, s.Travelled-short.Travelled
+	for r := range s.Busy {
+		s.Busy[r], s.Idle[r] = s.Busy[r]-short.Busy[r], s.Idle[r]-short.Idle[r]
+	}
+	m.last, m.time = s, s.End
+	m.addStages()
+	return nil
+}
+
 // run runs a step on the clock.
 func (m *Machine) run(list []part, wanted lowering.OutputMask) error {
-	m.parts, m.wanted = append(m.parts[:0], list...), append(m.wanted[:0], wanted...)
-	for i, p := range list {
-		m.clock.batch(i, p.Sizes, p.Tokens == p.Seqs && !m.d.NoGraphs).replica = p.replica
+	return m.runRounds(list, 1, wanted)
+}
+
+// runRounds runs a list on the clock over and over: a turn begins when that of the round before has
+// ended.
+func (m *Machine) runRounds(list []part, rounds int, wanted lowering.OutputMask) error {
+	m.parts, m.rounds, m.wanted = append(m.parts[:0], list...), rounds, append(m.wanted[:0], wanted...)
+	for i := range rounds * len(list) {
+		p, before := list[i%len(list)], i-i%len(list)-len(list)
+		b := m.clock.batch(i, p.Sizes, p.Tokens == p.Seqs && !m.d.NoGraphs)
+		b.replica = p.replica
+		for k := range list {
+			if before >= 0 && list[k].turn == p.turn {
+				b.after = append(b.after, m.clock.batches[before+k])
+			}
+		}
 	}
 	m.clock.record = nil
 	if m.events = m.events[:0]; m.record != nil {

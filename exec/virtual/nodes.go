@@ -140,7 +140,7 @@ type Crossing struct {
 
 // Crossings lists what the last step carried, by axes and level.
 func (m *Machine) Crossings() (list []Crossing) {
-	ranks := float64(len(m.clock.ranks))
+	ranks := float64(len(m.clock.ranks) * m.rounds)
 	m.clock.each(func(x *exchange, t *cost.Travel, _ graph.Sizes) {
 		for level, leg := range t.Legs {
 			if leg == (cost.Leg{}) {

@@ -79,21 +79,7 @@ func TestDecodeMicrobatchesByHand(t *testing.T) {
 		seqs                int64
 		seconds, busy, idle float64
 	}{{2, 169, 80, 80}, {8, 378, 240, 120}} {
-		list := staged(t, 1, "k40 k20 r0 w1 | w0 send8 r1", "w0 k40 k20 | receive8 r0")
-		for _, s := range list {
-			for i := range s.Steps {
-				st := &s.Steps[i]
-				if st.Kind != lowering.Launch {
-					continue
-				}
-				seconds := int64(st.Args[0].Type.Dims[0].Len())
-				st.Cost.Read = graph.Const(seconds)
-				if seconds == 20 {
-					ref := []lowering.Ref{{Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(20))}}
-					st.Args, st.Results, st.Cost.Read = ref, ref, graph.Const(20).Times(graph.Var(graph.Seqs))
-				}
-			}
-		}
+		list := decoding(t)
 		m, err := New(list, &Device{Profile: plain(1)}, exec.Setup{})
 		if err != nil {
 			t.Fatal(err)
@@ -104,6 +90,68 @@ func TestDecodeMicrobatchesByHand(t *testing.T) {
 		}
 		if busy, idle := []float64{c.busy, c.busy}, []float64{c.idle, c.idle}; s.Seconds() != c.seconds || !slices.Equal(s.Busy, busy) || !slices.Equal(s.Idle, idle) {
 			t.Errorf("%d sequences take %g seconds, busy for %v, idle for %v; want %g, %v, %v", c.seqs, s.Seconds(), s.Busy, s.Idle, c.seconds, busy, idle)
+		}
+	}
+}
+
+// decoding makes the schedules of two stages, each of which takes 40 seconds for weights and 20 for
+// each sequence.
+func decoding(t *testing.T) []*lowering.Schedule {
+	list := staged(t, 1, "k40 k20 r0 w1 | w0 send8 r1", "w0 k40 k20 | receive8 r0")
+	for _, s := range list {
+		for i := range s.Steps {
+			st := &s.Steps[i]
+			if st.Kind != lowering.Launch {
+				continue
+			}
+			seconds := int64(st.Args[0].Type.Dims[0].Len())
+			st.Cost.Read = graph.Const(seconds)
+			if seconds == 20 {
+				ref := []lowering.Ref{{Type: graph.TypeOf(graph.F32, graph.Symbol(graph.Seqs), graph.Size(20))}}
+				st.Args, st.Results, st.Cost.Read = ref, ref, graph.Const(20).Times(graph.Var(graph.Seqs))
+			}
+		}
+	}
+	return list
+}
+
+// TestTurnsByHand: the same stages in two turns, worked out on paper.
+//
+//   - 2 sequences, one in each turn of 60 in a stage. The first stage runs turn 1 until 60
+//     and passes it until 69; the second stage runs it until 129, while the first runs
+//     turn 2. They pass that until 138. Then the first stage begins turn 1 again: a round
+//     takes 138, and no stage is idle. A step would take 169.
+//   - 8 sequences: a turn of 4 takes 120, a round 2 · (120 + 9) = 258, a step 378.
+//   - 1 sequence has one turn: 60 + 9 + 60.
+//   - 3 on stages that the host starts after 30: turns of 1 and 2. Turn 1 takes 60 and 9 and 60,
+//     and begins again 30 after that. In the meantime turn 2, of 80, passes the first stage until
+//     149 and the second until 238. So a round is as long as turn 2 from stage to stage, and what
+//     the host takes: 80 + 9 + 80 + 30 = 199.
+func TestTurnsByHand(t *testing.T) {
+	for _, c := range []struct {
+		seqs          int64
+		host, seconds float64
+		busy, idle    [2]float64
+	}{
+		{2, 0, 138, [2]float64{120, 120}, [2]float64{}},
+		{8, 0, 258, [2]float64{240, 240}, [2]float64{}},
+		{1, 0, 129, [2]float64{60, 60}, [2]float64{60, 60}},
+		{3, 30, 199, [2]float64{140, 140}, [2]float64{41, 41}},
+	} {
+		p := plain(1)
+		p.Overhead.Step.Value = c.host
+		m, err := New(decoding(t), &Device{Profile: p}, exec.Setup{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // the second is like the first
+			s, err := m.Turns(graph.Sizes{Tokens: c.seqs, Seqs: c.seqs, Rows: c.seqs}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.Seconds() != c.seconds || !slices.Equal(s.Busy, c.busy[:]) || !slices.Equal(s.Idle, c.idle[:]) {
+				t.Errorf("%d sequences take %g seconds, busy for %v, idle for %v; want %+v", c.seqs, s.Seconds(), s.Busy, s.Idle, c)
+			}
 		}
 	}
 }

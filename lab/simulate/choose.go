@@ -173,7 +173,9 @@ func RunBoth(prompts, tokens *Model, w Workload) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := tokens.Run(w)
+	decode := *tokens
+	decode.inSteps = true
+	b, err := decode.Run(w)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,7 @@ type Model struct {
 	machine   *virtual.Machine
 	wanted    lowering.OutputMask // of steps that give tokens
 	beside    *Model              // that decodes in the same engine; nil: this one does
+	inSteps   bool                // decode does not run in turns
 }
 
 // pageTokens is the tokens of a KV page, as in the engine.
@@ -185,8 +186,12 @@ func (m *Model) decode(r *Result, w Workload, n int) error {
 	if n == 0 {
 		return nil
 	}
+	run := m.machine.Turns
+	if m.inSteps {
+		run = m.machine.Run
+	}
 	for i := range n {
-		s, err := m.Step(w.Batch, w.Prompt+i, 1)
+		s, err := run(m.sizes(w, w.Prompt+i, 1, 1), m.wanted)
 		if err != nil {
 			return err
 		}

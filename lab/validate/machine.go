@@ -166,9 +166,24 @@ func (r *runner) whole(o origin) (kernels.Tensor, error) {
 	return to, takeField(r.lot, &to, &x, graph.TypeOf(o.value.Type.DType, o.value.Type.Dims...), o.axis, o.field, 1, 0)
 }
 
-// contents are those of the batch; values put side by side in another section have what each
-// of them has there, since others may take these by their own names.
+// contents makes the contents of a value of the source once. They are not changed.
 func (r *runner) contents(v *graph.Value) (kernels.Tensor, error) {
+	r.mu.Lock()
+	get := r.known[v]
+	if r.known == nil {
+		r.known = map[*graph.Value]func() (kernels.Tensor, error){}
+	}
+	if get == nil {
+		get = sync.OnceValues(func() (kernels.Tensor, error) { return r.newContents(v) })
+		r.known[v] = get
+	}
+	r.mu.Unlock()
+	return get()
+}
+
+// newContents are those of the batch; values put side by side in another section have what each
+// of them has there, since others may take these by their own names.
+func (r *runner) newContents(v *graph.Value) (kernels.Tensor, error) {
 	x, err := r.batch.contents(v)
 	if err != nil || v.Def.Op.Name != "concat" || x.F64 == nil {
 		return x, err
@@ -311,7 +326,7 @@ func (m *machine) compute(n *graph.Node) error {
 			c.Args[p.Operand].F64 = c.Results[p.Result].F64
 		}
 		if n.Op.Name == "matmul" {
-			multiplied, ok := multiply(c)
+			multiplied, ok := m.checkpoint.multiply(c)
 			if m.multiplied.Add(multiplied); ok {
 				return nil
 			}

@@ -19,9 +19,13 @@ func floats(x kernels.Tensor) (kernels.Tensor, error) {
 	wide := x
 	wide.DType, wide.F32, wide.U16, wide.U8, wide.Blocks = graph.F64, nil, nil, nil, nil
 	wide.F64 = make([]float64, x.Dims[0]*x.Cols)
-	line := make([]float32, x.Cols)
+	wide.Stride = x.Cols
+	line, stride := make([]float32, x.Cols), x.Stride
+	if x.DType.Quantized() { // rows lie one after another
+		stride = x.Cols
+	}
 	for i := range x.Dims[0] {
-		x.Read(line, i*x.Cols)
+		x.Read(line, i*stride)
 		for j, v := range line {
 			wide.F64[i*x.Cols+j] = float64(v)
 		}

@@ -15,9 +15,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
 )
 
 // tolerance is the largest difference that is not a fault, over the largest magnitude of the value:
@@ -55,6 +57,7 @@ func Run(ctx context.Context, source, partition *graph.Graph, o Options) (*Repor
 		}
 		groups[i] = append(groups[i], s)
 	}
+	r.reserve(groups)
 	report := &Report{Seed: r.seed, Tokens: int(r.lot.Tokens), Sequences: sequences}
 	first := r.structure()
 	for i, equal := range groups {
@@ -92,9 +95,12 @@ type runner struct {
 	lot               *lot
 	checkpoint        *randomWeights // of the current section
 	leaves            map[*graph.Value]bool
-	workers           chan struct{} // how many ranks compute at a time
-	run               int           // see pattern
-	multiplied        atomic.Int64  // numbers in products by weights
+	workers           chan struct{}                                   // how many ranks compute at a time
+	run               int                                             // see pattern
+	zeros             []byte                                          // memory for the sparse tensors of a section
+	mu                sync.Mutex                                      // guards known
+	known             map[*graph.Value]func() (kernels.Tensor, error) // contents of the current section
+	multiplied        atomic.Int64                                    // numbers in products by weights
 }
 
 func newRunner(source, partition *graph.Graph, o Options) (*runner, error) {
@@ -185,17 +191,30 @@ func (r *runner) structure() error {
 	return nil
 }
 
+// reserve makes the memory that the sparse tensors of a section take, of the first of each group:
+// that of the section with most, for all of them.
+func (r *runner) reserve(groups [][]*section) {
+	most := int64(0)
+	for _, equal := range groups {
+		if need, sparse, err := r.need(equal[0]); err == nil && need <= r.memory {
+			most = max(most, sparse)
+		}
+	}
+	r.zeros = make([]byte, most)
+}
+
 // part runs a section and fills in its report.
 func (r *runner) part(ctx context.Context, s *section, p *Part) error {
-	need, err := r.need(s)
+	need, _, err := r.need(s)
 	if err == nil && need > r.memory {
 		err = skip(fmt.Sprintf("its tensors take %s, more than the %s allowed", size(need), size(r.memory)))
 	}
 	if err == nil {
-		r.checkpoint = &randomWeights{seed: r.seed, run: r.run, made: map[string]func() graph.Array{}}
+		r.checkpoint = &randomWeights{seed: r.seed, run: r.run, zeros: r.zeros, made: map[string]func() graph.Array{}}
 		err = r.execute(ctx, s, p)
-		p.sparse = r.checkpoint.sparse.Load()
-		r.checkpoint = nil
+		p.sparse = len(r.checkpoint.sparse) > 0
+		r.checkpoint.clear()
+		r.checkpoint, r.known = nil, nil
 	}
 	var why skip
 	if errors.As(err, &why) {

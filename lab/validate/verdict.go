@@ -153,19 +153,32 @@ func hasFields(v *graph.Value, have map[string]bool) bool {
 
 // untouched checks the slot of a state that no sequence has.
 func (m *machine) untouched(v *graph.Value) error {
-	after := m.values[v]
-	if err := m.give(v); err != nil {
+	o, _ := m.origin(v)
+	whole, err := m.whole(o)
+	if err != nil {
 		return err
 	}
-	before := m.values[v]
-	m.values[v] = after
-	for r := range after {
-		n := len(after[r].F64) / slots
-		if !slices.Equal(after[r].F64[unused*n:(unused+1)*n], before[r].F64[unused*n:(unused+1)*n]) {
+	before := slotOf(&whole)
+	for r := range m.values[v] {
+		after := slotOf(&m.values[v][r])
+		want := after
+		want.F64 = make([]float64, len(after.F64))
+		share, ranks, at := m.over.Share(v.Type, graph.TP, r)
+		if err := lay(m.lot, &want, &before, v, share, ranks, at); err != nil {
+			return err
+		}
+		if !slices.Equal(after.F64, want.F64) {
 			return fmt.Errorf("%s: rank %d has changed the state of a slot that no sequence of the batch has", v.Name, r)
 		}
 	}
 	return nil
+}
+
+// slotOf is the slot of a state that no sequence has.
+func slotOf(x *kernels.Tensor) kernels.Tensor {
+	one, n := *x, len(x.F64)/slots
+	one.Dims[0], one.F64 = 1, x.F64[unused*n:(unused+1)*n]
+	return one
 }
 
 // rounded runs the partitioned graph again as it will run, and compares what leaves the section.

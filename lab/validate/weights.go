@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
@@ -19,7 +18,8 @@ type randomWeights struct {
 	run    int // see pattern
 	mu     sync.Mutex
 	made   map[string]func() graph.Array
-	sparse atomic.Bool // some tensor has zeros
+	zeros  []byte   // memory for sparse tensors
+	sparse []matrix // those that were made
 }
 
 // stored is a tensor of the file, as a parameter reads it.
@@ -59,34 +59,31 @@ func (c *randomWeights) fill(s stored) graph.Array {
 	}
 	a := graph.Array{DType: s.dtype, Shape: s.shape, From: fmt.Sprintf("tensor %q", s.name)}
 	random, n := newStream(c.seed, "tensor "+s.name), a.Elems()
-	put := putTo(&a, random, n)
 	p := c.pattern(s)
 	if !p.sparse {
+		a.Data = make([]byte, n*s.dtype.Bytes())
 		scale := float32(1)
 		if len(s.shape) > 1 {
 			scale = scaleOf(p.cols)
 		}
+		put := putTo(&a, random)
 		inParts(n, func(lo, hi int) { put(lo, hi, scale) })
 		return a
 	}
-	c.sparse.Store(true)
-	for row := range n / p.cols {
-		first := row * p.cols
-		p.each(row, func(lo, hi int, scale float32) { put(first+lo, first+hi, scale) })
-	}
+	m := c.take(p, n/p.cols, s.dtype.Bytes())
+	a.Data = m.data
+	put := putTo(&a, random)
+	m.visit(func(lo, hi int, scale float32) { put(lo, hi, scale) })
 	return a
 }
 
-// putTo gives an array memory for n zeros, and returns what sets some of them to numbers of a
-// standard deviation.
-func putTo(a *graph.Array, random stream, n int) func(lo, hi int, scale float32) {
+// putTo returns what sets some elements of an array to numbers of a standard deviation.
+func putTo(a *graph.Array, random stream) func(lo, hi int, scale float32) {
 	if a.DType == graph.F32 {
-		data := make([]float32, n)
-		a.Data = bytesOf(data)
+		data := numbers[float32](a.Data)
 		return func(lo, hi int, scale float32) { random.fill(data[lo:hi], lo, scale) }
 	}
-	to := kernels.Tensor{DType: a.DType, U16: make([]uint16, n)}
-	a.Data = bytesOf(to.U16)
+	to := kernels.Tensor{DType: a.DType, U16: numbers[uint16](a.Data)}
 	return func(lo, hi int, scale float32) {
 		var some [1024]float32
 		for ; lo < hi; lo += len(some) {
@@ -109,14 +106,20 @@ func (c *randomWeights) blocks(s stored) graph.Array {
 	return a
 }
 
-// load is what a rank holds of a parameter.
+// load is what a rank holds of a parameter. Neighbouring columns are a view, as neighbouring rows
+// are.
 func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, error) {
 	x := kernels.Describe(v.Type, ranks, rank)
 	tensors, err := tensorsOf(v)
 	if err != nil {
 		return x, err
 	}
-	a, err := v.Def.Storage.Load(v.Name, v.Type, ranks, rank, func(name string) (graph.Array, error) {
+	t, first := v.Type, 0
+	if run, ok := columns(t, ranks, rank); ok {
+		first, x.Stride = run.Whole, graph.RowElems(t.Dims)
+		t.Layout = graph.Layout{}
+	}
+	a, err := v.Def.Storage.Load(v.Name, t, ranks, rank, func(name string) (graph.Array, error) {
 		for _, s := range tensors {
 			if s.name == name {
 				return c.array(s), nil
@@ -129,13 +132,25 @@ func (c *randomWeights) load(v *graph.Value, ranks, rank int) (kernels.Tensor, e
 	}
 	switch x.DType {
 	case graph.F32:
-		x.F32 = numbers[float32](a.Data)
+		x.F32 = numbers[float32](a.Data)[first:]
 	case graph.F16, graph.BF16:
-		x.U16 = numbers[uint16](a.Data)
+		x.U16 = numbers[uint16](a.Data)[first:]
 	default:
 		x.U8 = a.Data
 	}
 	return x, nil
+}
+
+// columns is the columns that a rank has of a matrix, if they are neighbours.
+func columns(t graph.Type, ranks, rank int) (run graph.Stretch, ok bool) {
+	if t.Layout.Kind != graph.Sharded || len(t.Dims) != 2 || t.DType.Quantized() {
+		return run, false
+	}
+	p := graph.PiecesOf(t, ranks, rank)
+	if p.Rows || len(p.List) != 1 {
+		return run, false
+	}
+	return p.List[0], true
 }
 
 // tensorsOf lists the tensors that a parameter is read from, in the parameter's

@@ -37,6 +37,11 @@ type fake struct {
 	tried, kept      int64                                     // drafts
 	unsettled        error                                     // of each fifth Settle
 	before           func(ctx context.Context, step int) error // its error fails the step; may be nil
+
+	turns   int  // batches that run in turns; 0: none do
+	turning bool // they run, and nothing else may use the engine
+	inTurns int  // steps in turns
+	most    int  // of them without a break
 }
 
 type fakeSequence struct {
@@ -50,7 +55,46 @@ func newFake(t testing.TB, l Limits) *fake {
 	return &fake{t: t, l: l, slots: make([]*fakeSequence, l.Slots)}
 }
 
+// Turns is how many batches run in turns.
+func (f *fake) Turns() int { return max(1, f.turns) }
+
+// StepInTurns runs batches in turns, as an engine does, one after another.
+func (f *fake) StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) bool) error {
+	f.turning = true
+	defer func() { f.turning = false }()
+	begun := f.inTurns
+	defer func() { f.most = max(f.most, f.inTurns-begun) }()
+	var running []int
+	for i := range list {
+		running = append(running, i)
+	}
+	for len(running) > 0 {
+		i := running[0]
+		running = running[1:]
+		var out exec.Results
+		err := f.Step(ctx, list[i], func(r *exec.Results) error { out = *r; return nil })
+		if lost(err) {
+			for _, k := range running {
+				f.breakAll(list[k])
+			}
+			return err
+		}
+		if f.inTurns++; next(i, &out, err) {
+			running = append(running, i)
+		}
+	}
+	return nil
+}
+
+// idle checks that no batches run in turns.
+func (f *fake) idle() {
+	if f.turning {
+		f.t.Error("the engine is used while batches run in turns")
+	}
+}
+
 func (f *fake) Alloc() (int, error) {
+	f.idle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	i := slices.Index(f.slots, nil)
@@ -62,6 +106,7 @@ func (f *fake) Alloc() (int, error) {
 }
 
 func (f *fake) Free(slot int) error {
+	f.idle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.slots[slot] == nil {
@@ -73,6 +118,7 @@ func (f *fake) Free(slot int) error {
 
 // Save copies the state of a slot.
 func (f *fake) Save(slot int) (Saved, error) {
+	f.idle()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s := f.slots[slot]; s == nil || s.broken || s.trial != nil {

@@ -27,6 +27,15 @@ type Engine interface {
 	Settle(ctx context.Context, kept []exec.Kept) error
 }
 
+// Pipeline is an [Engine] that runs batches of decode in turns.
+type Pipeline interface {
+	// Turns is how many batches StepInTurns should have.
+	Turns() int
+	// StepInTurns runs batches of sequences with one token each in turns, until next, which gets
+	// the results of each, returns false for all: see [exec.Engine.StepInTurns].
+	StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) (again bool)) error
+}
+
 // Saved is the saved state of a sequence.
 type Saved interface {
 	// Restore copies it to the new sequence of a slot, with the same bits.
@@ -71,6 +80,7 @@ type Scheduler struct {
 	done    Load
 	parts   []part // of the running step
 	abort   context.CancelFunc
+	turning *turning // batches that run in turns; nil: none do
 
 	// Used by the goroutine of the steps only.
 	ctx       context.Context // of a step
@@ -155,6 +165,9 @@ func (s *Scheduler) wake() {
 func (s *Scheduler) run() {
 	for s.prepare() {
 		begun := s.now() // drafts take time, too
+		if n := s.turns(); n > 1 && s.stepInTurns(n, begun) {
+			continue
+		}
 		err := s.step()
 		s.settle(err, s.now().Sub(begun))
 	}
@@ -364,7 +377,7 @@ func (s *Scheduler) fill() {
 		case p.trial.drafts() > 0:
 			s.fillTrial(p.request, &q)
 		default:
-			q.Tokens = p.out[p.fed-p.prompt:][:1]
+			q.Tokens = p.next()
 			s.fillRows(&p, &q)
 		}
 		b.Sequences = append(b.Sequences, q)
@@ -376,6 +389,9 @@ func (s *Scheduler) fill() {
 		b.Outputs = hiddenOutputs
 	}
 }
+
+// next is the token that a decoding request feeds next.
+func (r *request) next() []int { return r.out[r.fed-r.prompt:][:1] }
 
 // fillRows sets the rows of a part whose logits are computed, and their choices.
 func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
@@ -419,9 +435,16 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue.took(s.parts, took)
+	s.settleParts(s.parts, s.chosen, failed)
+	clear(s.parts)
+	s.parts = s.parts[:0]
+}
+
+// settleParts is settle for parts of a step and the tokens chosen in it.
+func (s *Scheduler) settleParts(parts []part, chosen []int32, failed error) {
 	lost := lost(failed)
 	now, row := s.now(), 0
-	for _, p := range s.parts {
+	for _, p := range parts {
 		if lost {
 			if p.row {
 				s.fork(p.request, nil, failed, now)
@@ -434,15 +457,13 @@ func (s *Scheduler) settle(failed error, took time.Duration) {
 			s.conclude(p, now)
 		} else {
 			s.done.Tokens += int64(p.tokens)
-			s.advance(p, now, s.chosen[row:][:n])
+			s.advance(p, now, chosen[row:][:n])
 		}
 		row += n
 	}
 	if !lost {
 		s.done.Steps++
 	}
-	clear(s.parts)
-	s.parts = s.parts[:0]
 }
 
 // advance advances a request by its part of a step. Of the tokens chosen for its rows the last ones
@@ -513,6 +534,16 @@ func (s *Scheduler) tell(r *request, tokens int, now time.Time) {
 	}
 }
 
+// later reports whether batches run in turns, after which f is called: it needs the engine. The
+// request runs no more before that.
+func (s *Scheduler) later(f func()) bool {
+	t := s.turning
+	if t != nil {
+		t.ends, t.after = true, append(t.after, f)
+	}
+	return t != nil
+}
+
 // keeps reports whether see takes a snapshot after the last token.
 func (s *Scheduler) keeps(r *request) bool {
 	return s.cache != nil && r.Final != nil && r.Final() == len(r.out)-1
@@ -528,12 +559,17 @@ func (s *Scheduler) see(r *request, last bool) {
 	case last:
 		r.out = r.out[:min(n+1, len(r.out))] // the last one was not fed, or is removed
 	case n == r.chosen-1 && !r.complete() && r.saved == nil:
-		s.cache.Keep(r.slot)
+		if !s.later(func() { s.cache.Keep(r.slot) }) {
+			s.cache.Keep(r.slot)
+		}
 	}
 }
 
 // end removes a request, frees its slot and state, and ends its stream.
 func (s *Scheduler) end(r *request, err error) {
+	if s.later(func() { s.end(r, err) }) {
+		return
+	}
 	r.unhook()
 	r.cancel()
 	if r.from != nil {

@@ -46,7 +46,7 @@ var errPlanted = errors.New("planted")
 func TestRequests(t *testing.T) {
 	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 1))
-	var paused, restarted, forked, drafted, accepted int64
+	var paused, restarted, forked, drafted, accepted, turned int64
 	for range 120 {
 		l := Limits{Slots: 1 + r.IntN(5), Grain: 1 + r.IntN(6), Patience: r.IntN(10), Quantum: r.IntN(4), Snapshots: r.IntN(4)}
 		l.Trials = r.IntN(l.Slots + 1)
@@ -64,26 +64,27 @@ func TestRequests(t *testing.T) {
 		} else if r.IntN(2) == 0 {
 			l.Rows = l.Grain + r.IntN(5)
 		}
-		c := company{fails: r.IntN(3) == 0, every: every}
+		c := company{fails: r.IntN(3) == 0, every: every, turns: r.IntN(4)}
 		t.Run(fmt.Sprintf("%+v %+v", l, c), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := c.run(t, l, rand.New(rand.NewPCG(seed, r.Uint64())))
-				paused, restarted, forked = paused+s.done.Paused, restarted+s.done.Restarted, forked+c.forked
+				paused, restarted, forked, turned = paused+s.done.Paused, restarted+s.done.Restarted, forked+c.forked, turned+c.turned
 				d := s.done.Drafts["oracle"]
 				drafted, accepted = drafted+d.Tokens, accepted+d.Accepted
 			})
 		})
 	}
 	t.Logf("%d requests were paused, %d computed again, %d went on from another's prompt, %d drafts of %d were right", paused, restarted, forked, accepted, drafted)
-	if paused == 0 || forked == 0 || accepted == 0 || accepted == drafted {
-		t.Error("no request was paused, or went on from another's prompt, or had drafts of which some were right")
+	if paused == 0 || forked == 0 || accepted == 0 || accepted == drafted || turned == 0 {
+		t.Error("no request was paused, or went on from another's prompt, or had drafts of which some were right, or ran in turns")
 	}
 }
 
 // company is what TestRequests does with limits.
 type company struct {
-	fails, every bool
-	forked       int64
+	fails, every   bool
+	turns          int // batches that run in turns
+	forked, turned int64
 }
 
 // reader is a request, how it is read, and what comes of that.
@@ -120,7 +121,7 @@ func (c *company) plan(a asked, l Limits, how, at int) *reader {
 
 func (c *company) run(t *testing.T, l Limits, r *rand.Rand) *Scheduler {
 	s, f := newScheduler(t, l)
-	f.every = c.every
+	f.every, f.turns = c.every, c.turns
 	if c.fails {
 		f.unsettled = errPlanted
 		f.before = func(_ context.Context, step int) error {
@@ -156,6 +157,7 @@ func (c *company) run(t *testing.T, l Limits, r *rand.Rand) *Scheduler {
 	if q := &s.queue; q.held != 0 || q.snapshots != 0 || len(q.tenants) > 3 || f.saved > 0 || f.mostSaved > l.Snapshots {
 		t.Errorf("left: room for %d tokens, %d snapshots, %d states of at most %d, tenants %v", q.held, q.snapshots, f.saved, f.mostSaved, q.tenants)
 	}
+	c.turned = int64(f.inTurns)
 	s.Close()
 	if _, err := collect(s, t.Context(), drawAsked(r, 5, 5).request()); !errors.Is(err, exec.ErrClosed) {
 		t.Errorf("after Close: %v", err)
