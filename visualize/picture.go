@@ -3,6 +3,7 @@ package visualize
 import (
 	"fmt"
 	"math"
+	"os"
 	"strings"
 
 	"github.com/emicklei/dot"
@@ -27,7 +28,7 @@ func newPicture(dark bool) *picture {
 	p := &picture{dot: dot.NewGraph(dot.Directed), clusters: map[string]*frame{}, met: map[string]bool{}, dark: dark}
 	// Curves can leave their frame; polylines do not.
 	attrs(p.dot, "splines", "polyline", "rankdir", "TB", "labelloc", "t", "fontname", fontName, "fontcolor", black,
-		"bgcolor", white, "nodesep", "0.2", "ranksep", "0.3")
+		"bgcolor", white, "nodesep", os.Getenv("NS"), "ranksep", "0.3")
 	p.dot.NodeInitializer(func(n dot.Node) {
 		n.Attr("shape", "box").Attr("style", "rounded,filled").Attr("fillcolor", white).Attr("fontcolor", black).Attr("color", grey).
 			Attr("fontname", fontName).Attr("fontsize", fmt.Sprint(textSize)).Attr("margin", "0.06,0.03").Attr("height", "0.2")

@@ -1,7 +1,9 @@
 package visualize
 
 import (
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -94,7 +96,7 @@ func short(name string, n *graph.Node) string {
 }
 
 // lineMax is about the greatest width of a line, in letters.
-const lineMax = 32
+var lineMax = func() int { n, _ := strconv.Atoi(os.Getenv("LM")); if n == 0 { n = 32 }; return n }()
 
 // typeText returns a type, with ÷ before the fields of the axis that is split, and the layout of a
 // type that this does not say, or of a partial sum. On a rank it is the type of the rank's shard.
