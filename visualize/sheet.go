@@ -1,9 +1,7 @@
 package visualize
 
 import (
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -96,7 +94,7 @@ func short(name string, n *graph.Node) string {
 }
 
 // lineMax is about the greatest width of a line, in letters.
-var lineMax = func() int { n, _ := strconv.Atoi(os.Getenv("LM")); if n == 0 { n = 32 }; return n }()
+const lineMax = 26
 
 // typeText returns a type, with ÷ before the fields of the axis that is split, and the layout of a
 // type that this does not say, or of a partial sum. On a rank it is the type of the rank's shard.
@@ -221,8 +219,7 @@ func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// quietLines adds a line for each parameter and one for the inputs of the batch, and states at the
-// side.
+// quietLines adds a line for each parameter and one for the inputs of the batch, and states below.
 func (s *sheet) quietLines(l *label, n *graph.Node) {
 	var batch []string
 	for _, v := range n.Args {
@@ -240,7 +237,7 @@ func (s *sheet) quietLines(l *label, n *graph.Node) {
 			s.met["state"] = true
 			state := oneLine(name, "", noteSize, true)
 			s.typeLine(state, "", v, noteSize)
-			l.side = append(l.side, state)
+			l.states = append(l.states, state)
 		default:
 			batch = append(batch, "%"+name)
 		}
