@@ -14,7 +14,7 @@ import (
 // columns of each matrix and without; all bytes are told, and an error ends the work and says where
 // it is.
 func TestPieces(t *testing.T) {
-	const matrices, rows, cols = 3, 700, 256
+	const matrices, rows, cols = 3, 350, 256
 	rnd := rand.New(rand.NewPCG(1, 2))
 	values, weights := make([]float32, matrices*rows*cols), make([]float32, matrices*cols)
 	for i := range values {

@@ -299,7 +299,7 @@ func TestProgress(t *testing.T) {
 		}
 		all = total
 	}
-	made, err := Write(t.Context(), src, dst, "q4_0", tell)
+	made, err := Write(t.Context(), src, dst, "q8_0", tell)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestProgress(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	dst = filepath.Join(dir, "y.gguf")
-	_, err = Write(ctx, src, dst, "q4_0", func(done, total int64) {
+	_, err = Write(ctx, src, dst, "q8_0", func(done, total int64) {
 		if done > 0 {
 			cancel()
 		}
