@@ -12,6 +12,7 @@ import (
 
 // Folder is a checkpoint as a Hugging Face folder.
 type Folder struct {
+	Pieces
 	Config  []byte
 	Tensors []Written[safetensors.Tensor]
 	Notes   []string
@@ -41,15 +42,15 @@ func (c *Checkpoint) Folder(wide bool) (*Folder, error) {
 		if wide {
 			a.DType = graph.F32
 		}
-		x := c.written(name, a)
+		x := c.written(&f.Pieces, name, a)
 		if mixer, ok := strings.CutSuffix(name, "in_proj_z.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
 			continue // with q, k and v
 		}
 		if mixer, ok := strings.CutSuffix(name, "in_proj_qkv.weight"); ok && c.has(mixer+"in_proj_ba.weight") {
-			x = c.grouped(mixer, a)
+			x = c.grouped(&f.Pieces, mixer, a)
 		}
 		if up, ok := halfOf(name); ok {
-			x = c.joined(name, up, a)
+			x = c.joined(&f.Pieces, name, up, a)
 		} else if gate, ok := strings.CutSuffix(name, ".up.weight"); ok {
 			if _, there := c.weights.Look(gate + ".gate.weight"); there {
 				continue
@@ -80,7 +81,7 @@ func (c *Checkpoint) has(name string) bool {
 	return ok
 }
 
-func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Tensor] {
+func (c *Checkpoint) written(p *Pieces, name string, a graph.Array) Written[safetensors.Tensor] {
 	to := a.DType
 	if to.Quantized() {
 		to = graph.F32
@@ -88,10 +89,13 @@ func (c *Checkpoint) written(name string, a graph.Array) Written[safetensors.Ten
 	t := safetensors.Tensor{Name: name, DType: strings.ToUpper(to.String()), Shape: a.Shape}
 	make := func() ([]byte, error) {
 		x, err := c.Tensor(name)
-		if err == nil {
-			x, err = x.Convert(to)
+		if err != nil {
+			return nil, err
 		}
-		return x.Data, err
+		return p.convert(x, to, nil, func(rows graph.Array, _ []float32) ([]byte, error) {
+			made, err := rows.Convert(to)
+			return made.Data, err
+		})
 	}
 	if name == models.BackboneNames.Older {
 		t.Name = models.BackboneNames.Prefix + models.BackboneNames.Embeddings
@@ -122,11 +126,11 @@ func halfOf(name string) (up string, ok bool) {
 
 // joined packs two matrices, or as many pairs of them, into one; in f32 where their formats
 // differ.
-func (c *Checkpoint) joined(gate, up string, a graph.Array) Written[safetensors.Tensor] {
+func (c *Checkpoint) joined(p *Pieces, gate, up string, a graph.Array) Written[safetensors.Tensor] {
 	if b, _ := c.weights.Look(up); b.DType != a.DType {
 		a.DType = graph.F32
 	}
-	x, y := c.written(gate, a), c.written(up, a)
+	x, y := c.written(p, gate, a), c.written(p, up, a)
 	x.Tensor.Name = strings.TrimSuffix(gate, "gate.weight") + "input_linear.weight"
 	x.Tensor.Shape = slices.Clone(a.Shape)
 	x.Tensor.Shape[len(a.Shape)-2] *= 2

@@ -21,6 +21,7 @@ type Written[T any] struct {
 
 // GGUF is a checkpoint as a GGUF file.
 type GGUF struct {
+	Pieces
 	Metadata []gguf.Pair // without those of the tokenizer
 	Tensors  []Written[gguf.Tensor]
 	Notes    []string // what other programs make otherwise of the file, or not at all

@@ -19,17 +19,24 @@ func (e *ggufExport) converted(a graph.Array, t gguf.Tensor, first int) ([]byte,
 	if mixed, ok := e.types[t.Name]; ok {
 		to = mixed
 	}
-	data, err := e.weighed(a, t, to, first)
-	if d := to.DType(); err == nil && d.Quantized() && d != a.DType {
-		e.out.Loss.Add(a.Float32s(), graph.Array{DType: d, Shape: a.Shape, Data: data}.Float32s())
+	d := to.DType()
+	weights, err := e.importance(a, t, d, first)
+	if err != nil {
+		return nil, err
 	}
-	return data, err
+	return e.out.convert(a, d, weights, func(rows graph.Array, weights []float32) ([]byte, error) {
+		made, err := converted(rows, d, weights)
+		if err == nil && d.Quantized() {
+			e.out.Loss.Add(rows.Float32s(), made.Float32s())
+		}
+		return made.Data, err
+	})
 }
 
-// weighed is the array in a format, with the weights of its columns, if there are some.
-func (e *ggufExport) weighed(a graph.Array, t gguf.Tensor, to gguf.Type, first int) ([]byte, error) {
-	if d := to.DType(); e.mixture.Importance == nil || !d.Quantized() || d == a.DType || d == graph.Q8 {
-		return converted(a, to)
+// importance is the weights of columns, [matrices cols], nil if there are none.
+func (e *ggufExport) importance(a graph.Array, t gguf.Tensor, to graph.DType, first int) ([]float32, error) {
+	if e.mixture.Importance == nil || !to.Quantized() || to == a.DType || to == graph.Q8 {
+		return nil, nil
 	}
 	last := len(t.Shape) - 1
 	cols, all, here := t.Shape[last], 1, 1
@@ -50,31 +57,30 @@ func (e *ggufExport) weighed(a graph.Array, t gguf.Tensor, to gguf.Type, first i
 		if first == 0 {
 			e.out.Unweighed++
 		}
-		return converted(a, to)
+		return nil, nil
 	}
-	wide, err := a.Convert(graph.F32)
-	if err != nil {
-		return nil, err
-	}
-	b, err := wide.ToBlocks(to.DType(), weights[first*cols:][:here*cols])
-	return b.Data, err
+	return weights[first*cols:][:here*cols], nil
 }
 
-// converted is an array in a format of GGUF.
-func converted(a graph.Array, t gguf.Type) ([]byte, error) {
-	to := t.DType()
-	b, err := a.Convert(to)
-	if err != nil {
-		return nil, err
+// converted is an array in a format of GGUF, rounded with the weights of its columns if there are
+// some.
+func converted(a graph.Array, to graph.DType, weights []float32) (graph.Array, error) {
+	if weights != nil {
+		wide, err := a.Convert(graph.F32)
+		if err != nil {
+			return wide, err
+		}
+		return wide.ToBlocks(to, weights)
 	}
-	if to == graph.F16 && a.DType != graph.F16 {
+	b, err := a.Convert(to)
+	if err == nil && to == graph.F16 {
 		for i, v := range a.Float32s() {
 			if math.Abs(float64(v)) >= 65520 && !math.IsInf(float64(v), 0) {
-				return nil, fmt.Errorf("element %d is %g, which f16 cannot hold; choose another type", i, v)
+				return b, fmt.Errorf("element %d is %g, which f16 cannot hold; choose another type", i, v)
 			}
 		}
 	}
-	return b.Data, nil
+	return b, err
 }
 
 // scaled multiplies rows.

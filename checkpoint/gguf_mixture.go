@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"math"
 	"strings"
+	"sync"
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
 )
@@ -109,17 +110,24 @@ func kindOf(name string) string {
 func moreBits(i, n int) bool { return i < n/8 || i >= 7*n/8 || (i-n/8)%3 == 2 }
 
 // Loss is what rounding matrices to blocks takes from them.
-type Loss struct{ squares, off float64 }
+type Loss struct {
+	mu           sync.Mutex
+	squares, off float64
+}
 
 // Relative is the root of the mean square error, over that of the numbers.
 func (l *Loss) Relative() float64 {
 	return math.Sqrt(l.off / max(l.squares, math.SmallestNonzeroFloat64))
 }
 
-// Add counts numbers and what they became.
+// Add counts numbers and what they became. Several goroutines may call it.
 func (l *Loss) Add(from, rounded []float32) {
+	var squares, off float64
 	for i, v := range from {
-		l.squares += float64(v) * float64(v)
-		l.off += float64(v-rounded[i]) * float64(v-rounded[i])
+		squares += float64(v) * float64(v)
+		off += float64(v-rounded[i]) * float64(v-rounded[i])
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.squares, l.off = l.squares+squares, l.off+off
 }

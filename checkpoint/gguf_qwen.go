@@ -280,11 +280,11 @@ func (e *ggufExport) ungrouped(layer int, from string) {
 }
 
 // grouped is the inverse of ungrouped: in_proj_qkvz of the mixer, of in_proj_qkv and in_proj_z.
-func (c *Checkpoint) grouped(mixer string, a graph.Array) Written[safetensors.Tensor] {
+func (c *Checkpoint) grouped(pieces *Pieces, mixer string, a graph.Array) Written[safetensors.Tensor] {
 	if z, _ := c.weights.Look(mixer + "in_proj_z.weight"); z.DType != a.DType {
 		a.DType = graph.F32
 	}
-	qkv, z := c.written(mixer+"in_proj_qkv.weight", a), c.written(mixer+"in_proj_z.weight", a)
+	qkv, z := c.written(pieces, mixer+"in_proj_qkv.weight", a), c.written(pieces, mixer+"in_proj_z.weight", a)
 	h, x := headsOf(c.Model.Config()), qkv
 	x.Tensor.Name = mixer + "in_proj_qkvz.weight"
 	x.Tensor.Shape = []int{2*h.keys*h.key + 2*h.values*h.value, a.Shape[1]}

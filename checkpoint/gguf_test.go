@@ -381,11 +381,11 @@ func inFormat(t *testing.T, x gguf.Tensor, to gguf.Type) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := converted(graph.ArrayOf(values, x.Shape...), to)
+	made, err := converted(graph.ArrayOf(values, x.Shape...), to.DType(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+	return made.Data
 }
 
 // reread is the checkpoint of a GGUF file of tensors.

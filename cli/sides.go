@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -55,14 +56,11 @@ func sides[T any](diff []string, s krait.Sharding, of func(krait.Sharding) (T, e
 	return a, b, names, nil
 }
 
-// sideName is what a side is called: channel, 8 ranks.
+// sideName is what a side is called, as on pages of explain: 8 ranks, channel.
 func sideName(s krait.Sharding) string {
-	strategy := s.Strategy
-	if strategy == "" {
-		strategy = "channel"
+	name := count(s.Ranks, "rank")
+	if s.Ranks > 1 {
+		name += ", " + cmp.Or(s.Place, s.Strategy, "channel")
 	}
-	if s.Place != "" {
-		strategy = s.Place
-	}
-	return strategy + ", " + count(s.Ranks, "rank")
+	return name
 }

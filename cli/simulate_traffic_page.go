@@ -20,10 +20,10 @@ h1{font-size:20px;margin:0}h2{font-size:16px;margin:1.6rem 0 .4rem}p{margin:.2re
 table{border-collapse:collapse;width:100%}th,td{padding:.2rem .5rem;text-align:right;white-space:nowrap}
 th{font-weight:600;color:#60646c;white-space:normal;vertical-align:bottom}td:nth-child(-n+2),th:nth-child(-n+2){text-align:left}tr+tr td{border-top:1px solid #e2e2de}
 tr.found td{background:#e2f5e9;font-weight:600}.chart svg{max-width:100%;height:auto}
-@media(max-width:60rem){table,tbody,tr,td{display:block}tr:first-child{display:none}tr+tr{padding:.5rem 0;border-top:1px solid #e2e2de}
+@media(max-width:60rem){table,tbody,tr,td{display:block}tr:first-child{display:none}tr+tr{padding:.5rem 0}tr+tr+tr{border-top:1px solid #e2e2de}.chart svg{max-width:none}
 td,tr td:nth-child(-n+2){white-space:normal;text-align:right;padding:.1rem 0}tr+tr td{border:0}td::before{content:attr(data-name);float:left;color:#60646c}}
 @media(prefers-color-scheme:dark){body{background:#0f1114;color:#e9eaec}.muted,th{color:#9aa0aa}
-.panel{background:#17191d;border-color:#2b2e34}.chart{background:#171717}tr+tr,tr+tr td{border-color:#2b2e34}td::before{color:#9aa0aa}tr.found td{background:#12301f}
+.panel{background:#17191d;border-color:#2b2e34}.chart{background:#171717}tr+tr+tr,tr+tr td{border-color:#2b2e34}td::before{color:#9aa0aa}tr.found td{background:#12301f}
 .chart svg{filter:invert(.91) hue-rotate(180deg)}}`
 
 // page writes the report as one HTML page without scripts: a chart, what was found, and a table of

@@ -51,6 +51,17 @@ func (a Array) Convert(d DType) (Array, error) {
 	return out, nil
 }
 
+// Rows returns rows lo to hi of a matrix, or of several behind each other, as one matrix.
+func (a Array) Rows(lo, hi int) Array {
+	cols := a.Shape[len(a.Shape)-1]
+	line := sizeOf(a.DType, []int{1, cols})
+	rows := Array{a.DType, []int{hi - lo, cols}, a.Data[lo*line : hi*line], a.From}
+	if lo > 0 {
+		rows.From += fmt.Sprintf(", from row %d on", lo)
+	}
+	return rows
+}
+
 // floatAt reads element i.
 func floatAt(data []byte, i int, d DType) float64 {
 	switch d {

@@ -136,16 +136,21 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBlockFitsWindow: every operation of a block with attention, an MLP and a mixer is in a
-// drawing no wider than a window of 1,440 pixels of 0.75 points.
+// TestBlockFitsWindow: every operation of the widest blocks is in a drawing no wider than a window
+// of 1,440 pixels of 0.75 points, before fusion and after.
 func TestBlockFitsWindow(t *testing.T) {
 	path, err := exec.LookPath("dot")
 	if err != nil {
 		t.Skip("NOT TESTED: there is no dot of Graphviz, so the size of pictures is not known")
 	}
-	for _, m := range modelsOf(t, "zamba2-1.2b") {
-		if width, height := laidOut(t, m.name, path, drawGraph(t, m.graph, Options{Block: "layers.5"})); width > 1080 {
-			t.Errorf("%s: layer 5 is %d by %d points, at most 1,080 wide is wanted", m.name, width, height)
+	for _, which := range covering.Drawn(t, []string{"zamba2-7b layers.6", "zamba2-7b layers.2", "falcon-h1-0.5b layers.0", "qwen3-next-80b-a3b layers.0"}) {
+		name, block, _ := strings.Cut(which, " ")
+		for _, m := range modelsOf(t, name) {
+			for _, g := range []*graph.Graph{m.graph, m.fused} {
+				if width, height := laidOut(t, m.name, path, drawGraph(t, g, Options{Block: block})); width > 1080 {
+					t.Errorf("%s: %s at stage %s is %d by %d points, at most 1,080 wide is wanted", m.name, block, g.Stage, width, height)
+				}
+			}
 		}
 	}
 }

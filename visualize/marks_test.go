@@ -122,12 +122,12 @@ func TestDark(t *testing.T) {
 	}
 }
 
-// TestStates: the states of an operation are at its side.
+// TestStates: the states of an operation are below it.
 func TestStates(t *testing.T) {
 	var l label
 	l.line("scan", "", textSize, true)
-	l.side = append(l.side, oneLine("ssm", "", noteSize, true))
+	l.states = append(l.states, oneLine("ssm", "", noteSize, true))
 	if html := string(l.html()); strings.Index(html, "scan") > strings.Index(html, "ssm") || strings.Count(html, colourOf("state").fill) != 1 {
-		t.Errorf("the state is not beside the operation in %s", html)
+		t.Errorf("the state is not below the operation in %s", html)
 	}
 }

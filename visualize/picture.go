@@ -101,7 +101,7 @@ func (p *picture) text(title string) string {
 type label struct {
 	rows          []string
 	width, height float64
-	side          []*label // to the right of the rows: states
+	states        []*label // below the rows
 }
 
 // line adds a line; an empty colour is black.
@@ -119,19 +119,25 @@ func (l *label) line(text, colour string, size int, bold bool) {
 
 const labelPadding = 1 // around a line
 
-// html returns the table of a label, or a row of tables: the label's, and those of its states.
+// html returns the table of a label, above the tables of its states, all of one width.
 func (l *label) html() dot.HTML {
-	if len(l.side) == 0 {
+	if len(l.states) == 0 {
 		return l.table(`border="0"`)
 	}
-	var states strings.Builder
-	for _, s := range l.side {
-		c := colourOf("state")
-		fmt.Fprintf(&states, "<tr><td>%s</td></tr>", s.table(fmt.Sprintf(`border="1" bgcolor="%s" color="%s" fixedsize="true" width="%d" height="%d" valign="middle"`,
-			c.fill, c.line, wide(s.width)+12*labelPadding, wide(s.height)+4*labelPadding))) // or else it would be as high as the rows
+	width, c := l.width, colourOf("state")
+	for _, s := range l.states {
+		width = max(width, s.width)
 	}
-	return dot.HTML(fmt.Sprintf(`<table border="0" cellborder="0" cellspacing="0" cellpadding="0"><tr><td valign="top">%s</td><td><table border="0" cellborder="0" cellspacing="2" cellpadding="0">%s</table></td></tr></table>`,
-		l.table(`border="0"`), states.String()))
+	own := *l
+	own.width = width
+	var b strings.Builder
+	fmt.Fprintf(&b, `<table border="0" cellborder="0" cellspacing="2" cellpadding="0"><tr><td>%s</td></tr>`, own.table(`border="0"`))
+	for _, s := range l.states {
+		own := *s
+		own.width = width
+		fmt.Fprintf(&b, "<tr><td>%s</td></tr>", own.table(fmt.Sprintf(`border="1" bgcolor="%s" color="%s"`, c.fill, c.line)))
+	}
+	return dot.HTML(b.String() + "</table>")
 }
 
 func (l *label) table(frame string) dot.HTML {

@@ -94,7 +94,7 @@ func short(name string, n *graph.Node) string {
 }
 
 // lineMax is about the greatest width of a line, in letters.
-const lineMax = 32
+const lineMax = 26
 
 // typeText returns a type, with ÷ before the fields of the axis that is split, and the layout of a
 // type that this does not say, or of a partial sum. On a rank it is the type of the rank's shard.
@@ -219,8 +219,7 @@ func (s *sheet) operation(box dot.Node, n *graph.Node) {
 	box.Attr("label", l.html()).Attr("fillcolor", c.fill).Attr("color", c.line)
 }
 
-// quietLines adds a line for each parameter and one for the inputs of the batch, and states at the
-// side.
+// quietLines adds a line for each parameter and one for the inputs of the batch, and states below.
 func (s *sheet) quietLines(l *label, n *graph.Node) {
 	var batch []string
 	for _, v := range n.Args {
@@ -238,7 +237,7 @@ func (s *sheet) quietLines(l *label, n *graph.Node) {
 			s.met["state"] = true
 			state := oneLine(name, "", noteSize, true)
 			s.typeLine(state, "", v, noteSize)
-			l.side = append(l.side, state)
+			l.states = append(l.states, state)
 		default:
 			batch = append(batch, "%"+name)
 		}

@@ -60,7 +60,7 @@ func WriteWeighted(ctx context.Context, from, to, kind string, importance *imatr
 		return nil, err
 	}
 	defer c.Close()
-	w := &writer{ctx: ctx, from: from, to: to, tell: progress, importance: importance}
+	w := &writer{ctx: ctx, from: from, to: to, progress: progress, importance: importance}
 	var made *Made
 	if filepath.Ext(to) == ".gguf" {
 		made, err = w.gguf(c, kind)
@@ -77,8 +77,9 @@ func WriteWeighted(ctx context.Context, from, to, kind string, importance *imatr
 type writer struct {
 	ctx         context.Context
 	from, to    string
-	tell        func(done, total int64)
+	progress    func(done, total int64)
 	done, total int64
+	made        int // bytes of a tensor that are counted and not written
 	intact      func() error
 	importance  *imatrix.Matrix
 }
@@ -86,10 +87,16 @@ type writer struct {
 // add counts n more bytes as written. It returns an error if the context is done or the source
 // files have changed.
 func (w *writer) add(n int) error {
-	if w.done += int64(n); w.tell != nil {
-		w.tell(w.done, w.total)
+	if w.done += int64(n); w.progress != nil {
+		w.progress(w.done, w.total)
 	}
 	return errors.Join(w.ctx.Err(), w.intact())
+}
+
+// tell counts the bytes of a piece that was converted.
+func (w *writer) tell(n int) error {
+	w.made += n
+	return w.add(n)
 }
 
 // gguf writes a GGUF file.
@@ -115,6 +122,7 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}
+	g.Tell = w.tell
 	made := &Made{Tensors: len(g.Tensors), Notes: g.Notes}
 	if m := w.importance; m != nil { // as llama-quantize does
 		g.Metadata = append(g.Metadata, gguf.Pair{Key: "quantize.imatrix.entries_count", Value: int32(len(m.Entries))}, gguf.Pair{Key: "quantize.imatrix.chunks_count", Value: int32(m.Chunks)})
@@ -165,19 +173,31 @@ func (w *writer) gguf(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	return made, err
 }
 
-// at writes what make makes at a place of the file.
+// writeBytes is how much is written at a time.
+const writeBytes = 16 << 20
+
+// at writes what make makes at a place of the file. Bytes count once: as they are converted, or
+// else as they are written.
 func (w *writer) at(f *os.File, place int64, make func() ([]byte, error)) error {
-	var data []byte
-	err := files.Guard(func() (err error) {
-		if data, err = make(); err == nil {
-			_, err = f.WriteAt(data, place)
+	w.made = 0
+	return files.Guard(func() error {
+		data, err := make()
+		if err != nil {
+			return err
 		}
-		return err
+		for part := range slices.Chunk(data, writeBytes) {
+			if _, err := f.WriteAt(part, place); err != nil {
+				return err
+			}
+			counted := min(w.made, len(part))
+			w.made -= counted
+			if err := w.add(len(part) - counted); err != nil {
+				return err
+			}
+			place += int64(len(part))
+		}
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return w.add(len(data))
 }
 
 // file writes the new file, in a temporary one until it is whole.
@@ -288,6 +308,7 @@ func (w *writer) folder(c *checkpoint.Checkpoint, kind string) (*Made, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.from, err)
 	}
+	f.Tell = w.tell
 	made := &Made{Tensors: len(f.Tensors), Notes: f.Notes}
 	var shards [][]checkpoint.Written[safetensors.Tensor]
 	room := int64(0)

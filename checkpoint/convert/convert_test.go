@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint"
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/checkpoint/safetensors"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 )
 
@@ -275,5 +277,43 @@ func TestTokenizer(t *testing.T) {
 		if err != nil || strings.HasPrefix(name, "tokenizer") && !bytes.Equal(got, want) {
 			t.Errorf("%s: %v, %s", name, err, got)
 		}
+	}
+}
+
+// TestProgress: of a tensor that takes long, the bytes of each piece are told, and a conversion
+// that is stopped in it leaves no file.
+func TestProgress(t *testing.T) {
+	dir := t.TempDir()
+	src, dst := filepath.Join(dir, "src"), filepath.Join(dir, "x.gguf")
+	if _, err := synth.Write(t.Context(), src, synth.Options{Like: "mamba-130m", Layers: 1, Vocab: 2000}); err != nil {
+		t.Fatal(err)
+	}
+	var last, first, all int64
+	calls := 0
+	tell := func(done, total int64) {
+		if calls++; done < last || done > total {
+			t.Errorf("%d bytes of %d after %d", done, total, last)
+		}
+		if last = done; first == 0 {
+			first = done
+		}
+		all = total
+	}
+	made, err := Write(t.Context(), src, dst, "q8_0", tell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last != all || all != made.Bytes || first > all/4 || calls < 2*made.Tensors {
+		t.Errorf("%d calls for %d tensors: %d bytes first and %d last, of %d", calls, made.Tensors, first, last, all)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	dst = filepath.Join(dir, "y.gguf")
+	_, err = Write(ctx, src, dst, "q8_0", func(done, total int64) {
+		if done > 0 {
+			cancel()
+		}
+	})
+	if left, _ := filepath.Glob(filepath.Join(dir, "*y.gguf*")); !errors.Is(err, context.Canceled) || len(left) > 0 {
+		t.Errorf("stopped: %v, and %v is left", err, left)
 	}
 }

@@ -30,7 +30,7 @@ type kind struct {
 	// config says in the config which modules have matrices that are left in floats.
 	config func(c *models.Config, left []string)
 	// tensors are what a matrix becomes, whose loss they count.
-	tensors func(from graph.Array, name string, loss *loss) []tensor
+	tensors func(from graph.Array, name string, loss *checkpoint.Loss) []tensor
 	whole   bool // it is for the embedding and the head, too
 }
 
@@ -100,7 +100,7 @@ func Write(ctx context.Context, from, to, format string, progress func(done, tot
 	if err := folder.Companions(from, to); err != nil {
 		return nil, err
 	}
-	p.made.Loss = p.loss.sum.Relative()
+	p.made.Loss = p.loss.Relative()
 	return p.made, out.Finish(config)
 }
 
@@ -112,7 +112,7 @@ type plan struct {
 	matrices   map[string][]int // that may become smaller
 	left       []string         // modules of matrices that stay as they are
 	made       *Made
-	loss       loss
+	loss       checkpoint.Loss
 }
 
 // config is the config of the new folder.

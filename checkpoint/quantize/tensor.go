@@ -19,41 +19,18 @@ type tensor struct {
 	note               string                           // of the metadata
 }
 
-// loss counts the loss of rows that several goroutines make.
-type loss struct {
-	mutex sync.Mutex
-	sum   checkpoint.Loss
-}
-
-func (l *loss) add(from, to []float32) {
-	l.mutex.Lock()
-	defer l.mutex.Unlock()
-	l.sum.Add(from, to)
-}
-
 // inBlocks is a matrix in 8-bit blocks.
-func inBlocks(from graph.Array, name string, loss *loss) []tensor {
+func inBlocks(from graph.Array, name string, loss *checkpoint.Loss) []tensor {
 	note, bytes := checkpoint.BlocksShape(from.Shape)
 	make := func(lo, hi int) ([]byte, error) {
-		rows := rowsOf(from, lo, hi)
+		rows := from.Rows(lo, hi)
 		out, err := rows.Convert(graph.Q8)
 		if err == nil {
-			loss.add(rows.Float32s(), out.Float32s())
+			loss.Add(rows.Float32s(), out.Float32s())
 		}
 		return out.Data, err
 	}
 	return []tensor{{safetensors.Tensor{Name: name, DType: "U8", Shape: bytes}, make, note}}
-}
-
-// rowsOf are rows of a matrix, or of several.
-func rowsOf(a graph.Array, lo, hi int) graph.Array {
-	cols := a.Shape[len(a.Shape)-1]
-	line := cols * a.DType.Bytes()
-	rows := graph.Array{DType: a.DType, Shape: []int{hi - lo, cols}, Data: a.Data[lo*line : hi*line]}
-	if rows.From = a.From; lo > 0 {
-		rows.From += fmt.Sprintf(", from row %d on", lo)
-	}
-	return rows
 }
 
 // fp8Block is how many rows and columns have one scale in FP8, as published folders have it.
@@ -70,7 +47,7 @@ type fp8Matrix struct {
 // inFP8 is a matrix as codes in E4M3 and scales, by which codes are multiplied, in
 // NAME_scale_inv, as DeepSeek-V3 and transformers' finegrained_fp8 have them. A scale is a 448th of
 // its block's largest magnitude, in f32, or 1 of zeros; a code is the nearest to element / scale.
-func inFP8(from graph.Array, name string, loss *loss) []tensor {
+func inFP8(from graph.Array, name string, loss *checkpoint.Loss) []tensor {
 	last := len(from.Shape) - 1
 	m := &fp8Matrix{from: from, rows: from.Shape[last-1], cols: from.Shape[last]}
 	m.down, m.across = (m.rows+fp8Block-1)/fp8Block, (m.cols+fp8Block-1)/fp8Block
@@ -103,7 +80,7 @@ func (m *fp8Matrix) findScales() (scales []float32, err error) {
 		for row := 0; row < m.rows; row += fp8Block {
 			most := make([]float32, m.across)
 			lo, hi := begin+row, begin+min(row+fp8Block, m.rows)
-			for i, v := range rowsOf(m.from, lo, hi).Float32s() {
+			for i, v := range m.from.Rows(lo, hi).Float32s() {
 				if v-v != 0 {
 					return nil, fmt.Errorf("%s: row %d, column %d: %g is not a finite number", m.from.From, lo+i/m.cols, i%m.cols, v)
 				}
@@ -122,12 +99,12 @@ func (m *fp8Matrix) findScales() (scales []float32, err error) {
 }
 
 // codes are rows in E4M3.
-func (m *fp8Matrix) codes(lo, hi int, loss *loss) ([]byte, error) {
+func (m *fp8Matrix) codes(lo, hi int, loss *checkpoint.Loss) ([]byte, error) {
 	scales, err := m.scales()
 	if err != nil {
 		return nil, err
 	}
-	x := rowsOf(m.from, lo, hi).Float32s()
+	x := m.from.Rows(lo, hi).Float32s()
 	out, rounded := make([]byte, len(x)), make([]float32, len(x))
 	for i, v := range x {
 		r, c := lo+i/m.cols, i%m.cols
@@ -135,7 +112,7 @@ func (m *fp8Matrix) codes(lo, hi int, loss *loss) ([]byte, error) {
 		out[i] = graph.ToE4M3(v / scale)
 		rounded[i] = graph.E4M3Values[out[i]] * scale
 	}
-	loss.add(x, rounded)
+	loss.Add(x, rounded)
 	return out, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -130,21 +131,32 @@ func (m *meter) tell(done, all int64) {
 	}
 }
 
-// draw writes the line over the one before, cut to the width of the terminal.
+// draw writes the line over the one before. On a narrow terminal it omits amounts, then the rate.
 func (m *meter) draw() {
 	now := m.now()
 	if m.ended || open.covers(m) || !m.drawn && now.Sub(m.begun) < patience {
 		return
 	}
 	m.shown, m.drawn = now, true
-	line := []rune(m.what + "  " + m.line(now))
-	fmt.Fprintf(m.w, "\r\x1b[K%s", string(line[:min(len(line), widthOf(m.w)-1)]))
+	fmt.Fprintf(m.w, "\r\x1b[K%s", m.line(now, widthOf(m.w)-1))
 }
 
-// line writes 25%, 1,024 of 4,096 tokens, 812 tokens/s, 4s left.
-func (m *meter) line(now time.Time) string {
+// line writes the parts of the progress that a width has room for.
+func (m *meter) line(now time.Time, width int) string {
+	parts := m.parts(now)
+	for {
+		line := []rune(m.what + "  " + strings.Join(parts, ", "))
+		if len(line) <= width || len(parts) == 1 {
+			return string(line[:min(len(line), width)])
+		}
+		parts = slices.Delete(parts, 1, 2)
+	}
+}
+
+// parts are 25%; 1,024 of 4,096 tokens; 812 tokens/s; 4s left.
+func (m *meter) parts(now time.Time) []string {
 	if m.all <= 0 || len(m.marks) == 0 {
-		return now.Sub(m.begun).Round(time.Second).String()
+		return []string{now.Sub(m.begun).Round(time.Second).String()}
 	}
 	unit, amount := m.unit, func(n float64) string { return Thousands(int64(n)) }
 	if unit == "bytes" {
@@ -155,20 +167,20 @@ func (m *meter) line(now time.Time) string {
 		amount = func(n float64) string { return strconv.FormatFloat(n/scale, 'f', 1, 64) }
 	}
 	first, last := m.marks[0], m.marks[len(m.marks)-1]
-	text := fmt.Sprintf("%d%%, %s of %s %s", 100*last.done/m.all, amount(float64(last.done)), amount(float64(m.all)), unit)
+	parts := []string{fmt.Sprintf("%d%%", 100*last.done/m.all), fmt.Sprintf("%s of %s %s", amount(float64(last.done)), amount(float64(m.all)), unit)}
 	if seconds := now.Sub(first.at).Seconds(); seconds > 0 && last.done > first.done {
 		rate := float64(last.done-first.done) / seconds
 		if m.unit == "bytes" || rate >= 10 {
-			text += fmt.Sprintf(", %s %s/s", amount(rate), unit)
+			parts = append(parts, fmt.Sprintf("%s %s/s", amount(rate), unit))
 		} else {
-			text += fmt.Sprintf(", %.2g %s/s", rate, unit)
+			parts = append(parts, fmt.Sprintf("%.2g %s/s", rate, unit))
 		}
 		left := time.Duration(float64(m.all-last.done) / rate * float64(time.Second)).Round(time.Second)
 		if left >= time.Second {
-			text += fmt.Sprintf(", %s left", left)
+			parts = append(parts, fmt.Sprintf("%s left", left))
 		}
 	}
-	return text
+	return parts
 }
 
 func (m *meter) end() {

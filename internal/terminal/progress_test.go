@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -102,5 +103,22 @@ func TestProgressOnPipe(t *testing.T) {
 		t.Error("a pipe shows progress")
 	} else {
 		end()
+	}
+}
+
+// TestNarrow: a line that a terminal has no room for loses amounts first, then the rate; of the
+// percentage something always stays.
+func TestNarrow(t *testing.T) {
+	clock := time.Unix(0, 0)
+	m := newMeter(io.Discard, "weights", "bytes", func() time.Time { return clock })
+	m.tell(0, 107e6)
+	clock = clock.Add(2 * time.Second)
+	m.tell(30e6, 107e6)
+	for width, want := range map[int]string{
+		79: "weights  28%, 30.0 of 107.0 MB, 15.0 MB/s, 5s left", 39: "weights  28%, 15.0 MB/s, 5s left", 24: "weights  28%, 5s left", 15: "weights  28%", 5: "weigh",
+	} {
+		if got := m.line(clock, width); got != want {
+			t.Errorf("%d columns: %q; want %q", width, got, want)
+		}
 	}
 }

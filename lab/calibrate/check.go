@@ -88,7 +88,11 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		return nil, err
 	}
 	defer m.Close()
-	rate := o.roofline().Bytes
+	peak, err := o.roofline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rate := peak.Bytes
 	s, err := simulate.New(m.Engine().Schedules(), &virtual.Device{Profile: p}, nil)
 	if err != nil {
 		return nil, err

@@ -47,12 +47,19 @@ func (o *Options) settle() {
 	}
 }
 
-// roofline measures the machine's peak.
-func (o *Options) roofline() bench.Roofline {
+// roofline measures the machine's peak, for seconds, unless the context ends.
+func (o *Options) roofline(ctx context.Context) (bench.Roofline, error) {
 	if o.models != nil {
-		return bench.Roofline{ISA: "none", Threads: o.Workers, Bytes: 1e10, FLOPs: 1e11}
+		return bench.Roofline{ISA: "none", Threads: o.Workers, Bytes: 1e10, FLOPs: 1e11}, nil
 	}
-	return bench.MeasureRoofline(o.Workers)
+	peak := make(chan bench.Roofline, 1)
+	go func() { peak <- bench.MeasureRoofline(o.Workers) }()
+	select {
+	case <-ctx.Done():
+		return bench.Roofline{}, ctx.Err()
+	case p := <-peak:
+		return p, nil
+	}
 }
 
 // models are measured: they have every operation, in small to large sizes, and more weights than
@@ -76,7 +83,11 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 		return nil, err
 	}
 	defer remove()
-	m := newSamples(o.roofline())
+	peak, err := o.roofline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m := newSamples(peak)
 	list := models
 	if o.models != nil {
 		list = o.models

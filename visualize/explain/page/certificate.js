@@ -23,7 +23,7 @@ views.proof = {
 };
 
 function partRow(p) {
-  const blocks = p.blocks.length ? `layers ${ranges(p.blocks.map((b) => Number(b.slice("layers.".length))))}` : "outside of layers";
+  const blocks = p.blocks.length ? `${p.blocks.length === 1 ? "layer" : "layers"} ${ranges(p.blocks.map((b) => Number(b.slice("layers.".length))))}` : "outside of layers";
   const m = p.minimum, n = p.collectives.length;
   const verdict = m.unknown ? "not established" : m.none ? "no placement in the class" : n === m.collectives ? "the minimum" : `${m.collectives}`;
   return el("tr", {}, el("td", {}, blocks, p.blocks.length > 1 ? el("div", { class: "muted" }, count(p.blocks.length, "equal block")) : ""), el("td", {}, `${n}${p.blocks.length > 1 ? " each" : ""}`),

@@ -57,7 +57,7 @@ function sideTo(i) {
 
 function start() {
   byId("model").textContent = data.model;
-  byId("about").append(sides.length > 1 ? choices("Side", sides.map(sideName), sideAt, sideTo) : `${count(data.ranks, "rank")} · ${data.strategy}`);
+  byId("about").append(sides.length > 1 ? choices("Side", sides.map(sideName), sideAt, sideTo) : sideName(data));
   byId("tabs").append(...order.map((v, i) => el("button", { type: "button", role: "tab", "data-view": v, title: `${i + 1}`, onclick: () => go({ tab: v }) }, views[v].title)));
   byId("theme").addEventListener("click", () => setTheme(!dark()));
   byId("keys").addEventListener("click", () => byId("help").showModal());
