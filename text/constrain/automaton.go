@@ -36,7 +36,7 @@ func build[S comparable](start S, moves func(S) []move[S], accepts func(S) bool)
 			id, ok := ids[m.to]
 			if !ok {
 				if id = int32(len(states)); id >= maxAutomaton {
-					panic(fmt.Errorf("a pattern or length takes more than %d states; use a shorter one", maxAutomaton))
+					panic(fmt.Errorf("a pattern, length or multipleOf takes more than %d states; use a shorter one", maxAutomaton))
 				}
 				ids[m.to], states = id, append(states, m.to)
 			}

@@ -45,7 +45,7 @@ func (c *compiler) numberRule(s *numbers) int32 {
 	if s.plain() {
 		return map[bool]int32{false: c.common.number, true: c.common.integer}[s.integer]
 	}
-	key := fmt.Sprint("number ", s.integer, s.low, s.high, s.multiples)
+	key := fmt.Sprint("number ", s.integer, s.low, s.high, s.multiples, s.others)
 	for _, v := range s.values {
 		key += " " + v.text
 	}
