@@ -64,6 +64,15 @@ func (n *numbers) empty() bool {
 	if n.low == nil || n.high == nil {
 		return false
 	}
+	if n.integer { // the first one above the lower bound may be outside
+		first := new(big.Int).Div(n.low.at.Num(), n.low.at.Denom())
+		if at := new(big.Rat).SetInt(first); n.low.passes(at, 1) {
+			first.Add(first, big.NewInt(1))
+		}
+		if n.high.passes(new(big.Rat).SetInt(first), -1) {
+			return true
+		}
+	}
 	c := n.low.at.Cmp(n.high.at)
 	return c > 0 || c == 0 && (n.low.open || n.high.open)
 }
@@ -129,7 +138,7 @@ func (n *numbers) decimals(negative bool) *automaton {
 	}
 	d.divide(n.multiples, n.others)
 	// A digit takes a state for each remainder: the more remainders, the fewer digits.
-	for states, width := d.fraction*d.modulus, 1; d.digits < wholeDigits && states+width <= 3*maxAutomaton/4; d.digits++ {
+	for states, width := d.fraction*d.modulus, 1; d.digits < wholeDigits && states+width <= maxAutomaton/2; d.digits++ {
 		states, width = states+width, min(10*width, d.modulus)
 	}
 	d.digits = max(d.digits, len(d.low.whole))
@@ -173,38 +182,43 @@ type decimals struct {
 	multiples, others         []int
 }
 
-// divide sets the fraction's digits and the modulus.
+// divide sets the fraction's digits and the modulus. A number that must be no multiple gets a digit
+// more than multiples have, if that takes few enough remainders.
 func (d *decimals) divide(multiples, others []*big.Rat) {
-	all := slices.Concat(multiples, others)
-	if len(all) == 0 {
-		return
-	}
-	scale, digits := big.NewInt(1), 0
-	more := func() { scale.Mul(scale, big.NewInt(10)); digits++ }
-	for _, m := range all {
-		for !new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).IsInt() {
-			more()
+	digits := 0
+	for _, m := range slices.Concat(multiples, others) {
+		for ; !scaled(m, digits).IsInt(); digits++ {
 		}
 	}
-	if len(others) > 0 && digits < d.fraction {
-		more() // what is no multiple has one digit more, or some
+	if len(multiples)+len(others) > 0 && !(len(others) > 0 && digits < d.fraction && d.modulo(multiples, others, digits+1)) && !d.modulo(multiples, others, digits) {
+		panic(fmt.Errorf("multipleOf is not supported beyond %d times a power of ten, nor are several with a larger least common multiple; use smaller ones", maxModulus))
 	}
-	extra := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(max(digits-d.fraction, 0))), nil) // of integers
+}
+
+// scaled is a number with its point some digits to the right.
+func scaled(m *big.Rat, digits int) *big.Rat {
+	return new(big.Rat).Mul(m, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits)), nil)))
+}
+
+// modulo is divide for some digits, unless these take too many remainders.
+func (d *decimals) modulo(multiples, others []*big.Rat, digits int) bool {
+	beyond := scaled(big.NewRat(1, 1), max(digits-d.fraction, 0)).Num() // what no integer has
 	modulus := big.NewInt(1)
-	for i, m := range all {
-		k := new(big.Int).Set(new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).Num())
-		k.Div(k, new(big.Int).GCD(nil, nil, k, extra))
-		modulus.Div(new(big.Int).Mul(modulus, k), new(big.Int).GCD(nil, nil, modulus, k))
-		if !modulus.IsInt64() || modulus.Int64() > maxModulus {
-			panic(fmt.Errorf("multipleOf is not supported beyond %d times a power of ten, nor are several with a larger least common multiple; use smaller ones", maxModulus))
+	divisors := func(list []*big.Rat) (out []int) {
+		for _, m := range list {
+			k := scaled(m, digits).Num()
+			k.Div(k, new(big.Int).GCD(nil, nil, k, beyond))
+			modulus.Div(new(big.Int).Mul(modulus, k), new(big.Int).GCD(nil, nil, modulus, k))
+			out = append(out, int(k.Int64()))
 		}
-		if i < len(multiples) {
-			d.multiples = append(d.multiples, int(k.Int64()))
-		} else {
-			d.others = append(d.others, int(k.Int64()))
-		}
+		return out
+	}
+	d.multiples, d.others = divisors(multiples), divisors(others)
+	if !modulus.IsInt64() || modulus.Int64() > maxModulus {
+		return false
 	}
 	d.fraction, d.modulus = min(digits, d.fraction), int(modulus.Int64())
+	return true
 }
 
 // progress is how much of a number was read: digits of the part, whether it is the fraction, how

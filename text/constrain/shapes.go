@@ -164,13 +164,7 @@ func (w *shapeWalk) together(sets []int32, class uint8) (to []int32, ok bool) {
 		}
 	}
 	to = w.buffer[used:]
-	if ends && len(to) > 0 || len(to) > maxTogether {
-		return nil, false
-	}
-	if w.v == m.v && slices.ContainsFunc(to, m.anyCharacter) {
-		return nil, false
-	}
-	return to, true
+	return to, !(ends && len(to) > 0 || len(to) > maxTogether)
 }
 
 func (w *shapeWalk) takes(sets []int32, at *branch) bool {

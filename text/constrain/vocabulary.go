@@ -66,6 +66,7 @@ func NewVocabulary(size int, spelling func(id int) []byte) (*Vocabulary, error) 
 	}
 	v.grow(all, v.bytes)
 	v.interior = sync.OnceValue(v.newInterior)
+	go v.interior() // before the first mask requires it
 	return v, nil
 }
 
