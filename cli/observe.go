@@ -143,7 +143,7 @@ func adminPages(pages map[string]http.Handler) http.Handler {
 		m.Handle("GET "+path, h)
 	}
 	m.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"status":"ok"}`+"\n") })
-	m.HandleFunc("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
+	m.HandleFunc("GET /debug/pprof/{name...}", func(w http.ResponseWriter, r *http.Request) {
 		if !fromHere(r) {
 			http.Error(w, "/debug/pprof answers clients of this machine only, at an IP address or localhost", http.StatusForbidden)
 			return
@@ -156,10 +156,21 @@ func adminPages(pages map[string]http.Handler) http.Handler {
 // mostProfile bounds the time of a CPU profile.
 const mostProfile = 5 * time.Minute
 
-// writeProfile writes a profile for go tool pprof: "profile" is the CPU's for ?seconds=30, and the
-// others are runtime/pprof's. It takes the place of net/http/pprof, which adds twice as much to the
-// program.
+// writeProfile writes a profile for go tool pprof: "profile" is the CPU's for ?seconds=30, the
+// others are runtime/pprof's, and no name is the index of all. It takes the place of
+// net/http/pprof, which adds twice as much to the program.
 func writeProfile(w http.ResponseWriter, r *http.Request, name string) {
+	names := []string{"profile"}
+	for _, p := range pprof.Profiles() {
+		names = append(names, p.Name())
+	}
+	if name == "" {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		for _, name := range names {
+			fmt.Fprintf(w, "<p><a href=\"%s%s\">%[1]s</a></p>\n", name, map[bool]string{true: "?debug=1"}[name != "profile"])
+		}
+		return
+	}
 	if name == "profile" {
 		seconds, err := strconv.Atoi(cmp.Or(r.FormValue("seconds"), "30"))
 		if err != nil || seconds < 1 || seconds > int(mostProfile.Seconds()) {
@@ -179,10 +190,6 @@ func writeProfile(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	p := pprof.Lookup(name)
 	if p == nil {
-		names := []string{"profile"}
-		for _, p := range pprof.Profiles() {
-			names = append(names, p.Name())
-		}
 		http.Error(w, "the profiles are "+strings.Join(names, ", "), http.StatusNotFound)
 		return
 	}

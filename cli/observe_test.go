@@ -146,6 +146,9 @@ func TestAdminPages(t *testing.T) {
 		{"/debug/pprof/heap", "127.0.0.1:9", "evil.example", 403},
 		{"/debug/pprof/profile", "10.0.0.1:9", "10.0.0.2:9090", 403},
 		{"/debug/pprof/goroutine", "[fe80::1%eth0]:9", "localhost", 403},
+		{"/debug/pprof/", "127.0.0.1:9", "localhost", 200},
+		{"/debug/pprof", "127.0.0.1:9", "localhost", 307},
+		{"/debug/pprof/", "10.0.0.1:9", "localhost", 403},
 		{"/debug/pprof/nothing", "127.0.0.1:9", "localhost", 404},
 		{"/debug/pprof/profile?seconds=9999", "127.0.0.1:9", "localhost", 400},
 		{"/debug/pprof/heap", "@", "localhost", 403},
@@ -157,6 +160,9 @@ func TestAdminPages(t *testing.T) {
 		r.RemoteAddr, r.Host = c.from, c.host
 		if h.ServeHTTP(w, r); w.Code != c.want {
 			t.Errorf("%+v: %d", c, w.Code)
+		}
+		if c.path == "/debug/pprof/" && c.want == 200 && !strings.Contains(w.Body.String(), `<a href="goroutine?debug=1">goroutine</a>`) {
+			t.Errorf("the index of profiles is %s", w.Body)
 		}
 	}
 }

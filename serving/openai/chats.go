@@ -55,8 +55,8 @@ func chatFields() []field[*chatRequest] {
 // readVariables reads the variables of the chat template.
 func readVariables(to *map[string]any, raw json.RawMessage) *Error {
 	const name = "chat_template_kwargs"
-	if len(raw) > maxObject {
-		return bad(name, "it has %d bytes; the limit is %d", len(raw), maxObject)
+	if err := small(name, raw); err != nil {
+		return err
 	}
 	return value(name, "an object", func(to *map[string]any) *map[string]any { return to }, nil).read(to, raw)
 }

@@ -18,6 +18,9 @@ import (
 
 // readFormat reads response_format: text, JSON, or JSON of a schema.
 func readFormat(p *params, raw json.RawMessage) *Error {
+	if err := small("response_format", raw); err != nil {
+		return err
+	}
 	var format map[string]json.RawMessage
 	var kind string
 	if json.Unmarshal(raw, &format) != nil || json.Unmarshal(format["type"], &kind) != nil {
@@ -90,10 +93,18 @@ func ofText(compile func(string) (*constrain.Grammar, error)) func([]byte) (*con
 	}
 }
 
-// compile sets the grammar of a request, which may have one.
-func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
+// small bounds a schema or grammar before it is parsed.
+func small(at string, raw json.RawMessage) *Error {
 	if n := len(raw); n > maxObject {
 		return bad(at, "it has %d bytes; the limit is %d", n, maxObject)
+	}
+	return nil
+}
+
+// compile sets the grammar of a request, which may have one.
+func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
+	if err := small(at, raw); err != nil {
+		return err
 	}
 	if p.grammar != nil {
 		return bad(at, "the request has another format already; a text has one")
@@ -110,6 +121,9 @@ func (p *params) compile(at, notation string, raw json.RawMessage) *Error {
 // schema may also be a string.
 func guided[T any](name, notation string, of func(T) *params) field[T] {
 	return field[T]{name: name, read: func(t T, raw json.RawMessage) *Error {
+		if err := small(name, raw); err != nil {
+			return err
+		}
 		var text string
 		if notation == "json" && json.Unmarshal(raw, &text) == nil {
 			raw = json.RawMessage(text)
@@ -121,6 +135,9 @@ func guided[T any](name, notation string, of func(T) *params) field[T] {
 // readStructured reads vLLM's structured_outputs: an object with one notation.
 func readStructured(p *params, raw json.RawMessage) *Error {
 	const at = "structured_outputs"
+	if err := small(at, raw); err != nil {
+		return err
+	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(raw, &fields) != nil {
 		return bad(at, `it must be an object such as {"choice": ["yes", "no"]}`)

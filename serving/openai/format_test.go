@@ -89,7 +89,11 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: %q; want %q", fields, got, want)
 		}
 	}
+	large := `"` + strings.Repeat("a|", 1<<17) + `b"`
 	for fields, param := range map[string]string{
+		`"structured_outputs": {"regex": ` + large + `}`:                "structured_outputs",
+		`"guided_regex": ` + large:                                      "guided_regex",
+		`"response_format": {"type": ` + large + `}`:                    "response_format",
 		`"structured_outputs": []`:                                      "structured_outputs",
 		`"structured_outputs": {"choice": []}`:                          "structured_outputs.choice",
 		`"structured_outputs": {"regex": "("}`:                          "structured_outputs.regex",
@@ -101,7 +105,7 @@ func TestFormats(t *testing.T) {
 	} {
 		status, text := post(t, h, "/v1/completions", `{"prompt": "a", `+fields+`}`)
 		if status != 400 || !strings.Contains(text, fmt.Sprintf(`"param":%q`, param)) {
-			t.Errorf("%s: status %d, %s", fields, status, text)
+			t.Errorf("%.80s: status %d, %s", fields, status, text)
 		}
 	}
 	for format, param := range map[string]string{

@@ -12,22 +12,25 @@ const (
 	maxRounds = 1 << 21 // edges compared in all rounds
 )
 
-// classesFrom is how many bytes of masks a grammar has before classes are found.
-var classesFrom = 1 << 20
+// classesFrom is how many masks of a grammar are made before classes are found.
+var classesFrom = 16
 
 // alike shares masks between sets from which the same tokens lead on. States are of one class if
 // what may follow is the same for as many bytes as the longest token has, as it is far from the
 // bounds of a counter. Sets whose states and stacks are of the same classes have the same mask.
 type alike struct {
-	mu     sync.Mutex
-	class  []int32            // by state; nil: not found yet
-	stacks map[[2]int32]int32 // by the stack below and the class returned to
-	masks  map[string][]int32
-	bytes  int // of masks
+	mu      sync.Mutex
+	class   []int32            // by state; nil: not found yet
+	stacks  map[[2]int32]int32 // by the stack below and the class returned to
+	masks   map[string][]int32
+	known   map[uint64][]int32 // masks by their hash
+	made    int
+	finding bool
+	bytes   int // of masks
 }
 
 func newAlike() *alike {
-	return &alike{stacks: map[[2]int32]int32{}, masks: map[string][]int32{}}
+	return &alike{stacks: map[[2]int32]int32{}, masks: map[string][]int32{}, known: map[uint64][]int32{}}
 }
 
 // next is for another machine of the grammar: the same, or one with its classes if it is full.
@@ -45,20 +48,20 @@ func (a *alike) next() *alike {
 func (a *alike) full() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.bytes >= maxMasks || len(a.stacks) >= 16*maxSets
+	return a.bytes >= maxMasks || len(a.stacks) >= 4*maxSets
 }
 
 // share returns the mask of a set that is alike, or the one that make makes. Classes are found once
-// masks take some memory.
+// some masks were made.
 func (m *machine) share(s *set, make func() []int32) []int32 {
 	a := m.alike
 	a.mu.Lock()
-	if a.class == nil && a.bytes > classesFrom {
-		a.class = m.g.classes(int(m.v.longest))
+	if a.class == nil && a.made > classesFrom {
+		a.find(m.g, int(m.v.longest))
 	}
 	key := ""
 	if a.class != nil {
-		key = m.key(s)
+		key = m.alikeKey(s)
 	}
 	mask := a.masks[key]
 	a.mu.Unlock()
@@ -68,14 +71,45 @@ func (m *machine) share(s *set, make func() []int32) []int32 {
 	mask = make()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.bytes += 4 * len(mask); key != "" {
+	a.made++
+	if mask = a.only(mask); key != "" {
 		a.masks[key] = mask
 	}
 	return mask
 }
 
-// key names what a set has in common with those that are alike.
-func (m *machine) key(s *set) string {
+// find finds the classes, beside the steps of texts, which do without them until then.
+func (a *alike) find(g *Grammar, longest int) {
+	if classesFrom < 0 { // a test's
+		a.class = g.classes(longest)
+	}
+	if a.class != nil || a.finding {
+		return
+	}
+	a.finding = true
+	go func() {
+		class := g.classes(longest)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.class = class
+	}()
+}
+
+// only returns a mask, or the one that it is equal to.
+func (a *alike) only(mask []int32) []int32 {
+	hash := uint64(14695981039346656037)
+	for _, word := range mask {
+		hash = (hash ^ uint64(uint32(word))) * 1099511628211
+	}
+	if known := a.known[hash]; slices.Equal(known, mask) {
+		return known
+	}
+	a.known[hash], a.bytes = mask, a.bytes+4*len(mask)
+	return mask
+}
+
+// alikeKey names what a set has in common with those that are alike.
+func (m *machine) alikeKey(s *set) string {
 	a := m.alike
 	pairs := make([]uint64, len(s.configs))
 	for i, c := range s.configs {

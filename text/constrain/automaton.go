@@ -13,6 +13,7 @@ import (
 type automaton struct {
 	arcs   [][]arc // sorted, disjoint
 	accept []bool
+	words  []string // the whole set, of few texts; nil: not known
 }
 
 // arc reads a character from low to high.
@@ -36,7 +37,7 @@ func build[S comparable](start S, moves func(S) []move[S], accepts func(S) bool)
 			id, ok := ids[m.to]
 			if !ok {
 				if id = int32(len(states)); id >= maxAutomaton {
-					panic(fmt.Errorf("a pattern or length takes more than %d states; use a shorter one", maxAutomaton))
+					panic(fmt.Errorf("a pattern, length or multipleOf takes more than %d states; use a shorter one", maxAutomaton))
 				}
 				ids[m.to], states = id, append(states, m.to)
 			}
@@ -160,13 +161,31 @@ func both(a, b *automaton) *automaton {
 	if a == nil || b == nil {
 		return cmp.Or(a, b)
 	}
+	switch {
+	case a.words != nil:
+		return a.filter(b.has)
+	case b.words != nil:
+		return b.filter(a.has)
+	}
 	return combine(a, b, func(p pair) bool { return p.a != dead && p.b != dead }, func(a, b bool) bool { return a && b })
+}
+
+// filter is the words that f reports true of.
+func (a *automaton) filter(f func(string) bool) *automaton {
+	words := slices.DeleteFunc(slices.Clone(a.words), func(word string) bool { return !f(word) })
+	if len(words) == len(a.words) {
+		return a
+	}
+	return among(words)
 }
 
 // minus accepts what the first alone accepts; nil accepts all.
 func minus(a, b *automaton) *automaton {
 	if a == nil {
 		a = lengths(0, unbounded)
+	}
+	if a.words != nil {
+		return a.filter(func(word string) bool { return !b.has(word) })
 	}
 	return combine(a, b, func(p pair) bool { return p.a != dead }, func(a, b bool) bool { return a && !b })
 }
@@ -194,7 +213,9 @@ func among(words []string) *automaton {
 		for _, c := range word {
 			to, ok := trie[at][c]
 			if !ok {
-				to = int32(len(trie))
+				if to = int32(len(trie)); to >= maxStates {
+					panic(fmt.Errorf("the values are too long together: they take more than %d states. Name fewer values, or a pattern", maxStates))
+				}
 				trie, accept = append(trie, node{}), append(accept, false)
 				trie[at][c] = to
 			}
@@ -202,7 +223,7 @@ func among(words []string) *automaton {
 		}
 		accept[at] = true
 	}
-	a := &automaton{arcs: make([][]arc, len(trie)), accept: accept}
+	a := &automaton{arcs: make([][]arc, len(trie)), accept: accept, words: append([]string{}, words...)}
 	for s, n := range trie {
 		for c, to := range n {
 			a.arcs[s] = append(a.arcs[s], arc{c, c, to})

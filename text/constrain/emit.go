@@ -45,7 +45,7 @@ func (c *compiler) numberRule(s *numbers) int32 {
 	if s.plain() {
 		return map[bool]int32{false: c.common.number, true: c.common.integer}[s.integer]
 	}
-	key := fmt.Sprint("number ", s.integer, s.low, s.high, s.multiples)
+	key := fmt.Sprint("number ", s.integer, s.low, s.high, s.multiples, s.others)
 	for _, v := range s.values {
 		key += " " + v.text
 	}
@@ -276,19 +276,26 @@ func (c *compiler) other(o *objects, known []string) int32 {
 
 // split splits regions by the patterns of a layer.
 func (c *compiler) split(regions []region, l *layer) (out []region) {
+	states := 0
+	sum := func(a *automaton) *automaton {
+		if states += len(a.arcs); states > maxRegionStates {
+			panic(fmt.Errorf("patternProperties has patterns that overlap in too many ways; use fewer, or simpler ones"))
+		}
+		return a
+	}
 	for _, g := range regions {
 		unmatched := []region{g}
 		var matched []region
 		for _, p := range l.patterns {
 			var in, rest []region
 			for _, g := range slices.Concat(matched, unmatched) {
-				if a := both(g.regular, p.regular); !a.empty() {
+				if a := sum(both(g.regular, p.regular)); !a.empty() {
 					in = append(in, region{a, c.and(g.node, p.node)})
 				}
 			}
 			cut := func(list []region) (rest []region) {
 				for _, g := range list {
-					if a := minus(g.regular, p.regular); !a.empty() {
+					if a := sum(minus(g.regular, p.regular)); !a.empty() {
 						if g.regular = a; !p.exact { // it may match for a validator
 							g.node = c.and(g.node, p.node)
 						}

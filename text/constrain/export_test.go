@@ -20,10 +20,18 @@ func (g *Grammar) Takes(text []byte) bool {
 // States is the size of the grammar.
 func (g *Grammar) States() int { return len(g.states) }
 
-// Walked is Mask without the tokens that end a text, made from no other mask.
+// Walked is Mask without the tokens that end a text, made of each token alone.
 func (t *Matcher) Walked() []int32 {
 	mask := make([]int32, t.m.v.words)
-	t.m.walk(t.m.v, visit{0, t.at}, mask)
+	for id, b := range t.m.v.bytes {
+		at := t.at
+		for i := 0; i < len(b) && at != dead; i++ {
+			at = t.m.step(at, b[i])
+		}
+		if len(b) > 0 && at != dead {
+			setBit(mask, int32(id))
+		}
+	}
 	return mask
 }
 

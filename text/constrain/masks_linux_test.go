@@ -16,9 +16,12 @@ import (
 	"github.com/krait-ml/krait/text/constrain"
 )
 
-// large is a vocabulary of 262,000 tokens: bytes, words of letters with and without a space before
+// large is a vocabulary of 262,000 tokens.
+func large(t testing.TB) *constrain.Vocabulary { return words(t, 262_000) }
+
+// words is a vocabulary of some tokens: bytes, words of letters with and without a space before
 // them, digits, and JSON's punctuation joined to itself and to words.
-func large(t testing.TB) *constrain.Vocabulary {
+func words(t testing.TB, size int) *constrain.Vocabulary {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 262_000))
 	joins := []string{`": "`, `", "`, `":`, `": `, `",`, `"},`, `"}`, `{"`, `[{"`, `]}`, `},`, `": {`, `": [`, `"]`, `", `, ` "`, `":"`, `","`, `}, {"`, "\n", "  ", "    ", `\n`, `\"`, `": true`, `": false`, `": null`}
@@ -39,7 +42,7 @@ func large(t testing.TB) *constrain.Vocabulary {
 	for i := range 1000 {
 		add(fmt.Sprint(i))
 	}
-	for len(list) < 262_000 {
+	for len(list) < size {
 		word := []byte{}
 		for range 2 + r.IntN(9) {
 			word = append(word, byte('a'+min(r.IntN(26), r.IntN(26))))
@@ -58,7 +61,7 @@ func large(t testing.TB) *constrain.Vocabulary {
 			add(" " + s)
 		}
 	}
-	v, err := constrain.NewVocabulary(262_000, func(id int) []byte { return []byte(list[id]) })
+	v, err := constrain.NewVocabulary(size, func(id int) []byte { return []byte(list[id]) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +206,40 @@ func namesOf(n int) string {
 	return string(data)
 }
 
+// TestKindMasks: the masks of each kind of grammar have the tokens whose bytes may come one after
+// the other, and no others.
+func TestKindMasks(t *testing.T) {
+	defer constrain.ShareAll()()
+	v, all := words(t, 3000), slices.Clone(kinds)
+	for _, pattern := range []string{ // bytes of a class lead to several sets, of which some end before others, or take other bytes
+		"^(p[a-z]{1,6}|[a-oq-z][a-z]{1,3})$", "^([a-m][t-z]|[n-z][g-k])[a-z ]{1,5}$", "^([ap][a-m]{1,3}|[b-oq-z][g-z]{1,2}) ?[a-z]{2,6}$", "^([a-m][a-m]?|[n-z][n-z]?|[à-é]{2}[e-z])( [a-z]|[ê-ü])?$",
+	} {
+		text, _ := json.Marshal(map[string]any{"type": "array", "items": map[string]any{"pattern": pattern, "type": "string"}, "minItems": 90})
+		k := kinds[0]
+		k.name, k.text = pattern, string(text)
+		all = append(all, k)
+	}
+	for _, k := range all {
+		g := compiled(t, k.notation, k.text)
+		m, r := g.Match(v, nil), rand.New(rand.NewPCG(3, 37))
+		for i := range 90 {
+			mask := m.Mask()
+			if walked := m.Walked(); !slices.Equal(mask, walked) {
+				for id := range walked {
+					if mask[id] != walked[id] {
+						t.Errorf("%s: token %d: the tokens from %d are %032b, and %032b one by one", k.name, i, 32*id, uint32(mask[id]), uint32(walked[id]))
+						break
+					}
+				}
+				break
+			}
+			if id := pick(mask, r); id < 0 || m.Accept(id) {
+				m = g.Match(v, nil)
+			}
+		}
+	}
+}
+
 // BenchmarkKindMasks draws texts of each kind of grammar with a vocabulary of 262,000 tokens, and
 // reports the processor time per token of masks and steps after a grammar's first 50 tokens.
 func BenchmarkKindMasks(b *testing.B) {
@@ -231,19 +268,7 @@ func BenchmarkKindMasks(b *testing.B) {
 // time of each.
 func drawn(t testing.TB, v *constrain.Vocabulary, notation, text string, n int) (list []time.Duration) {
 	t.Helper()
-	var g *constrain.Grammar
-	var err error
-	switch notation {
-	case "schema":
-		g, err = constrain.Compile([]byte(text))
-	case "regex":
-		g, err = constrain.Regex(text)
-	default:
-		g, err = constrain.GBNF(text)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := compiled(t, notation, text)
 	r := rand.New(rand.NewPCG(5, 37))
 	m := g.Match(v, nil)
 	for len(list) < n {
@@ -263,6 +288,24 @@ func drawn(t testing.TB, v *constrain.Vocabulary, notation, text string, n int) 
 		}
 	}
 	return list
+}
+
+// compiled is a grammar.
+func compiled(t testing.TB, notation, text string) (g *constrain.Grammar) {
+	t.Helper()
+	var err error
+	switch notation {
+	case "schema":
+		g, err = constrain.Compile([]byte(text))
+	case "regex":
+		g, err = constrain.Regex(text)
+	default:
+		g, err = constrain.GBNF(text)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // pick draws one of the bits of a mask; -1: it has none.

@@ -12,8 +12,9 @@ import (
 const (
 	maxConfigs = 1024    // in a set
 	maxVisited = 1 << 14 // while a set is made
-	maxSets    = 1024    // of 1 KiB and their configs each
+	maxSets    = 4096    // of half a KiB with their configs each
 	maxMasks   = 4 << 20 // bytes, of a bit per token each
+	maxTaken   = 32      // classes that a set may take
 	maxWork    = 2 << 20 // configs moved for one mask
 )
 
@@ -27,12 +28,19 @@ type frame struct{ below, back, depth int32 }
 type set struct {
 	configs []config
 	final   bool
-	next    [256]int32 // sets by byte; 0: not known yet, dead: none
-	mask    []int32    // without the tokens that end a text
-	quoted  []int32    // the mask of tokens with a quote, if this set is behind it; nil: not known yet
+	next    [maxClasses]int32 // sets by class of bytes, several or mixed; 0: not known yet, dead: none
+	rows    []row             // of classes that lead to several, or are mixed
+	mask    []int32           // without the tokens that end a text
+	quoted  []int32           // the mask of tokens with a quote, if this set is behind it; nil: not known yet
+	never   classes           // of which some byte may not come
 	taken   []taken
-	reads   [4]uint64 // a bit for each byte that may come; 0: not known yet
-	places  int8      // 2: some config is in a string of any characters; 1: none; 0: not known yet
+	places  int8 // 2: some config is in a string of any characters; 1: none; 0: not known yet
+}
+
+// row is the sets behind the bytes of a class.
+type row struct {
+	class uint8
+	to    []int32
 }
 
 const dead = -1
@@ -47,14 +55,16 @@ type machine struct {
 	ids    map[string]int32
 	frames []frame
 	stacks map[frame]int32
-	recent []int32 // the last sets with masks
-	masks  int     // bytes, of those that are not alike
-	twins  map[twins]taken
-	pairs  int // compared since the mask was begun
+	masks  int // bytes, of those that are not alike
 	alike  *alike
 	// classes are those of stacks, as far as they are known.
 	classes []int32
 	work    int // configs moved since the mask was begun
+
+	// What intern uses again.
+	todo, list, moved []config
+	seen              visits
+	key               []byte
 }
 
 // Matcher tracks one text as it is generated. It is not safe for concurrent use; matchers of one
@@ -84,14 +94,14 @@ func (g *Grammar) machine(v *Vocabulary) *machine {
 	if m := g.last; m != nil && m.v == v {
 		a = m.alike.next()
 	}
-	g.last = &machine{g: g, v: v, sets: []*set{nil}, ids: map[string]int32{}, frames: []frame{{}}, stacks: map[frame]int32{}, twins: map[twins]taken{}, alike: a}
+	g.last = &machine{g: g, v: v, sets: []*set{nil}, ids: map[string]int32{}, frames: []frame{{}}, stacks: map[frame]int32{}, alike: a}
 	return g.last
 }
 
 func (m *machine) full() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.sets) >= maxSets || m.masks >= maxMasks || len(m.frames) >= 16*maxSets || m.alike.full()
+	return len(m.sets) >= maxSets || m.masks >= maxMasks || len(m.frames) >= 4*maxSets || m.alike.full()
 }
 
 // Mask has the bits of the tokens that may come next. The caller must not change it.
@@ -120,24 +130,16 @@ func (m *machine) masked(at int32) *set {
 	defer m.mu.Unlock()
 	s := m.sets[at]
 	if s.mask == nil {
-		m.work, m.pairs = 0, 0
+		m.work = 0
 		s.mask = m.share(s, func() []int32 { return m.make(at) })
-		m.remember(at)
 	}
 	return s
 }
 
 // make makes the mask of a set.
 func (m *machine) make(at int32) []int32 {
-	if !m.inString(visit{0, at}) {
-		if other := m.near(at); other != dead {
-			mask := patch{mask: m.sets[other].mask}
-			m.differ(at, other, &mask)
-			return mask.mask
-		}
-	}
 	mask := make([]int32, m.v.words)
-	m.walk(m.v, visit{0, at}, mask)
+	m.walk(m.v, at, mask)
 	return mask
 }
 
@@ -204,16 +206,24 @@ type taken struct {
 // takes reports whether any n bytes of some classes may come behind a set. It may miss that they
 // do.
 func (m *machine) takes(at int32, by classes, n int32) bool {
-	if n == 0 || by == 0 {
-		return true
-	}
 	s := m.sets[at]
+	switch {
+	case n == 0 || by == 0:
+		return true
+	case by&s.never != 0:
+		return false
+	}
 	i := 0
 	for i < len(s.taken) && s.taken[i].by != by {
 		i++
 	}
 	if i == len(s.taken) {
-		s.taken = append(s.taken, taken{by, 0, math.MaxInt32})
+		if i < maxTaken {
+			s.taken = append(s.taken, taken{})
+		} else {
+			i = int(uint64(by) * 0x9e3779b97f4a7c15 >> 32 % maxTaken)
+		}
+		s.taken[i] = taken{by, 0, math.MaxInt32}
 	}
 	switch t := s.taken[i]; {
 	case n <= t.yes:
@@ -222,33 +232,68 @@ func (m *machine) takes(at int32, by classes, n int32) bool {
 		return false
 	}
 	for rest := by; rest != 0; rest &= rest - 1 {
-		last := at
-		for _, b := range bytesOf[bits.TrailingZeros8(uint8(rest))] {
-			to := m.stepOf(s, b)
-			if to == last || to == at {
-				continue
-			}
-			if to == dead || !m.takes(to, by, n-1) {
-				s.taken[i].no = min(s.taken[i].no, n)
-				return false
-			}
-			last = to
+		class := uint8(bits.TrailingZeros64(uint64(rest)))
+		if to := m.behind(s, class); to == dead || to == mixed {
+			s.never |= 1 << class
+			return false
 		}
 	}
-	s.taken[i].yes = max(s.taken[i].yes, n)
+	may := func(to int32) bool { return to == at || m.takes(to, by, n-1) }
+	for rest := by; rest != 0; rest &= rest - 1 {
+		class := uint8(bits.TrailingZeros64(uint64(rest)))
+		to := m.behind(s, class)
+		if to != several && may(to) || to == several && every(bytesOf[class], func(b byte) bool { return may(m.stepOf(s, b)) }) {
+			continue
+		}
+		s.note(by, func(t *taken) { t.no = min(t.no, n) })
+		return false
+	}
+	s.note(by, func(t *taken) { t.yes = max(t.yes, n) })
 	return true
+}
+
+// note changes what is known of some classes, if it is kept still.
+func (s *set) note(by classes, change func(*taken)) {
+	for i := range s.taken {
+		if s.taken[i].by == by {
+			change(&s.taken[i])
+		}
+	}
+}
+
+// within reports whether a mask may take more work.
+func (m *machine) within() bool { return m.work < maxWork && len(m.sets) < 2*maxSets }
+
+// stepOf is step of a set.
+func (m *machine) stepOf(s *set, b byte) int32 {
+	class := classOf[b]
+	to := s.next[class]
+	if to == 0 {
+		to = m.behind(s, class)
+	}
+	if to >= dead {
+		return to
+	}
+	for i := range s.rows {
+		if r := &s.rows[i]; r.class == class {
+			return r.to[rankOf[b]]
+		}
+	}
+	panic("BUG: a class of several sets has no row")
 }
 
 // step is the set behind a byte.
 func (m *machine) step(at int32, b byte) int32 { return m.stepOf(m.sets[at], b) }
 
-// stepFrom makes the set behind a byte and those beside it that the same edges read.
-func (m *machine) stepFrom(s *set, b byte) int32 {
-	var to []config
-	low, high := byte(0), byte(math.MaxUint8)
+// stepFrom makes the set behind a byte and those beside it that the same edges read, from low to
+// high.
+func (m *machine) stepFrom(s *set, b byte) (to int32, low, high byte) {
+	list := m.moved[:0]
+	low, high = 0, math.MaxUint8
 	for _, c := range s.configs {
-		for _, e := range m.g.states[c.state].edges {
-			switch {
+		edges := m.g.states[c.state].edges
+		for i := range edges {
+			switch e := &edges[i]; {
 			case e.call != noRule || e.empty:
 			case e.high < b:
 				low = max(low, e.high+1)
@@ -256,30 +301,33 @@ func (m *machine) stepFrom(s *set, b byte) int32 {
 				high = min(high, e.low-1)
 			default:
 				low, high = max(low, e.low), min(high, e.high)
-				to = append(to, config{e.to, c.stack})
+				list = append(list, config{e.to, c.stack})
 			}
 		}
 	}
 	m.work += 1 + len(s.configs)
-	next := m.intern(to)
-	for i := int(low); i <= int(high); i++ {
-		s.next[i] = next
+	m.moved = list
+	to = m.intern(list)
+	for class, of := range bytesOf {
+		if low <= of[0] && of[len(of)-1] <= high {
+			s.next[class] = to
+		}
 	}
-	return next
+	return to, low, high
 }
 
 // intern is the set of configs, and of those that they lead to without a byte.
 func (m *machine) intern(from []config) int32 {
-	var list []config
-	final, visited := false, map[config]bool{}
+	list, final := m.list[:0], false
+	m.seen.clear()
 	slices.Reverse(from)
-	for todo := from; len(todo) > 0 && len(visited) < maxVisited && len(list) < maxConfigs; {
+	todo := append(m.todo[:0], from...)
+	for len(todo) > 0 && m.seen.n < maxVisited && len(list) < maxConfigs {
 		c := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if visited[c] || !m.live(c.state, c.stack) {
+		if !m.live(c.state, c.stack) || !m.seen.add(c) {
 			continue
 		}
-		visited[c] = true
 		s, reads := &m.g.states[c.state], false
 		switch {
 		case s.end && c.stack == 0:
@@ -288,8 +336,8 @@ func (m *machine) intern(from []config) int32 {
 			f := m.frames[c.stack]
 			todo = append(todo, config{f.back, f.below})
 		}
-		for _, e := range slices.Backward(s.edges) {
-			switch {
+		for i := len(s.edges) - 1; i >= 0; i-- {
+			switch e := &s.edges[i]; {
 			case e.empty:
 				todo = append(todo, config{e.to, c.stack})
 			case e.call == noRule:
@@ -302,11 +350,38 @@ func (m *machine) intern(from []config) int32 {
 			list = append(list, c)
 		}
 	}
-	m.work += len(visited)
+	m.work += m.seen.n
+	m.todo, m.list = todo, list
 	if len(list) == 0 && !final {
 		return dead
 	}
 	return m.keep(list, final)
+}
+
+// visits are configs that were visited: few, or many in a map.
+type visits struct {
+	few  []config
+	many map[config]bool
+	n    int
+}
+
+func (v *visits) clear() { v.few, v.many, v.n = v.few[:0], nil, 0 }
+
+// add reports whether a config is new.
+func (v *visits) add(c config) bool {
+	const most = 16
+	if slices.Contains(v.few, c) || v.many[c] {
+		return false
+	}
+	switch v.n++; {
+	case len(v.few) < most:
+		v.few = append(v.few, c)
+	case v.many == nil:
+		v.many = map[config]bool{c: true}
+	default:
+		v.many[c] = true
+	}
+	return true
 }
 
 // live reports whether the end can be reached from a state within the bound of depth.
@@ -314,7 +389,7 @@ func (m *machine) live(state, stack int32) bool {
 	return m.g.states[state].need <= maxCalls-m.frames[stack].depth
 }
 
-// keep gives a set its number.
+// keep gives a set its number. It keeps a copy of the list.
 func (m *machine) keep(list []config, final bool) int32 {
 	slices.SortFunc(list, func(a, b config) int {
 		if a.state != b.state {
@@ -322,7 +397,7 @@ func (m *machine) keep(list []config, final bool) int32 {
 		}
 		return int(a.stack - b.stack)
 	})
-	key := make([]byte, 0, 8*len(list)+1)
+	key := m.key[:0]
 	for _, c := range list {
 		key = binary.LittleEndian.AppendUint32(key, uint32(c.state))
 		key = binary.LittleEndian.AppendUint32(key, uint32(c.stack))
@@ -330,10 +405,11 @@ func (m *machine) keep(list []config, final bool) int32 {
 	if final {
 		key = append(key, 1)
 	}
+	m.key = key
 	id, ok := m.ids[string(key)]
 	if !ok {
 		id = int32(len(m.sets))
-		m.sets, m.ids[string(key)] = append(m.sets, &set{configs: list, final: final}), id
+		m.sets, m.ids[string(key)] = append(m.sets, &set{configs: slices.Clone(list), final: final}), id
 	}
 	return id
 }

@@ -66,7 +66,7 @@ func newNetwork() *network {
 func (n *network) state() int32 {
 	if len(n.states) >= maxStates {
 		if n.err == nil {
-			n.err = fmt.Errorf("the schema is too large: it takes more than %d states. Lower its counts, or name fewer values", maxStates)
+			n.err = fmt.Errorf("it is too large: it takes more than %d states. Lower its counts, or name fewer values", maxStates)
 		}
 		return 0
 	}
@@ -170,21 +170,39 @@ func (n *network) in(at int32, p place) {
 	n.places = append(n.places, p)
 }
 
-// finish finds how many calls each state needs, and reports whether the whole has an end.
+// finish finds how many calls each state needs, and reports whether the whole has an end. It is
+// Knuth's generalization of Dijkstra's algorithm: an edge needs at least what is behind it needs,
+// so that states are final in the order of their needs.
 func (n *network) finish() bool {
+	type back struct{ from, edge int32 }
+	before := make([][]back, len(n.states)) // edges that lead to a state, or call the rule that begins there
+	var levels [maxCalls + 1][]int32
 	for i := range n.states {
-		if n.states[i].need = never; n.states[i].end {
-			n.states[i].need = 0
+		s := &n.states[i]
+		if s.need = never; s.end {
+			s.need = 0
+			levels[0] = append(levels[0], int32(i))
+		}
+		for j, e := range s.edges {
+			before[e.to] = append(before[e.to], back{int32(i), int32(j)})
+			if e.call != noRule {
+				start := n.rules[e.call].start
+				before[start] = append(before[start], back{int32(i), int32(j)})
+			}
 		}
 	}
-	// Each round lowers bounds that hold already, so that fewer rounds give no dead end.
-	for changed, round := true, 0; changed && round < 2*maxCalls; round++ {
-		changed = false
-		for i := len(n.states) - 1; i >= 0; i-- {
-			s := &n.states[i]
-			for _, e := range s.edges {
-				if need := n.needs(e); need < s.need {
-					s.need, changed = need, true
+	for level := range levels {
+		for k := 0; k < len(levels[level]); k++ {
+			at := levels[level][k]
+			if n.states[at].need < int32(level) {
+				continue // it was final before
+			}
+			for _, b := range before[at] {
+				s := &n.states[b.from]
+				if need := n.needs(s.edges[b.edge]); need < s.need {
+					if s.need = need; need <= maxCalls {
+						levels[need] = append(levels[need], b.from)
+					}
 				}
 			}
 		}

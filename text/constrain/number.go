@@ -11,6 +11,7 @@ type numbers struct {
 	integer   bool
 	low, high *bound     // nil: none
 	multiples []*big.Rat // of all of these
+	others    []*big.Rat // of none of these
 	values    []*value   // if not nil, only these
 }
 
@@ -24,10 +25,9 @@ func (n *numbers) has(v *value) bool {
 	if n.integer && !r.IsInt() || n.low != nil && n.low.passes(r, 1) || n.high != nil && n.high.passes(r, -1) {
 		return false
 	}
-	for _, m := range n.multiples {
-		if !new(big.Rat).Quo(r, m).IsInt() {
-			return false
-		}
+	multipleOf := func(m *big.Rat) bool { return new(big.Rat).Quo(r, m).IsInt() }
+	if !every(n.multiples, multipleOf) || slices.ContainsFunc(n.others, multipleOf) {
+		return false
 	}
 	return n.values == nil || slices.ContainsFunc(n.values, v.equal)
 }
@@ -47,7 +47,7 @@ func tighter(a, b *bound, side int) *bound {
 }
 
 func (n *numbers) and(m *numbers) *numbers {
-	out := &numbers{n.integer || m.integer, tighter(n.low, m.low, 1), tighter(n.high, m.high, -1), slices.Concat(n.multiples, m.multiples), n.values}
+	out := &numbers{n.integer || m.integer, tighter(n.low, m.low, 1), tighter(n.high, m.high, -1), slices.Concat(n.multiples, m.multiples), slices.Concat(n.others, m.others), n.values}
 	if n.values == nil {
 		out.values = m.values
 	}
@@ -64,12 +64,21 @@ func (n *numbers) empty() bool {
 	if n.low == nil || n.high == nil {
 		return false
 	}
+	if n.integer { // the first one above the lower bound may be outside
+		first := new(big.Int).Div(n.low.at.Num(), n.low.at.Denom())
+		if at := new(big.Rat).SetInt(first); n.low.passes(at, 1) {
+			first.Add(first, big.NewInt(1))
+		}
+		if n.high.passes(new(big.Rat).SetInt(first), -1) {
+			return true
+		}
+	}
 	c := n.low.at.Cmp(n.high.at)
 	return c > 0 || c == 0 && (n.low.open || n.high.open)
 }
 
-// not are the numbers outside, as sets; whole is false if some are not among them.
-func (n *numbers) not() (list []*numbers, whole bool) {
+// not are the numbers outside, as sets.
+func (n *numbers) not() (list []*numbers) {
 	if n.values != nil {
 		sorted := slices.SortedFunc(slices.Values(n.values), func(a, b *value) int { return a.rat().Cmp(b.rat()) })
 		var low *bound
@@ -77,7 +86,7 @@ func (n *numbers) not() (list []*numbers, whole bool) {
 			at := &bound{v.rat(), true}
 			list, low = append(list, &numbers{low: low, high: at}), at
 		}
-		return append(list, &numbers{low: low}), true
+		return append(list, &numbers{low: low})
 	}
 	if n.low != nil {
 		list = append(list, &numbers{high: &bound{n.low.at, !n.low.open}})
@@ -85,12 +94,21 @@ func (n *numbers) not() (list []*numbers, whole bool) {
 	if n.high != nil {
 		list = append(list, &numbers{low: &bound{n.high.at, !n.high.open}})
 	}
-	return list, !n.integer && len(n.multiples) == 0
+	if n.integer {
+		list = append(list, &numbers{others: []*big.Rat{big.NewRat(1, 1)}})
+	}
+	for _, m := range n.multiples {
+		list = append(list, &numbers{others: []*big.Rat{m}})
+	}
+	for _, m := range n.others {
+		list = append(list, &numbers{multiples: []*big.Rat{m}})
+	}
+	return list
 }
 
 // plain reports whether any number is in the set, or any integer.
 func (n *numbers) plain() bool {
-	return n.values == nil && n.low == nil && n.high == nil && len(n.multiples) == 0
+	return n.values == nil && n.low == nil && n.high == nil && len(n.multiples)+len(n.others) == 0
 }
 
 // Digits of numbers, so that they are finite, and integers exact in float64.
@@ -115,11 +133,15 @@ func (n *numbers) decimals(negative bool) *automaton {
 		low = nil
 	}
 	d.low, d.high = newMagnitude(low), newMagnitude(high)
-	d.digits = max(wholeDigits, len(d.low.whole), min(len(d.high.whole), wholeDigits))
 	if n.integer {
 		d.fraction = 0
 	}
-	d.divide(n.multiples)
+	d.divide(n.multiples, n.others)
+	// A digit takes a state for each remainder: the more remainders, the fewer digits.
+	for states, width := d.fraction*d.modulus, 1; d.digits < wholeDigits && states+width <= maxAutomaton/2; d.digits++ {
+		states, width = states+width, min(10*width, d.modulus)
+	}
+	d.digits = max(d.digits, len(d.low.whole))
 	return build(progress{}, d.moves, d.accepts)
 }
 
@@ -152,38 +174,51 @@ func newMagnitude(b *bound) magnitude {
 	return magnitude{text[:len(text)-digits-1], text[len(text)-digits:], b.open, true}
 }
 
-// decimals are the states' common facts. modulus is what the number times 10 to the fraction's
-// digits must be a multiple of.
+// decimals are the states' common facts. modulus is what remainders of the number times 10 to the
+// fraction's digits are taken of: the least common multiple of what divides it, and what does not.
 type decimals struct {
 	low, high                 magnitude
 	digits, fraction, modulus int
+	multiples, others         []int
 }
 
-// divide sets the fraction's digits and the modulus.
-func (d *decimals) divide(multiples []*big.Rat) {
-	if len(multiples) == 0 {
-		return
-	}
-	scale, digits := big.NewInt(1), 0
-	for _, m := range multiples {
-		for ; !new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).IsInt(); digits++ {
-			scale.Mul(scale, big.NewInt(10))
+// divide sets the fraction's digits and the modulus. A number that must be no multiple gets a digit
+// more than multiples have, if that takes few enough remainders.
+func (d *decimals) divide(multiples, others []*big.Rat) {
+	digits := 0
+	for _, m := range slices.Concat(multiples, others) {
+		for ; !scaled(m, digits).IsInt(); digits++ {
 		}
 	}
+	if len(multiples)+len(others) > 0 && !(len(others) > 0 && digits < d.fraction && d.modulo(multiples, others, digits+1)) && !d.modulo(multiples, others, digits) {
+		panic(fmt.Errorf("multipleOf is not supported beyond %d times a power of ten, nor are several with a larger least common multiple; use smaller ones", maxModulus))
+	}
+}
+
+// scaled is a number with its point some digits to the right.
+func scaled(m *big.Rat, digits int) *big.Rat {
+	return new(big.Rat).Mul(m, new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits)), nil)))
+}
+
+// modulo is divide for some digits, unless these take too many remainders.
+func (d *decimals) modulo(multiples, others []*big.Rat, digits int) bool {
+	beyond := scaled(big.NewRat(1, 1), max(digits-d.fraction, 0)).Num() // what no integer has
 	modulus := big.NewInt(1)
-	for _, m := range multiples {
-		k := new(big.Rat).Mul(m, new(big.Rat).SetInt(scale)).Num()
-		modulus.Div(new(big.Int).Mul(modulus, k), new(big.Int).GCD(nil, nil, modulus, k))
+	divisors := func(list []*big.Rat) (out []int) {
+		for _, m := range list {
+			k := scaled(m, digits).Num()
+			k.Div(k, new(big.Int).GCD(nil, nil, k, beyond))
+			modulus.Div(new(big.Int).Mul(modulus, k), new(big.Int).GCD(nil, nil, modulus, k))
+			out = append(out, int(k.Int64()))
+		}
+		return out
 	}
-	if digits > d.fraction { // of integers: a multiple that is whole
-		extra := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(digits-d.fraction)), nil)
-		modulus.Div(modulus, new(big.Int).GCD(nil, nil, modulus, extra))
-		digits = d.fraction
-	}
+	d.multiples, d.others = divisors(multiples), divisors(others)
 	if !modulus.IsInt64() || modulus.Int64() > maxModulus {
-		panic(fmt.Errorf("multipleOf is not supported beyond %d times a power of ten", maxModulus))
+		return false
 	}
-	d.fraction, d.modulus = digits, int(modulus.Int64())
+	d.fraction, d.modulus = min(digits, d.fraction), int(modulus.Int64())
+	return true
 }
 
 // progress is how much of a number was read: digits of the part, whether it is the fraction, how
@@ -248,7 +283,8 @@ func (d *decimals) accepts(p progress) bool {
 		scaled = scaled * 10 % d.modulus
 	}
 	low, high := d.low.compare(p, p.low), d.high.compare(p, p.high)
-	return scaled == 0 && (!d.low.set || low > 0 || low == 0 && !d.low.open) && (!d.high.set || high < 0 || high == 0 && !d.high.open)
+	divides := func(k int) bool { return scaled%k == 0 }
+	return every(d.multiples, divides) && !slices.ContainsFunc(d.others, divides) && (!d.low.set || low > 0 || low == 0 && !d.low.open) && (!d.high.set || high < 0 || high == 0 && !d.high.open)
 }
 
 func (d *decimals) place(p progress) int {
@@ -270,6 +306,10 @@ func (m magnitude) compare(p progress, so int) int {
 		so = -int(rest[i] - '0')
 	}
 	return so
+}
+
+func every[T any](list []T, is func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(e T) bool { return !is(e) })
 }
 
 func sign(n int) int { return min(max(n, -1), 1) }

@@ -2,6 +2,7 @@ package constrain
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"regexp/syntax"
 	"slices"
@@ -13,16 +14,12 @@ import (
 // somewhere. exact is false if it has fewer texts than the expression, as with \s beyond ASCII, on
 // which validators differ.
 func pattern(expression string) (a *automaton, exact bool, err error) {
-	t := translation{rest: expression, exact: true}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%q is not supported: %w", short(expression), err)
 		}
 	}()
-	if err := t.all(); err != nil {
-		return nil, false, err
-	}
-	parsed, err := syntax.Parse(t.out.String(), syntax.Perl)
+	parsed, exact, err := parseExpression(expression)
 	if err != nil {
 		return nil, false, err
 	}
@@ -30,13 +27,26 @@ func pattern(expression string) (a *automaton, exact bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s := subsets{prog: prog}
+	s := subsets{prog: prog, seen: make([]int, len(prog.Inst))}
 	defer func() {
 		if s.work > maxPatternWork {
 			a, err = nil, fmt.Errorf("it takes too long to compile; use a simpler one")
 		}
 	}()
-	return build(s.key(s.closure([]uint32{uint32(prog.Start)}, syntax.EmptyBeginText)), s.moves, s.accepts), t.exact, nil
+	return build(s.key(s.closure([]uint32{uint32(prog.Start)}, syntax.EmptyBeginText)), s.moves, s.accepts), exact, nil
+}
+
+// parseExpression parses a regular expression.
+func parseExpression(expression string) (_ *syntax.Regexp, exact bool, err error) {
+	t := translation{rest: expression, exact: true}
+	if err := t.all(); err != nil {
+		return nil, false, err
+	}
+	parsed, err := syntax.Parse(t.out.String(), syntax.Perl)
+	if e, ok := errors.AsType[*syntax.Error](err); ok && e.Code == syntax.ErrInvalidRepeatSize {
+		err = fmt.Errorf("%s repeats too often: counts are at most 1000, and multiply where they nest; use smaller ones, or maxLength", e.Expr)
+	}
+	return parsed, t.exact, err
 }
 
 // translation writes an expression of ECMA-262 in the syntax of package regexp/syntax, or says what
@@ -126,6 +136,11 @@ func (t *translation) escape() error {
 		t.out.WriteString(`\x00`)
 	case strings.ContainsRune("dDwWtnvfr", c), c == 'p' || c == 'P':
 		t.out.WriteString(`\` + string(c))
+		for _, name := range []string{"{Script=", "{sc=", "{General_Category=", "{gc="} {
+			if rest, ok := strings.CutPrefix(after, name); ok && (c == 'p' || c == 'P') {
+				after = "{" + rest
+			}
+		}
 	case c < utf8.RuneSelf && !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", c):
 		t.out.WriteString(`\` + string(c))
 	default:
@@ -148,7 +163,7 @@ func (t *translation) code(c rune, after string) error {
 	}
 	fmt.Sscanf(hex, "%x", &code)
 	if !utf8.ValidRune(code) {
-		return fmt.Errorf(`it has \%c%s, which is no character`, c, hex)
+		return fmt.Errorf(`it has \%c%s, which is no character; write those beyond \uffff as \u{1f600}`, c, hex)
 	}
 	fmt.Fprintf(&t.out, `\x{%x}`, code)
 	t.rest = rest
@@ -158,8 +173,10 @@ func (t *translation) code(c rune, after string) error {
 // subsets are the states of a pattern: which instructions of its program may be next. The text
 // before may belong to no match, so a match may always begin.
 type subsets struct {
-	prog *syntax.Prog
-	work int
+	prog  *syntax.Prog
+	work  int
+	seen  []int // by instruction: the closure that it is in
+	calls int   // of closure
 }
 
 // matched is the state behind a match, where all may follow.
@@ -187,14 +204,14 @@ func pcsOf(key string) (pcs []uint32) {
 // closure follows instructions that read nothing, where the text is as flags say. Those that need
 // the end of the text stay.
 func (s *subsets) closure(todo []uint32, flags syntax.EmptyOp) (out []uint32) {
-	seen := map[uint32]bool{}
+	s.calls++
 	for todo = slices.Clone(todo); len(todo) > 0; {
 		pc := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
-		if s.work++; seen[pc] {
+		if s.work++; s.seen[pc] == s.calls {
 			continue
 		}
-		seen[pc] = true
+		s.seen[pc] = s.calls
 		switch in := &s.prog.Inst[pc]; in.Op {
 		case syntax.InstAlt, syntax.InstAltMatch:
 			todo = append(todo, in.Arg, in.Out)
@@ -251,24 +268,36 @@ func (s *subsets) moves(key string) (list []move[string]) {
 			cuts = append(cuts, set[i], set[i+1]+1)
 		}
 	}
+	keys := map[string]string{} // by what reads a character
+	var to []uint32
+	var own []byte
 	slices.Sort(cuts)
 	cuts = append(slices.Compact(cuts), utf8.MaxRune+1)
 	for i, low := range cuts[:len(cuts)-1] {
 		if low > utf8.MaxRune {
 			break
 		}
-		to := []uint32{uint32(s.prog.Start)}
+		to, own = append(to[:0], uint32(s.prog.Start)), own[:0]
 		for j := range readers {
 			r := &readers[j]
 			for len(r.ranges) > 0 && r.ranges[1] < low {
 				r.ranges = r.ranges[2:]
 			}
 			if len(r.ranges) > 0 && r.ranges[0] <= low {
-				to = append(to, r.to)
+				to, own = append(to, r.to), binary.LittleEndian.AppendUint32(own, r.to)
 			}
 		}
 		s.work += len(readers)
-		list = append(list, move[string]{low, cuts[i+1] - 1, s.key(s.closure(to, 0))})
+		key, ok := keys[string(own)]
+		if !ok {
+			key = s.key(s.closure(to, 0))
+			keys[string(own)] = key
+		}
+		if n := len(list); n > 0 && list[n-1].to == key {
+			list[n-1].high = cuts[i+1] - 1
+			continue
+		}
+		list = append(list, move[string]{low, cuts[i+1] - 1, key})
 	}
 	return list
 }

@@ -38,8 +38,9 @@ func Choice(texts []string) (*Grammar, error) {
 // Regex is the grammar of the texts that a regular expression of ECMA-262 matches as a whole.
 func Regex(expression string) (*Grammar, error) {
 	return plain(func(n *network, r rule) {
-		_, _, err := pattern(expression)
-		bail.If(err) // alone, so that the brackets below cannot make it another
+		if _, _, err := parseExpression(expression); err != nil { // alone, so that the brackets below cannot make it another
+			panic(fmt.Errorf("%q is not supported: %w", short(expression), err))
+		}
 		a, _, err := pattern("^(?:" + expression + ")$")
 		bail.If(err)
 		n.automaton(r.start, r.end, a, n.raw)

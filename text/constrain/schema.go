@@ -24,7 +24,8 @@ const (
 	maxRegions      = 64      // of names, by the patterns that they match
 	maxChars        = 1 << 12 // of a string with a length, and
 	maxItems        = 1 << 10 // of an array with one
-	maxModulus      = 1 << 10 // of multipleOf, times a power of ten
+	maxRegionStates = 1 << 14 // of the automatons of names, by a schema's patterns
+	maxModulus      = 1 << 11 // of multipleOf, times a power of ten
 	maxExponent     = 400     // of numbers in a schema
 	unbounded       = 1 << 30 // a length without a bound
 )

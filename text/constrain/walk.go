@@ -6,12 +6,12 @@ import "sync/atomic"
 type visit struct{ branch, set int32 }
 
 // walk sets the bits of the tokens that lead somewhere from a set: first those of a byte, and
-// longer ones as long as they take no more than maxWork. It does not follow bytes of classes of
-// which as many as the branch has may come. Where any character of a string may come,
-// it does not follow each token: the vocabulary knows which stay in the string, and where the
-// others have the quote behind which it goes on.
-func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
-	todo := []visit{from}
+// longer ones as long as they take no more than maxWork. It follows classes of bytes, and bytes
+// only where those of one class differ. Where any character of a string may come, it does not
+// follow each token: the vocabulary knows which stay in the string, and where the others have the
+// quote behind which it goes on.
+func (m *machine) walk(v *Vocabulary, from int32, mask []int32) {
+	todo := []visit{{0, from}}
 	for first := true; len(todo) > 0 && (first || m.within()); first = false {
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -19,16 +19,17 @@ func (m *machine) walk(v *Vocabulary, from visit, mask []int32) {
 			continue
 		}
 		if at.branch != 0 {
-			todo = m.follow(v, at.branch+1, v.trie[at.branch].end, at.set, mask, todo)
+			todo = m.follow(v, at, mask, todo)
 			continue
 		}
-		for _, g := range v.clusters {
-			if m.takes(at.set, g.classes, g.height) {
-				v.allowAll(&g, mask)
-				continue
+		for n, b := range v.children(0) {
+			if m.step(at.set, b) != dead {
+				v.allowOwn(n, mask)
 			}
-			todo = m.follow(v, g.begin, g.end, at.set, mask, todo)
 		}
+		w := shapeWalk{m: m, v: v, from: at.set, mask: mask}
+		w.below(0, []int32{at.set}, 0, 0)
+		todo = append(todo, w.left...)
 	}
 }
 
@@ -40,30 +41,30 @@ func (m *machine) enter(v *Vocabulary, at visit, mask []int32, todo []visit) (in
 	return at.set, todo
 }
 
-// follow sets the bits of the tokens from a branch up to an end of the trie, in its order, and adds
-// the branches at which strings end.
-func (m *machine) follow(v *Vocabulary, n, end, from int32, mask []int32, todo []visit) []visit {
+// follow sets the bits of the tokens below a branch, in the order of the tree, and adds the
+// branches at which strings end.
+func (m *machine) follow(v *Vocabulary, from visit, mask []int32, todo []visit) []visit {
 	type open struct {
 		end int32
 		set *set
 	}
-	stack := []open{{end, m.sets[from]}}
-	for n < end && m.within() {
+	stack := []open{{v.branches[from.branch].end, m.sets[from.set]}}
+	for n := from.branch + 1; n < stack[0].end && m.within(); {
 		for n >= stack[len(stack)-1].end {
 			stack = stack[:len(stack)-1]
 		}
-		at := &v.trie[n]
+		at := &v.branches[n]
 		to := m.stepOf(stack[len(stack)-1].set, at.b)
 		switch {
 		case to == dead:
 			n = at.end
 			continue
 		case m.takes(to, at.classes, at.height):
-			allow(v.below(n), mask)
+			v.allowBelow(n, mask)
 			n = at.end
 			continue
 		}
-		allow(v.own(n), mask)
+		v.allowOwn(n, mask)
 		if to, todo = m.enter(v, visit{n, to}, mask, todo); to == dead {
 			n = at.end
 			continue
@@ -76,7 +77,12 @@ func (m *machine) follow(v *Vocabulary, n, end, from int32, mask []int32, todo [
 
 // inString reports whether leave has something to do.
 func (m *machine) inString(at visit) bool {
-	s := m.sets[at.set]
+	return m.anyCharacter(at.set) && m.v.interior().spans[at.branch].between
+}
+
+// anyCharacter reports whether some config of a set is in a string of any characters.
+func (m *machine) anyCharacter(at int32) bool {
+	s := m.sets[at]
 	if s.places == 0 {
 		s.places = 1
 		for _, c := range s.configs {
@@ -85,7 +91,7 @@ func (m *machine) inString(at visit) bool {
 			}
 		}
 	}
-	return s.places == 2 && m.v.interior().spans[at.branch].between
+	return s.places == 2
 }
 
 // place is where in a string of any characters a config is: what follows its next character.
@@ -135,7 +141,7 @@ func (m *machine) leave(at visit, mask []int32, todo []visit) (int32, []visit) {
 		}
 		for _, q := range in.quotes[span.quotes:span.quotesEnd] {
 			if n := int(q.chars-span.chars) - 1; n >= 0 && p.least <= n && n <= p.most {
-				allow(m.v.own(q.id), mask)
+				m.v.allowOwn(q.id, mask)
 				todo = append(todo, visit{q.id, behind})
 			}
 		}
@@ -151,7 +157,7 @@ func (m *machine) quoted(behind int32) []int32 {
 		m.masks += 4 * m.v.words
 		tails := m.v.interior().tails
 		allow(tails.own(0), s.quoted)
-		m.walk(tails, visit{0, behind}, s.quoted)
+		m.walk(tails, behind, s.quoted)
 	}
 	return s.quoted
 }
@@ -188,8 +194,8 @@ func (v *Vocabulary) newInterior() *interior {
 	n.empty(whole.start, whole.end)
 	n.finish()
 	m := n.Grammar.machine(v)
-	in := &interior{spans: make([]span, len(v.trie)), tails: &Vocabulary{words: v.words}}
-	tails := make([][]byte, len(v.bytes))
+	in := &interior{spans: make([]span, len(v.branches)), tails: &Vocabulary{words: v.words}}
+	tails, quoted := make([][]byte, len(v.bytes)), []int32(nil)
 	var walk func(at visit, chars, depth int32)
 	walk = func(at visit, chars, depth int32) {
 		between := m.sets[at.set].final
@@ -202,7 +208,7 @@ func (v *Vocabulary) newInterior() *interior {
 				in.quotes = append(in.quotes, reading{n, s.chars})
 				for _, id := range v.below(n) {
 					tails[id] = v.bytes[id][depth+1:]
-					in.tails.tokens = append(in.tails.tokens, id)
+					quoted = append(quoted, id)
 				}
 			}
 			to := m.step(at.set, b)
@@ -219,7 +225,7 @@ func (v *Vocabulary) newInterior() *interior {
 		in.spans[at.branch] = s
 	}
 	walk(visit{0, m.intern([]config{{whole.start, 0}})}, 0, 0)
-	in.tails.grow(tails)
+	in.tails.grow(quoted, tails)
 	for _, q := range in.quotes {
 		in.longest = max(in.longest, q.chars)
 	}

@@ -55,9 +55,7 @@ func (c *compiler) not(u, t term) (list []term) {
 	case u.kind == "boolean":
 		add(func(t *term) { t.truth = [2]bool{!u.truth[0], !u.truth[1]} })
 	case u.kind == "number":
-		var sets []*numbers
-		sets, exact = u.number.not()
-		for _, set := range sets {
+		for _, set := range u.number.not() {
 			add(func(t *term) { t.number = set })
 		}
 	case u.kind == "string":
