@@ -109,6 +109,8 @@ var hand = []struct {
 	{"one slot", "0 5/2, 1 3/1", "15 26, 39", Options{Decode: one(1, 100)}},
 	// The third gets the slot of the second at 18, and 1 + 2 tokens take 13.
 	{"two slots", "0 5/3, 0 3/1, 0 2/1", "18 31 42, 18, 31", Options{Decode: one(2, 100)}},
+	// With 6 tokens per step: 1 + 5, twice, and then the first alone.
+	{"chunks beside tokens", "0 5/4, 1 10/1", "15 31 47 58, 47", Options{Decode: one(2, 6)}},
 	// With 6 tokens per step, of which a chunk has at most 5: 5 + 1, then 3 + 3.
 	{"a full step", "0 8/1, 0 4/1", "32, 32", Options{Decode: one(2, 6)}},
 	// Nothing happens from 15 to 100.
@@ -133,6 +135,8 @@ var hand = []struct {
 	{"never room", "0 20/10", "status 400", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 })}},
 	// One runs, one waits, and the queue is full.
 	{"full queue", "0 5/1, 0 3/1, 0 3/1", "15, 28, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 })}},
+	// The fourth comes while the second runs and none waits.
+	{"queue again", "0 5/1, 0 3/1, 0 2/1, 20 2/1", "15, 28, status 429, 40", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 })}},
 	// Each takes 6 of 10 tokens.
 	{"queued tokens", "0 5/1, 0 5/1", "15, status 429", Options{Decode: one(4, 100).with(func(s *Server) { s.Queue = admit.Limits{Tokens: 10} })}},
 
@@ -194,6 +198,14 @@ var hand = []struct {
 	// 9 tokens are prefilled by 19, and arrive by 33. Of the second prompt's, 8 are cached on the
 	// prefill server: 1 token, 11 ms, from 100 on. All 9 move: 14 ms.
 	{"cached at the prefill server", "0 10/1 a, 100 10/1 a", "44, 136 (8)", Options{Decode: one(4, 100), Prefill: one(4, 100).with(attention), Link: slow}},
+
+	// 10 tokens are prefilled by 20, and arrive at 30 and 40, where the first has a step until 41.
+	{"a token during a transfer", "0 6/3, 0 6/2", "41 53 65, 53 65", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: slow}},
+	// The state after all 10 tokens, where the first ended, is deeper than that after 8.
+	{"next turn", "0 10/1 a, 100 12/1 a", "30, 112 (10)", Options{Decode: one(4, 100).with(hybrid)}},
+
+	// The first has the slot from the beginning, and the second waits in the queue until 36.
+	{"full queue of a decode server", "0 6/1, 0 6/1, 0 6/1", "36, 72, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 }), Prefill: one(4, 100), Link: slow}},
 
 	// The first step of decode is measured without a draft. Then steps of 2 tokens, and 2 ms to keep
 	// states, give 2 tokens each.

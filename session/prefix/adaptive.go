@@ -96,8 +96,7 @@ func (a *Adaptive) recall(input Tokens, hit int, marks Marks) Marks {
 	case a.stake != nil:
 		other = a.stake.lru
 	}
-	_, seen := other.Find(input)
-	marks.Branch = max(marks.Branch, seen.Branch)
+	marks.Branch = max(marks.Branch, other.branch(input))
 	return marks.Beyond(hit)
 }
 

@@ -84,6 +84,9 @@ func (t *Tree) join(n *node) {
 			child.demand += n.demand
 			child.owed += n.owed
 		}
+		if t.cache != nil && t.cache.data(child) == nil {
+			child.cached = n.cached // its edge gets that of n
+		}
 		if t.rule.released {
 			child.time = max(child.time, n.time)
 		}
@@ -119,7 +122,7 @@ func (t *Tree) victim() *node {
 // candidate reports whether n may be evicted. A history keeps what the cache has.
 func (t *Tree) candidate(n *node) bool {
 	switch {
-	case n.bytes == 0 || t.hazard != nil && n.whole():
+	case n.bytes == 0 || t.hazard != nil && t.cache.whole(n):
 		return false
 	case len(n.children) == 1:
 		return n.state && !t.rule.leaves

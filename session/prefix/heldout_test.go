@@ -33,7 +33,7 @@ var heldModels = []struct {
 // drawHeldOut draws number i of the traces: shapes, models and capacities in turn.
 func drawHeldOut(i int) heldOut {
 	shape, m := shapes[i%len(shapes)], heldModels[i/len(shapes)%len(heldModels)]
-	trace := shapeTrace(shape, uint64(900_000+i))
+	trace := shapeTrace(shape, uint64(8_000_000+i))
 	whole := prefix.NewTree(m.Model, prefix.MostBytes, 0)
 	for _, r := range trace {
 		whole.Serve(r)

@@ -1,5 +1,7 @@
 package prefix
 
+import "cmp"
+
 // remembered is the size of a history in capacities of the cache. It holds tokens and no data.
 const remembered = 4
 
@@ -49,30 +51,37 @@ func (t *Tree) link(n *node) {
 	for _, other := range t.beside {
 		other.linkTo(n)
 	}
-	if t.cache == nil || n.data() != nil {
+	if t.cache == nil || t.cache.data(n) != nil {
 		return
 	}
-	if at := t.cache.walk(n.tokens.Prefix(n.depth)); at.depth == n.depth {
-		if n.cached = at.child; at.child == nil {
-			n.cached = at.node
-		} else if t.model.StateBytes > 0 {
-			n.cached = nil
-		}
+	at := t.cache.walk(n.tokens.Prefix(n.depth))
+	switch {
+	case t.model.StateBytes > 0:
+		n.cached = at.node // or a state above it
+	case at.depth < n.depth:
+	case at.child != nil:
+		n.cached = at.child
+	default:
+		n.cached = at.node
 	}
 }
 
-// linkTo makes n, a node of the cache, the one that has the data of t's nodes on its edge: of its
-// end, and without states of all.
+// linkTo makes n, a node of the cache, the one that has the data of t's nodes on its edge, or with
+// states the last state on the edge of t that it is on.
 func (t *Tree) linkTo(n *node) {
 	at := t.walk(n.tokens.Prefix(n.depth))
-	if at.child != nil || at.depth < n.depth {
+	if at.depth < n.depth {
 		return
 	}
-	for m := at.node; m != t.root && m.depth > n.parent.depth; m = m.parent {
-		m.cached = n
-		if t.model.StateBytes > 0 {
-			return
+	if t.model.StateBytes > 0 {
+		m := cmp.Or(at.child, at.node)
+		if c := t.cache.data(m); c == nil || c.depth < n.depth {
+			m.cached = n
 		}
+		return
+	}
+	for m := at.node; at.child == nil && m != t.root && m.depth > n.parent.depth; m = m.parent {
+		m.cached = n
 	}
 }
 
@@ -80,25 +89,35 @@ func (t *Tree) linkTo(n *node) {
 // would resume, or nil.
 func (t *Tree) nearest(other *Tree, n *node) *node {
 	for ; n != other.root; n = n.parent {
-		if c := n.data(); c != nil && (c.state || t.model.StateBytes == 0) {
+		if c := t.data(n); c != nil {
 			return c
 		}
 	}
 	return nil
 }
 
-// data returns the cache's node with the data of a node of a tree beside it, without states
-// possibly with the first of its rows only, or nil.
-func (n *node) data() *node {
-	for n.cached != nil && n.cached.index < 0 {
-		n.cached = n.cached.joined
+// data returns the node of t, a cache, with the data of a node of a tree beside it: without states
+// the one that has its rows, possibly the first of them only, and otherwise the one of the last
+// state on its edge. It is nil if there is none.
+func (t *Tree) data(n *node) *node {
+	if t.model.StateBytes == 0 {
+		for n.cached != nil && n.cached.index < 0 {
+			n.cached = n.cached.joined
+		}
+		return n.cached
+	}
+	for n.cached != nil && (n.cached.index < 0 || !n.cached.state) {
+		n.cached = n.cached.parent
+	}
+	if n.cached == nil || n.cached.depth <= n.parent.depth {
+		return nil
 	}
 	return n.cached
 }
 
-// whole reports whether the cache has all data of a node of a tree beside it.
-func (n *node) whole() bool {
-	c := n.data()
+// whole reports whether t, a cache, has all data of a node of a tree beside it.
+func (t *Tree) whole(n *node) bool {
+	c := t.data(n)
 	return c != nil && c.depth >= n.depth
 }
 

@@ -63,7 +63,7 @@ func (s *stake) weigh(t *Tree) {
 			s.left -= float64(m.depth - depth)
 		case t.model.StateBytes == 0:
 			s.left -= float64(m.depth - m.parent.depth)
-			for n := m.data(); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
+			for n := t.data(m); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
 				both := float64(min(m.depth, n.depth) - max(m.parent.depth, n.parent.depth))
 				n.owed += both
 				s.left += both

@@ -19,7 +19,7 @@ type node struct {
 	uses   int     // hits so far
 	read   bool    // its rows were part of a hit
 	since  int     // of a history: the request since which it waits for the next use
-	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it; nil: none
+	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
 	demand float64 // of a cache with a history: expected uses per request
 	owed   float64 // of a guarded cache: see stake.weigh
 	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
@@ -136,6 +136,16 @@ func (t *Tree) find(input Tokens) (used *node, hit int, marks Marks) {
 		}
 	}
 	return used, hit, t.model.marks(at.depth, most, hit)
+}
+
+// branch returns the mark where an input diverges from the tree, whether or not a state is there; 0
+// where it continues a whole sequence, whose next turn will continue from its own end.
+func (t *Tree) branch(input Tokens) int {
+	at := t.walk(input)
+	if t.model.StateBytes == 0 || at.child == nil && len(at.node.children) == 0 {
+		return 0
+	}
+	return t.model.marks(at.depth, max(input.n-1, 0), 0).Branch
 }
 
 // Admit adds a sequence, input and output, with states at its end and at the marks of

@@ -1,0 +1,51 @@
+package prefix
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// TestNearest: of each node of the tree with lru beside a cache, the state is found from which its
+// sequence would resume in the cache, also where the tree has merged the nodes above it.
+func TestNearest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 40))
+	m := Model{FLOPsPerToken: 1, CacheBytes: 1, StateBytes: 500, Grain: 8}
+	a := newGuarded(m, 6000, 0, 5)
+	a.rule.alpha = 5
+	var seen []Tokens
+	between := 0
+	for i := range 600 {
+		var b Builder
+		if len(seen) > 0 && rng.IntN(4) > 0 {
+			of := seen[max(0, len(seen)-1-rng.IntN(12))]
+			b.AppendTokens(of.Prefix(1 + rng.IntN(of.Len())))
+		}
+		b.Append(int32(1000*(i+1)), 1+rng.IntN(60))
+		input := b.Len()
+		b.Append(int32(1000*(i+1)+500), 1+rng.IntN(30))
+		r := Request{At: float64(i), Tokens: b.Tokens(), InputLen: input}
+		a.Serve(r)
+		if seen = append(seen, r.Tokens); r.Tokens.Len() > 400 {
+			seen = nil
+		}
+		for _, n := range a.stake.lru.nodes {
+			want := a.walk(n.tokens.Prefix(n.depth)).node
+			for want != a.root && !want.state {
+				want = want.parent
+			}
+			got := a.nearest(a.stake.lru, n)
+			if got == nil {
+				got = a.root
+			}
+			if got != want {
+				t.Fatalf("after request %d: a node at %d resumes after %d tokens, want %d", i, n.depth, got.depth, want.depth)
+			}
+			if want.depth > n.parent.depth && want.depth < n.depth {
+				between++
+			}
+		}
+	}
+	if between < 50 {
+		t.Errorf("%d nodes resume inside their edges: they show little", between)
+	}
+}
