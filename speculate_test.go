@@ -298,8 +298,8 @@ func idsOf(list []*Generation) (ids [][]int) {
 // than fit, of n-grams, or of MTP heads, also with hidden states of other tokens, every text, its
 // log-probabilities and its end are those without, to the bit: for all families, in company, at any
 // temperature, with penalties, masks, stop strings, forks, a prefix cache and cancellation. Where
-// the cache evicts, that holds of texts with equal hits. By default it is for families with MTP heads
-// and one of twelve others.
+// the cache evicts, that holds of texts with equal hits. By default it is for families with MTP
+// heads and one of twelve others.
 func TestSpeculation(t *testing.T) {
 	models, texts := 1, 8
 	if goldens.All() {

@@ -114,8 +114,8 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// TestLevels: by default each option is in some case, in as few cases as that takes; in CI each pair
-// of what [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
+// TestLevels: by default each option is in some case, in as few cases as that takes; in CI each
+// pair of what [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		all         string

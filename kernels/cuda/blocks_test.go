@@ -190,8 +190,9 @@ func blockCalls() []blockCall {
 }
 
 // TestBlocks: products, experts and rows of weights in every format of blocks, against float64 and
-// row by row, of what ranks have that begins and ends inside blocks. In CI a format has each kernel,
-// and a quarter of the other calls; by default some has each kernel, and all an eighth of the calls.
+// row by row, of what ranks have that begins and ends inside blocks. In CI a format has each
+// kernel, and a quarter of the other calls; by default some has each kernel, and all an eighth of
+// the calls.
 func TestBlocks(t *testing.T) {
 	every := 4
 	if goldens.Few(t) {

@@ -42,7 +42,7 @@ var formats = sync.OnceValue(func() []string {
 })
 
 // slow are the operations, and tests, whose cases cost most in the interpreter, and how many CI
-// draws; 4 of others. By default it is half of them, with KRAIT_TEST_ALL 100 of each.
+// draws; 4 of others. By default it is a third of them, with KRAIT_TEST_ALL 100 of each.
 var slow = map[string]int{
 	"attention": 1, "choose": 2, "experts": 2, "ungated_experts": 2, "add_experts": 2, "add_ungated_experts": 2,
 	"ssd_scan": 2, "ssd_scan_gated": 2, "delta_scan": 2, "selective_scan": 3, "selective_scan_gated": 2,
@@ -53,11 +53,7 @@ var slow = map[string]int{
 // check draws cases of an operation.
 func check(t *testing.T, op string, test func(*rapid.T)) {
 	t.Helper()
-	n := cmp.Or(slow[op], 4)
-	if goldens.Few(t) {
-		n = (n + 1) / 2
-	}
-	prop.CheckN(t, n, test)
+	prop.CheckN(t, cmp.Or(slow[op], 4), test)
 }
 
 // some is how much of something long a test runs: all with KRAIT_TEST_ALL, else few.

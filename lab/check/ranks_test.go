@@ -85,13 +85,12 @@ func TestUnfused(t *testing.T) {
 	}
 }
 
-// TestStates: every golden checkpoint, by default one of four, passes with all that may be kept in a
-// format of 16 bits kept so, in one of the two, or in both with KRAIT_TEST_ALL, on some number of
-// ranks: within 800 times
-// the tolerance in f16 and 8000 times in bf16, where the largest differences were 520 and 6300
-// times, and mostly a quarter of that. Of tokens whose logits are close others may be chosen. The
-// state of jamba's scans stays in f32: rounded, it makes a router choose another expert, in float64
-// as well.
+// TestStates: every golden checkpoint, by default one of four, passes with all that may be kept in
+// a format of 16 bits kept so, in one of the two, or in both with KRAIT_TEST_ALL, on some number of
+// ranks: within 800 times the tolerance in f16 and 8000 times in bf16, where the largest
+// differences were 520 and 6300 times, and mostly a quarter of that. Of tokens whose logits are
+// close others may be chosen. The state of jamba's scans stays in f32: rounded, it makes a router
+// choose another expert, in float64 as well.
 func TestStates(t *testing.T) {
 	cases, few := covering.Pairs(t.Name(), 2, 3, 3), goldens.Few(t)
 	for i, dir := range goldens.Folders(t, "../..") {
