@@ -303,14 +303,17 @@ func underway(t *testing.T, m *krait.Model, c call, want []int, after int) error
 	return err
 }
 
-// TestPrefixCache: 300 generations that share much, 16 at a time, with a cache that
+// TestPrefixCache: generations that share much, 16 at a time, with a cache that
 // evicts all the time, of which some are cancelled, and some are in steps in which a rank
 // fails: tokens and logits are those that they have without a cache, on every golden and
 // on several ranks. So are those of a cache that keeps all.
 func TestPrefixCache(t *testing.T) {
 	draws := 50
+	attention := 100
 	if goldens.All() {
 		draws = 100
+	} else if goldens.Few(t) {
+		draws, attention = 25, 40
 	}
 	for i, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		for ranks := 1; ranks <= 3; ranks++ {
@@ -327,7 +330,7 @@ func TestPrefixCache(t *testing.T) {
 	for _, ranks := range covering.Drawn(t, []int{1, 2, 3}) {
 		t.Run(fmt.Sprintf("attention/tp=%d", ranks), func(t *testing.T) {
 			t.Parallel()
-			proveCache(t, dir, krait.Options{Slots: 16, Sharding: krait.Sharding{Ranks: ranks}}, &cpu.Device{}, 100, 48, prop.Seed(t))
+			proveCache(t, dir, krait.Options{Slots: 16, Sharding: krait.Sharding{Ranks: ranks}}, &cpu.Device{}, attention, 48, prop.Seed(t))
 		})
 	}
 }

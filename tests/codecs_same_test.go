@@ -15,6 +15,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -22,6 +23,7 @@ import (
 // TestCodecsSameOnRanks: after sums, and what is gathered, in each codec all of 2, 3 and 8 ranks
 // have the same bits.
 func TestCodecsSameOnRanks(t *testing.T) {
+	goldens.CI(t)
 	for _, kind := range graph.CodecKinds() {
 		for _, ranks := range []int{2, 3, 8} {
 			for _, of := range []struct{ strategy, quantize string }{{"", "out_proj=%s"}, {"sequence", "out_proj.rs=%[1]s,in_proj.ag=%[1]s"}} {

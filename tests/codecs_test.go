@@ -188,6 +188,7 @@ func notFinite(t *testing.T, quantize string, d exec.Device) {
 // TestCodecsOnGPUs: every golden with every codec on 2 and 3 simulated GPUs, or ranks that share
 // one: sums are within the bounds, and bytes the formula's, as on CPUs.
 func TestCodecsOnGPUs(t *testing.T) {
+	goldens.CI(t)
 	names, kinds := goldens.Names, graph.CodecKinds()
 	if !goldens.All() { // what differs by device does not by model
 		names = []string{"mamba-a", "mamba2-g4"}

@@ -46,6 +46,7 @@ func gpuSteps(ranks int) [][]int {
 // TestPartsCUDA is the same on simulated GPUs: one that the ranks share, and one for each; without
 // KRAIT_TEST_ALL of one of some that have between them every operation on parts.
 func TestPartsCUDA(t *testing.T) {
+	goldens.CI(t)
 	counts := []int{2, 3, 4}
 	folders := goldens.Folders(t, "..")
 	if !goldens.All() {

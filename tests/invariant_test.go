@@ -17,7 +17,7 @@ import (
 // others decode while it is prefilled, and are prefilled while it decodes.
 func TestBatchInvariant(t *testing.T) {
 	for i, golden := range []string{"mamba-a", "mamba2-g1", "jamba", "qwen3-next", "granite-hybrid"} {
-		if golden == "granite-hybrid" && !goldens.All() {
+		if golden == "granite-hybrid" && !goldens.All() || golden != "mamba2-g1" && goldens.Few(t) {
 			continue // scans as mamba2-g1, experts and attention as jamba
 		}
 		t.Run(golden, func(t *testing.T) {

@@ -95,6 +95,7 @@ func resumed(t *testing.T, s *seq) *seq {
 
 // TestMeshProcesses: ranks of a mesh in processes of their own have the bits of ranks in one.
 func TestMeshProcesses(t *testing.T) {
+	goldens.CI(t)
 	s := krait.Sharding{Ranks: 4, Context: 2}
 	for _, name := range []string{"mamba-a", "zamba2"} {
 		t.Run(name, func(t *testing.T) {

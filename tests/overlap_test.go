@@ -70,6 +70,7 @@ func TestOverlapBits(t *testing.T) {
 // TestOverlapHides: no step takes longer in the new order, and where x_proj's sum leaves
 // something to do meanwhile it takes less.
 func TestOverlapHides(t *testing.T) {
+	goldens.CI(t)
 	hides := func(dir string, i int, g *graph.Graph, s krait.Sharding) {
 		hw, tokens := []string{"a6000-pcie", "a100-nvlink"}[i%2], []int{1, 300}
 		old := stepTimes(t, g, s, hw, tokens)

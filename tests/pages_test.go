@@ -9,6 +9,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/state"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestPageTokens: logits and states have the same bits in pages of any size, on any number of ranks
@@ -22,6 +23,9 @@ func TestPageTokens(t *testing.T) {
 	}{
 		{"jamba", 1, 0, []int{1, 3, 16, 48, 128}}, {"zamba2", 3, 0, []int{1, 48}}, {"bamba", 2, 1, []int{3}},
 	} {
+		if c.ranks == 3 && goldens.Few(t) {
+			continue
+		}
 		tokens := 140 // more than a block of keys
 		if c.gpus > 0 {
 			tokens = 14

@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // scaled opens a copy of a checkpoint of which the tensors whose names end with suffix
@@ -116,6 +117,7 @@ func TestStatisticsOfGroups(t *testing.T) {
 // named, and leaves a sequence that must be reset; without the check the step runs,
 // and with it where nothing overflows.
 func TestCheckPayloads(t *testing.T) {
+	goldens.CI(t)
 	ctx, dir := context.Background(), "../testdata/golden/mamba-a"
 	devices := []exec.Device{nil, &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}}
 	for _, c := range covering.Each(t, []int{len(devices), 2}) {

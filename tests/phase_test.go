@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/agreement"
 	"github.com/krait-ml/krait/lab/calibration"
 	"github.com/krait-ml/krait/passes"
@@ -63,6 +64,7 @@ func TestPhases(t *testing.T) {
 // TestCalibrateIn: each phase is judged alone, by the same tokens: without payloads by as many
 // bits, and with them by others.
 func TestCalibrateIn(t *testing.T) {
+	goldens.CI(t)
 	dir := shallow(t, "mamba-a", 1)
 	open := func(quantize string, keep []string) (*krait.Model, error) {
 		return krait.Open(dir, krait.Options{Slots: 1, Keep: keep, Sharding: krait.Sharding{Ranks: 2, Payload: quantize}})

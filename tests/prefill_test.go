@@ -224,6 +224,7 @@ func TestPrefillStates(t *testing.T) {
 
 // TestPrefillCUDA: states of a simulated GPU go through buffers of the host.
 func TestPrefillCUDA(t *testing.T) {
+	goldens.CI(t)
 	dir := shallow(t, "bamba", 2)
 	alone := openModel(t, dir, krait.Options{})
 	gpu := openModel(t, dir, krait.Options{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 1})}, PageTokens: 4})

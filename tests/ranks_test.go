@@ -19,6 +19,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 	"github.com/krait-ml/krait/passes/prove"
@@ -68,6 +69,7 @@ func TestCollectives(t *testing.T) {
 // of one number per token and of H elements; hoisted, one that carries both, and
 // the statistic stays in f32 when the rest is rounded.
 func TestCollectivesOfHeads(t *testing.T) {
+	goldens.CI(t)
 	const hidden, tokens = 64, 5
 	for sharding, want := range map[*krait.Sharding]string{
 		{Ranks: 3}:                                       fmt.Sprintf("all_reduce 1, all_reduce %d", hidden),

@@ -54,6 +54,7 @@ func TestShardedActivations(t *testing.T) {
 // TestShardedActivationsCUDA is the same on simulated GPUs: one that the ranks share, and
 // one for each, joined by NCCL.
 func TestShardedActivationsCUDA(t *testing.T) {
+	goldens.CI(t)
 	list := []struct {
 		model       string
 		ranks, gpus int
@@ -160,6 +161,7 @@ func compareSharded(t *testing.T, dir string, shardings []krait.Sharding, pieces
 // the launch of what it is divided into, with a block's bits, bytes and proof as they are
 // where tokens are whole; on GPUs too, where only the sums are rounded as well.
 func TestStatisticsBesideSums(t *testing.T) {
+	goldens.CI(t)
 	const tokens = 7
 	for _, c := range []struct {
 		model, block string
@@ -413,6 +415,7 @@ func sentPerToken(t *testing.T, m *krait.Model) int64 {
 // TestShardedPayloads: what is scattered and what is gathered travel in formats of their
 // own, half as many bytes each, and both are looked at where that is asked for.
 func TestShardedPayloads(t *testing.T) {
+	goldens.CI(t)
 	const tokens = 5
 	dir := "../testdata/golden/mamba-a"
 	want := logitsOf(t, dir, krait.Options{})

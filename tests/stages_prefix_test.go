@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/transfer"
 	"github.com/krait-ml/krait/transfer/prefill"
 )
@@ -14,6 +15,7 @@ import (
 // one rank on a mesh of stages and replicas, with hits of the prefix cache in both replicas; and on
 // stages that have a strategy of their own for prefill.
 func TestStagesPrefix(t *testing.T) {
+	goldens.CI(t)
 	var want []string
 	for _, s := range []krait.Sharding{{Ranks: 2}, {Ranks: 2, Stages: 2, Replicas: 2}, {Ranks: 2, Stages: 3, Prefill: "context"}} {
 		m := embeddedModel(t, krait.Options{Sharding: s, Slots: 4, PrefixCache: 64 << 20, PrefixGrain: 32})

@@ -43,6 +43,7 @@ func TestTwoPhases(t *testing.T) {
 // TestTwoPhasesCUDA is the same on simulated GPUs, one for each rank: states and KV rows move
 // before the first decode step, and back for a prompt that goes on. Unwritten memory is not read.
 func TestTwoPhasesCUDA(t *testing.T) {
+	goldens.CI(t)
 	dir, steps := shallow(t, "jamba", 3), [][]int{{66, 0}, {1, 3}, {2, 1}}
 	want, states := runSharded(t, openModel(t, dir, krait.Options{Slots: 2}), steps)
 	got, kept := runSharded(t, openModel(t, dir, krait.Options{

@@ -34,19 +34,20 @@ func TestPeers(t *testing.T) {
 		ours     bool // some are done so
 		nccl     bool // and some not
 		all      bool // with KRAIT_TEST_ALL only
+		ci       bool // in CI: another case has each of its features
 	}{
 		{model: "mamba-a", ranks: 2, strategy: "channel", ours: true},
-		{model: "mamba-b", ranks: 3, strategy: "naive", ours: true, device: cuda.Device{NoGraphs: true}},
-		{model: "mamba-b", ranks: 3, strategy: "channel", ours: true, options: sim.Options{Capability: [2]int{9, 0}}},
+		{model: "mamba-b", ranks: 3, strategy: "naive", ours: true, device: cuda.Device{NoGraphs: true}, ci: true},
+		{model: "mamba-b", ranks: 3, strategy: "channel", ours: true, options: sim.Options{Capability: [2]int{9, 0}}, ci: true},
 		{model: "mamba2-g4", ranks: 4, strategy: "hoisted", ours: true, all: true},
 		{model: "mamba-a-bf16", ranks: 2, strategy: "channel", ours: true, device: cuda.Device{Math: kernels.BF16}},
-		{model: "mamba2-g4", ranks: 8, strategy: "channel", ours: true},
+		{model: "mamba2-g4", ranks: 8, strategy: "channel", ours: true, ci: true},
 		{model: "mamba-b", ranks: 3, strategy: "channel", ours: true, device: cuda.Device{OneShotBytes: 1}},
 		{model: "mamba2-g4", ranks: 4, strategy: "hoisted", ours: true, device: cuda.Device{OneShotBytes: 1}, options: sim.Options{Capability: [2]int{9, 0}}, all: true},
-		{model: "mamba-b", ranks: 2, strategy: "channel", device: cuda.Device{PeerBytes: -1}, nccl: true},
+		{model: "mamba-b", ranks: 2, strategy: "channel", device: cuda.Device{PeerBytes: -1}, nccl: true, ci: true},
 		{model: "mamba-b", ranks: 2, strategy: "channel", options: sim.Options{Peers: func(from, _ int) bool { return from != 1 }}, nccl: true},
 	} {
-		if c.all && !goldens.All() {
+		if c.all && !goldens.All() || c.ci && goldens.Few(t) {
 			continue
 		}
 		t.Run(fmt.Sprint(c.model, c.ranks, c.strategy, c.device.OneShotBytes), func(t *testing.T) {
@@ -144,7 +145,10 @@ func TestPeersMissingOrder(t *testing.T) {
 		{"the end of a turn", ends, []string{"mail_add_f32(", "mail_add_norm("}, []string{"mail_take"}},
 	} {
 		for shots, kernels := range [][]string{c.kernels, c.two} {
-			for _, kernel := range kernels {
+			for i, kernel := range kernels {
+				if (i > 0 || shots > 0) && goldens.Few(t) {
+					continue
+				}
 				seeds, found, patience := uint64(30), false, time.Second // some wait for ever then
 				if c.what == "nothing" {
 					seeds, patience = 3, 0
@@ -196,7 +200,11 @@ func stepsChanged(t *testing.T, ranks int, kernel string, change [2]string, seed
 // their steps, the error is that of the lost one, and Close returns.
 func TestPeersFail(t *testing.T) {
 	m := open(t, "mamba-a", 3, "channel")
-	for lose := 20; lose < 140; lose += 11 {
+	every := 11
+	if goldens.Few(t) {
+		every = 43
+	}
+	for lose := 20; lose < 140; lose += every {
 		e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: sim.New(sim.Options{Devices: 3, LoseDevice: lose, Seed: uint64(lose)})}, Slots: 3})
 		if err != nil {
 			t.Fatal(err)
@@ -220,7 +228,11 @@ func TestPeersFail(t *testing.T) {
 // back.
 func TestPeersAllocationFails(t *testing.T) {
 	m := open(t, "mamba-a", 2, "channel")
-	for fail, done := 1, false; !done; fail += 5 {
+	every := 5
+	if goldens.Few(t) {
+		every = 23
+	}
+	for fail, done := 1, false; !done; fail += every {
 		d := sim.New(sim.Options{Devices: 2, FailAlloc: fail})
 		e, err := exec.New(m.schedules, m.Tensor, exec.Options{Device: &cuda.Device{Driver: d}})
 		if err == nil {

@@ -10,32 +10,43 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
-// Cases returns the cases that a test runs: all with KRAIT_TEST_ALL, otherwise [Pairs] by its name.
+// Cases returns the cases that a test runs: by default each option is in some case, in CI every two
+// options are together in some case ([Pairs]), and with KRAIT_TEST_ALL it is all of them.
 func Cases(t testing.TB, levels ...int) (cases [][]int) {
-	if !goldens.All() {
-		return Pairs(t.Name(), levels...)
+	switch {
+	case goldens.All():
+		return product(levels)
+	case goldens.Few(t):
+		return spread(t.Name(), levels)
 	}
-	return product(levels)
+	return Pairs(t.Name(), levels...)
 }
 
 // Each returns cases where the levels of some factors, as models, come first and are each in some
-// case, and need not occur with every other option; every two options of the others do. With
-// KRAIT_TEST_ALL every two options of all factors occur together.
+// case, and need not occur with every other option. In CI every two options of the others do, and
+// with KRAIT_TEST_ALL every two of all factors.
 func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
-	if !goldens.All() {
-		return spread(t.Name(), each, levels...)
+	switch all := slices.Concat(each, levels); {
+	case goldens.All():
+		return Pairs(t.Name(), all...)
+	case goldens.Few(t):
+		return spread(t.Name(), all)
 	}
-	return Pairs(t.Name(), slices.Concat(each, levels)...)
+	return spread(t.Name(), each, levels...)
 }
 
-// Drawn returns one of each four neighbours in a list, which are alike, as those of
-// [goldens.Names], chosen by the test's name; with KRAIT_TEST_ALL all.
+// Drawn returns one of each twelve neighbours in a list, which are alike, as those of
+// [goldens.Names], chosen by the test's name; in CI one of each four, with KRAIT_TEST_ALL all.
 func Drawn[T any](t testing.TB, list []T) (drawn []T) {
-	if goldens.All() {
+	n := 4
+	switch {
+	case goldens.All():
 		return list
+	case goldens.Few(t):
+		n = 12
 	}
 	r := random(t.Name())
-	for near := range slices.Chunk(list, 4) {
+	for near := range slices.Chunk(list, n) {
 		drawn = append(drawn, near[r.IntN(len(near))])
 	}
 	return drawn

@@ -82,20 +82,23 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestDrawn: each four neighbours have one in what is drawn, which is the same each time, and
-// other tests draw others.
+// TestDrawn: each four or twelve neighbours have one in what is drawn, which is the same each time,
+// and other tests draw others.
 func TestDrawn(t *testing.T) {
+	list := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}
+	for all, n := range map[string]int{"": 12, "ci": 4} {
+		t.Setenv("KRAIT_TEST_ALL", all)
+		var near []int
+		for _, x := range Drawn(t, list) {
+			near = append(near, x/n)
+		}
+		if want := []int{0, 1, 2, 3}[:(len(list)+n-1)/n]; !slices.Equal(near, want) || !slices.Equal(Drawn(t, list), Drawn(t, list)) {
+			t.Errorf("KRAIT_TEST_ALL=%s: %v and %v are drawn", all, Drawn(t, list), Drawn(t, list))
+		}
+	}
 	t.Setenv("KRAIT_TEST_ALL", "")
-	list := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	var near []int
-	for _, n := range Drawn(t, list) {
-		near = append(near, n/4)
-	}
-	if !slices.Equal(near, []int{0, 1}) || !slices.Equal(Drawn(t, list), Drawn(t, list)) {
-		t.Errorf("%v and %v are drawn", Drawn(t, list), Drawn(t, list))
-	}
 	seen := map[int]bool{}
-	for i := range 20 {
+	for i := range 80 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			for _, n := range Drawn(t, list) {
 				seen[n] = true
@@ -103,10 +106,27 @@ func TestDrawn(t *testing.T) {
 		})
 	}
 	if len(seen) != len(list) {
-		t.Errorf("20 tests draw %v only", seen)
+		t.Errorf("80 tests draw %v only", seen)
 	}
 	t.Setenv("KRAIT_TEST_ALL", "fixed")
 	if !slices.Equal(Drawn(t, list), list) {
 		t.Error("with KRAIT_TEST_ALL not all are there")
+	}
+}
+
+// TestLevels: by default each option is in some case, in as few cases as that takes; in CI each
+// pair of what [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
+func TestLevels(t *testing.T) {
+	for _, c := range []struct {
+		all         string
+		cases, each int
+	}{{"", 4, 5}, {"ci", 12, 12}, {"fixed", 24, 20}} {
+		t.Setenv("KRAIT_TEST_ALL", c.all)
+		if n := len(Cases(t, 4, 3, 2)); n != c.cases {
+			t.Errorf("KRAIT_TEST_ALL=%s: Cases returns %d, want %d", c.all, n, c.cases)
+		}
+		if n := len(Each(t, []int{5}, 4, 3)); n != c.each {
+			t.Errorf("KRAIT_TEST_ALL=%s: Each returns %d, want %d", c.all, n, c.each)
+		}
 	}
 }

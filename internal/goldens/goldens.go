@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	_ "github.com/krait-ml/krait/internal/thrift" // for all tests of models
@@ -35,8 +36,55 @@ func names() []string {
 var others = []string{"lfm2-moe", "nemotron-h-latent", "qwen3-5-moe"}
 
 // All says that tests are to run the product of what they else cover by pairs, and
-// all of what is long: KRAIT_TEST_ALL is set.
-func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" }
+// all of what is long: KRAIT_TEST_ALL is set, and not "ci".
+func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" && !ci() }
+
+func ci() bool { return os.Getenv("KRAIT_TEST_ALL") == "ci" }
+
+// Few says that a test is to run few of its cases, as by default: it tries each feature once. CI
+// runs the others for each commit, with KRAIT_TEST_ALL=ci, in the tests that Few has noted in the
+// file KRAIT_TEST_LEFT. Without a test it notes nothing.
+func Few(t testing.TB) bool {
+	if ci() || All() {
+		return false
+	}
+	if path := os.Getenv("KRAIT_TEST_LEFT"); path != "" && t != nil {
+		note(t, path)
+	}
+	return true
+}
+
+// CI skips a test by default: CI runs it for each commit.
+func CI(t testing.TB) {
+	t.Helper()
+	if Few(t) {
+		t.Skip("CI runs it, with KRAIT_TEST_ALL=ci")
+	}
+}
+
+// noted are the tests of this process that are in the file.
+var noted sync.Map
+
+// note appends a test's folder and name to a file.
+func note(t testing.TB, path string) {
+	t.Helper()
+	name, _, _ := strings.Cut(t.Name(), "/")
+	if _, again := noted.LoadOrStore(name, true); again {
+		return
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = fmt.Fprintln(f, dir, name)
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // Tolerance is the largest absolute difference that a checkpoint passes with: 1e-4, or
 // what the README suggests where the reference itself is off by about as much.

@@ -53,25 +53,30 @@ func Check(t *testing.T, property func(*rapid.T)) {
 	CheckN(t, 0, property)
 }
 
-// CheckN is Check of n draws, unless the flag -rapid.checks or KRAIT_TEST_ALL says otherwise; 0 is
-// the package's number.
+// CheckN is Check of n draws, by default a third of them, unless the flag -rapid.checks or
+// KRAIT_TEST_ALL says otherwise; 0 is the package's number.
 func CheckN(t *testing.T, n int, property func(*rapid.T)) {
 	t.Helper()
 	if anew() || chosen() {
 		rapid.Check(t, property)
 		return
 	}
+	few := goldens.Few(t)
 	calls.Lock()
 	was := flag.Lookup("rapid.checks").Value.String()
-	if !counted() && n > 0 {
+	if n == 0 {
+		n, _ = strconv.Atoi(was)
+	}
+	if few {
+		n = (n + 2) / 3
+	}
+	if !counted() {
 		set("rapid.checks", strconv.Itoa(n))
 	}
 	set("rapid.seed", strconv.FormatUint(named(nth(t.Name(), calls.of[t.Name()])), 10))
 	calls.of[t.Name()]++
 	unlock := sync.OnceFunc(func() { // at the first draw, when rapid has read the flags
-		if n > 0 {
-			set("rapid.checks", was)
-		}
+		set("rapid.checks", was)
 		calls.Unlock()
 	})
 	defer unlock()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 )
@@ -56,6 +57,7 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 	eachISA(t, op, func(t *testing.T, isa string, kernel kernels.Kernel) {
 		const seed = 23
 		rng := rand.New(rand.NewPCG(seed, 0))
+		few := goldens.Few(t)
 		for i, size := range [][4]int{{1, 1, 1, 1}, {2, 5, 3, 7}, {7, 32, 48, 32}, {9, 17, 1030, 19}, {141, 16, 33, 18}, {3, 16, 0, 5}} {
 			formats := append(weightTypes, graph.Q8)
 			if i != 3 { // blocks of 256 for rows of 17 are slow to draw and to read
@@ -75,6 +77,9 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 				reference.Kernels[op].Run(&want, 0, 1)
 				near(t, op, y, &want.Results[0], 2e-6)
 				for token := range size[0] {
+					if few && token%7 > 0 && token < size[0]-2 {
+						continue
+					}
 					one := *c
 					one.Args = append([]kernels.Tensor{part(c.Args[0], token, token+1), part(c.Args[1], token, token+1)}, c.Args[2:]...)
 					one.Results = []kernels.Tensor{table(graph.F32, 1, size[3], size[3], 0)}

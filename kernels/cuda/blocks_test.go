@@ -190,16 +190,21 @@ func blockCalls() []blockCall {
 }
 
 // TestBlocks: products, experts and rows of weights in every format of blocks, against float64 and
-// row by row, of what ranks have that begins and ends inside blocks. A format has each kernel, and
-// a quarter of the other calls.
+// row by row, of what ranks have that begins and ends inside blocks. In CI a format has each
+// kernel, and a quarter of the other calls; by default some has each kernel, and all an eighth of
+// the calls.
 func TestBlocks(t *testing.T) {
+	every := 4
+	if goldens.Few(t) {
+		every = 8
+	}
 	for f, format := range blockFormats() {
 		t.Run(format.String(), func(t *testing.T) {
 			t.Parallel()
 			for i, b := range blockCalls() {
 				for seed := range uint64(2) {
 					draws := uint64(2*i) + seed
-					fresh := goldens.All() || (f+i)%4 == 0 && (f+i)/4%2 == int(seed)
+					fresh := goldens.All() || (f+i)%every == 0 && (f+i)/every%2 == int(seed)
 					if !fresh {
 						fixed(t, draws, func(t *rapid.T) {
 							d, dev := newDraw(t), newDevice(t)

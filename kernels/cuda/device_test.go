@@ -170,6 +170,7 @@ func asDependent(kernel string, seed uint64) bool {
 		depends = false
 	}
 	launched.count[kernel]++
+	launched.families[family(kernel)] = true
 	if depends {
 		launched.dependent[kernel]++
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -17,10 +18,31 @@ import (
 var launched = struct {
 	sync.Mutex
 	count, dependent map[string]int
-}{count: map[string]int{}, dependent: map[string]int{}}
+	families         map[string]bool
+}{count: map[string]int{}, dependent: map[string]int{}, families: map[string]bool{}}
 
-// slow are the operations, and tests, whose cases cost most in the interpreter, and how many are
-// drawn; 4 of others. With KRAIT_TEST_ALL it is 100 of each, as CI has it.
+// family names a kernel without the format of its module: those of other formats are made of the
+// same source.
+func family(kernel string) string {
+	module, function, _ := strings.Cut(kernel, ".")
+	for _, format := range formats() {
+		if base, is := strings.CutSuffix(module, "_"+format); is {
+			return base + "." + strings.Replace(function, "_"+format, "", 1)
+		}
+	}
+	return kernel
+}
+
+var formats = sync.OnceValue(func() []string {
+	names := []string{"f32", "f16", "bf16", "e4m3"}
+	for _, d := range blockFormats() {
+		names = append(names, d.String())
+	}
+	return names
+})
+
+// slow are the operations, and tests, whose cases cost most in the interpreter, and how many CI
+// draws; 4 of others. By default it is a third of them, with KRAIT_TEST_ALL 100 of each.
 var slow = map[string]int{
 	"attention": 1, "choose": 2, "experts": 2, "ungated_experts": 2, "add_experts": 2, "add_ungated_experts": 2,
 	"ssd_scan": 2, "ssd_scan_gated": 2, "delta_scan": 2, "selective_scan": 3, "selective_scan_gated": 2,
@@ -42,7 +64,7 @@ func some(few, all int) int {
 	return few
 }
 
-// TestMain: when all tests have run, each kernel has (hasRun).
+// TestMain: when all tests have run, each kernel has, or by default one of each family (hasRun).
 func TestMain(m *testing.M) {
 	code := m.Run()
 	given := false

@@ -15,6 +15,7 @@ import (
 // TestKernelsAsRun: what is measured by itself is what a step launches, as the meter counts
 // it, and as often; of prompts with more than 128 rows, whose products are cuBLAS's, too.
 func TestKernelsAsRun(t *testing.T) {
+	goldens.CI(t)
 	for _, c := range []struct {
 		name   string
 		prompt int

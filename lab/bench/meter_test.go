@@ -61,6 +61,7 @@ func near(a, b int64) bool { return max(a-b, b-a) <= 3000 || max(a-b, b-a) < b/5
 // TestSampled: what some blocks say of all is what all say; prompts of one model without
 // KRAIT_TEST_ALL.
 func TestSampled(t *testing.T) {
+	goldens.CI(t)
 	for _, name := range []string{"mamba-a", "mamba2-g4", "jamba"} {
 		g := goldenGraph(t, name, "bf16")
 		for _, p := range []phase{{"decode", 3, 1, 60}, {"prompts", 2, 67, 0}, {"decode in passes", 20, 1, 8}} {

@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 )
 
@@ -97,6 +98,7 @@ func TestOps(t *testing.T) {
 // TestOpsBetween: collectives between GPUs are modelled by links; on one GPU they are kernels, and
 // are not.
 func TestOpsBetween(t *testing.T) {
+	goldens.CI(t)
 	for gpus, hardware := range map[int]string{1: "", 2: "h100-nvlink"} {
 		r := opsOf(t, "mamba2-g4", 2, gpus, 3)
 		if r.Hardware != hardware {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/serving/openai"
 )
 
@@ -69,6 +70,7 @@ func (q *queueing) quantile(name string, at float64) time.Duration {
 // there are places. The others' 99th percentile of queueing stays under twice what it is with equal
 // loads, or under five steps.
 func TestFloodLoad(t *testing.T) {
+	goldens.CI(t)
 	all, _ := strconv.Atoi(os.Getenv("KRAIT_TEST_FLOOD"))
 	if all == 0 {
 		t.Skip("KRAIT_TEST_FLOOD is not set to a number of requests")

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/serving/openai"
 	"github.com/krait-ml/krait/session"
 )
@@ -148,6 +149,7 @@ func (g *gated) Unwrap() http.ResponseWriter { return g.ResponseWriter }
 // prefix cache that would take all pages, get what they get alone or 429, and pages are never
 // more than planned.
 func TestNeverOutOfMemory(t *testing.T) {
+	goldens.CI(t)
 	const pages, slots = 24, 4
 	alone, err := krait.Open("../../testdata/golden/jamba", krait.Options{Slots: 1})
 	if err != nil {

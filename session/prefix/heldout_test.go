@@ -2,9 +2,9 @@ package prefix_test
 
 import (
 	"fmt"
-	"os"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
@@ -57,7 +57,7 @@ func (h heldOut) hits(t *testing.T, policy string, capacity int64) int64 {
 func TestHeldOut(t *testing.T) {
 	const all = 150
 	step := 17 // all shapes, models and capacities
-	if os.Getenv("KRAIT_TEST_ALL") != "" {
+	if goldens.All() {
 		step = 1
 	}
 	binding, more := 0, 0

@@ -198,7 +198,7 @@ func TestRandomSchemas(t *testing.T) {
 		}
 	})
 	t.Logf("%d schemas compile; %d texts are checked", compiled, n)
-	if compiled < 100 {
+	if compiled < 50 { // of 100, or 300 in CI
 		t.Errorf("only %d of the schemas compile", compiled)
 	}
 }
