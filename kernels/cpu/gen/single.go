@@ -30,7 +30,7 @@ type singleGenerator struct {
 	four, two            vector // masks
 	tables               [5]vector
 	row, step, apart     reg.Register
-	ahead, ahead4, pair  reg.Register
+	ahead                reg.Register // goes over what is fetched, from line to line
 	scratch              Mem
 	sums, leasts, scales [4]vector // by pairs of rows, r and r+4
 }
@@ -61,8 +61,7 @@ func (g *singleGenerator) write() {
 		"adds to y the products of groups of 8 rows, which are ws bytes apart, with one token, and fetches what is ahead bytes further on.")
 	from, groups := g.param("w"), g.param("groups")
 	y := g.param("y")
-	g.apart, g.ahead, g.ahead4 = g.param("ws"), g.param("ahead"), g.GP64()
-	g.LEAQ(Mem{Base: g.ahead, Index: g.apart, Scale: 4}, g.ahead4)
+	g.apart, g.ahead = g.param("ws"), g.GP64()
 	g.row, g.step = g.GP64(), g.GP64()
 	g.scratch = g.AllocLocal(3 * 128)
 	if g.hold != nil {
@@ -74,6 +73,8 @@ func (g *singleGenerator) write() {
 	g.Load(g.Param("blocks"), blocks)
 	g.Load(g.Param("x"), g.x)
 	g.MOVQ(from, at)
+	g.Load(g.Param("ahead"), g.ahead)
+	g.ADDQ(from, g.ahead)
 	g.VMOVUPS(Mem{Base: y}, total)
 	g.Label("block")
 	g.pairs(at)
@@ -97,11 +98,10 @@ func (g *singleGenerator) pairs(from reg.Register) {
 	g.MOVQ(from, g.row)
 	g.XORQ(g.step, g.step)
 	g.Label("pair")
-	for _, ahead := range []reg.Register{g.ahead, g.ahead4} {
-		for line := 0; line < g.size; line += 64 {
-			g.PREFETCHT0(Mem{Base: g.row, Index: ahead, Scale: 1, Disp: line})
-		}
+	for line := 0; line < 2*g.size; line += 64 {
+		g.PREFETCHT0(Mem{Base: g.ahead, Disp: line})
 	}
+	g.ADDQ(U32(uint32(2*g.size)), g.ahead)
 	places := [2]place{
 		func(disp int) Mem { return Mem{Base: g.row, Disp: disp} },
 		func(disp int) Mem { return Mem{Base: g.row, Index: g.apart, Scale: 4, Disp: disp} },
