@@ -250,7 +250,7 @@ func answering(t *testing.T, args ...string) (address string, c *exec.Cmd, errs 
 // is to be none; a name that leads here from elsewhere is not answered.
 func TestServePage(t *testing.T) {
 	for _, off := range []bool{false, true} {
-		address, c, _ := answering(t, "--tp", "2", fmt.Sprintf("--no-page=%t", off))
+		address, c, _ := answering(t, "--tp", "2", "--speculate", "off", fmt.Sprintf("--no-page=%t", off))
 		get := func(path, host string) (int, string) {
 			q, err := http.NewRequest("GET", address+path, nil)
 			if err != nil {
