@@ -29,9 +29,8 @@ profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an
 and about a minute. It measures each model in two rounds and takes the first quartile.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
-with measurements, the first quartile of five each. Predictions are for the speed of memory and
-multiplications just before, and beside them are those for the profile's. With --runs 10 it does
-so ten times, and counts the rows that are within 15 %.`,
+with measurements, the first quartile of five each, beside the speed of memory just before.
+With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 		Example: `  krait calibrate
   krait calibrate --check
   krait simulate --like mamba-130m --hw local --tp 2`,
@@ -104,53 +103,24 @@ func checkProfile(c *cobra.Command, file string, o calibrate.Options, end func()
 		return writeJSON(c, "", list)
 	}
 	w := c.OutOrStdout()
-	fmt.Fprintf(w, "%-12s %5s %7s %9s %11s  %7s %7s %8s %6s  %7s %7s %8s %6s\n", "model", "ranks", "prompt", "reads", "multiplies", "stored", "TTFT", "measured", "error", "stored", "TPOT", "measured", "error")
+	fmt.Fprintf(w, "%-12s %5s %7s %9s  %10s %10s %6s  %10s %10s %6s\n", "model", "ranks", "prompt", "reads", "TTFT pred.", "measured", "error", "TPOT pred.", "measured", "error")
 	for _, x := range list {
-		fmt.Fprintf(w, "%-12s %5d %7d %4.1f GB/s %4.0f GFLOP/s", x.Model, x.Ranks, x.Prompt, x.Bytes/1e9, x.FLOPs/1e9)
-		for _, t := range [][3]float64{{x.Stored.TTFT, x.Predicted.TTFT, x.Measured.TTFT}, {x.Stored.TPOT, x.Predicted.TPOT, x.Measured.TPOT}} {
-			fmt.Fprintf(w, "  %7s %7s %8s %+5.0f%%", round(seconds(t[0])), round(seconds(t[1])), round(seconds(t[2])), excess(t[1], t[2]))
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "%-12s %5d %7d %9s  %10s %10s %+5.0f%%  %10s %10s %+5.0f%%\n", x.Model, x.Ranks, x.Prompt, fmt.Sprintf("%.1f GB/s", x.Bytes/1e9),
+			round(seconds(x.Predicted.TTFT)), round(seconds(x.Measured.TTFT)), excess(x.Predicted.TTFT, x.Measured.TTFT),
+			round(seconds(x.Predicted.TPOT)), round(seconds(x.Measured.TPOT)), excess(x.Predicted.TPOT, x.Measured.TPOT))
 		for _, part := range x.Parts {
 			fmt.Fprintf(w, "  %-24s  %10s %10s %+5.0f%%\n", part.What, round(seconds(part.Predicted)), round(seconds(part.Measured)), excess(part.Predicted, part.Measured))
 		}
 	}
-	if o.Runs > 1 {
-		printBias(w, list)
-	}
-	fmt.Fprintln(w, "TTFT and TPOT are predicted with the rates of memory and multiplications right before each row, stored with those of the profile.")
-	printClose(w, list, "", func(x *calibrate.Comparison) calibrate.Times { return x.Predicted })
-	printClose(w, list, "stored rates: ", func(x *calibrate.Comparison) calibrate.Times { return x.Stored })
+	printClose(w, list)
 	return nil
 }
 
-// printBias prints the mean errors of the rows of a model, ranks and prompt over all runs.
-func printBias(w io.Writer, list []calibrate.Comparison) {
-	type row struct {
-		model         string
-		ranks, prompt int
-	}
-	sums := map[row][3]float64{} // TTFT, TPOT and the number of rows
-	var order []row
-	for _, x := range list {
-		k := row{x.Model, x.Ranks, x.Prompt}
-		s, ok := sums[k]
-		if !ok {
-			order = append(order, k)
-		}
-		sums[k] = [3]float64{s[0] + excess(x.Predicted.TTFT, x.Measured.TTFT), s[1] + excess(x.Predicted.TPOT, x.Measured.TPOT), s[2] + 1}
-	}
-	for _, k := range order {
-		s := sums[k]
-		fmt.Fprintf(w, "%-12s %5d %7d  mean error of TTFT %+.0f%%, of TPOT %+.0f%%\n", k.model, k.ranks, k.prompt, s[0]/s[2], s[1]/s[2])
-	}
-}
-
 // printClose counts the rows whose predictions are close.
-func printClose(w io.Writer, list []calibrate.Comparison, what string, of func(*calibrate.Comparison) calibrate.Times) {
+func printClose(w io.Writer, list []calibrate.Comparison) {
 	var rows, ttfts, tpots int
 	for i := range list {
-		ttft, tpot := list[i].Close(of(&list[i]))
+		ttft, tpot := list[i].Close()
 		if ttft {
 			ttfts++
 		}
@@ -161,7 +131,7 @@ func printClose(w io.Writer, list []calibrate.Comparison, what string, of func(*
 			rows++
 		}
 	}
-	fmt.Fprintf(w, "%swithin %g %%: TTFT in %d and TPOT in %d of %s, both in %d (%.1f%%)\n", what, 100*calibrate.Close, ttfts, tpots, count(len(list), "row"), rows, 100*float64(rows)/float64(max(len(list), 1)))
+	fmt.Fprintf(w, "within %g %%: TTFT in %d and TPOT in %d of %s, both in %d (%.1f%%)\n", 100*calibrate.Close, ttfts, tpots, count(len(list), "row"), rows, 100*float64(rows)/float64(max(len(list), 1)))
 }
 
 // excess returns by how many percent a prediction exceeds the measurement.

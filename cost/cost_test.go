@@ -394,33 +394,6 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// TestAt: at other rates of memory and multiplications, the part of a measured time in which bytes
-// come from memory changes with the first, and the rest with the second.
-func TestAt(t *testing.T) {
-	p := &Profile{Memory: Memory{Bandwidth: is(100), Achieved: is(1)}, Compute: map[string]Compute{"f32": {Peak: is(1000), Achieved: is(1)}},
-		Operations: map[string]Measured{"silu": {Points: []Point{{1, 1, 50}}}}}
-	w := &Work{Key: "silu", Op: "silu", Share: 1, FLOPs: graph.Const(200), Bytes: graph.Const(100), Rows: graph.Const(1)}
-	other := &Work{Key: "other", Op: "other", Share: 1, FLOPs: graph.Const(4000), Bytes: graph.Const(100), Rows: graph.Const(1)}
-	for _, c := range []struct{ bytes, flops, silu, other float64 }{
-		{100, 1000, 4, 4}, // 1 second of bytes and 3 of the rest
-		{200, 1000, 3.5, 4},
-		{100, 500, 7, 8},
-		{50, 3000, 3, 2},
-		{10, 1000, 13, 10},
-	} {
-		r, err := p.At(c.bytes, c.flops).Rater(1, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if a, b := r.Time(w, graph.Sizes{}, false), r.Time(other, graph.Sizes{}, false); math.Abs(a-c.silu) > 1e-9 || math.Abs(b-c.other) > 1e-9 {
-			t.Errorf("%g bytes and %g operations per second: %g and %g seconds, want %g and %g", c.bytes, c.flops, a, b, c.silu, c.other)
-		}
-	}
-	if p.Compute["f32"].Peak.Value != 1000 {
-		t.Error("the profile has changed")
-	}
-}
-
 // TestShared: ranks on one device divide it.
 func TestShared(t *testing.T) {
 	p := &Profile{Shared: true, Memory: Memory{Capacity: is(1000), Reserve: is(100)}}

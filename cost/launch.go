@@ -144,24 +144,9 @@ func (r *Rater) Time(w *Work, z graph.Sizes, graphs bool) float64 {
 	overhead := r.Launch(graphs)
 	flops := w.FLOPs.Float(z) * w.Share
 	if rate := r.measured(w, z); rate > 0 && flops > 0 {
-		return r.now(flops/rate, r.memory(w, z)) + overhead
+		return flops/rate + overhead
 	}
-	return max(flops/r.rate(w, z), r.memory(w, z)) + overhead
-}
-
-// memory is how long the bytes of work take.
-func (r *Rater) memory(w *Work, z graph.Sizes) float64 {
-	return w.Moved(z) / (r.share * r.p.Memory.Bandwidth.Value * r.p.Memory.Achieved.Value)
-}
-
-// now is a time that was measured, at the rates of [Profile.At]: its bytes take that many seconds
-// at them.
-func (r *Rater) now(measured, bytes float64) float64 {
-	if r.p.reads == 0 {
-		return measured
-	}
-	bytes = min(bytes*r.p.reads, measured)
-	return bytes/r.p.reads + (measured-bytes)/r.p.multiplies
+	return max(flops/r.rate(w, z), w.Moved(z)/(r.share*r.p.Memory.Bandwidth.Value*r.p.Memory.Achieved.Value)) + overhead
 }
 
 // Launch is the overhead of a launch; graphs says that it is one of a captured graph.

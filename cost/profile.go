@@ -32,9 +32,6 @@ type Profile struct {
 	// Operations has what was measured of single operations: "silu", or "matmul/bf16"
 	// for one whose weights are in bf16. Those without go by Compute and Memory.
 	Operations map[string]Measured
-
-	// By how much the machine is faster than when Operations were measured: see At.
-	reads, multiplies float64
 }
 
 // Figure is a number of a profile.
@@ -148,18 +145,6 @@ func builtIn(name string) *Profile {
 func (p *Profile) Only(algorithms ...string) *Profile {
 	q := *p
 	q.Link.Algorithms = slices.DeleteFunc(slices.Clone(p.Link.Algorithms), func(a Algorithm) bool { return !slices.Contains(algorithms, a.Name) })
-	return &q
-}
-
-// At returns the profile of the machine while it reads that many bytes per second, and multiplies
-// and adds in f32 at that rate. In the measured time of an operation, the part in which its bytes
-// come from memory changes with the first, and the rest with the second.
-func (p *Profile) At(bytes, flops float64) *Profile {
-	q, f32 := *p, p.Compute["f32"]
-	q.reads, q.multiplies = bytes/p.Memory.Bandwidth.Value, flops/f32.Peak.Value
-	q.Memory.Bandwidth.Value, f32.Peak.Value = bytes, flops
-	q.Compute = maps.Clone(p.Compute)
-	q.Compute["f32"] = f32
 	return &q
 }
 

@@ -15,17 +15,15 @@ import (
 	"github.com/krait-ml/krait/lab/simulate"
 )
 
-// Comparison is the predicted and the measured times of a model. Where other guests of a host share
-// its memory and processors, rates differ from those of the profile, so they are measured right
-// before, and predictions are for them.
+// Comparison is the predicted and the measured times of a model.
 type Comparison struct {
-	Model     string  `json:"model"`
-	Ranks     int     `json:"ranks"`
-	Prompt    int     `json:"prompt_tokens"`
-	Bytes     float64 `json:"bytes_per_second"` // read from memory
-	FLOPs     float64 `json:"flops_per_second"` // multiplications and additions in registers
+	Model  string `json:"model"`
+	Ranks  int    `json:"ranks"`
+	Prompt int    `json:"prompt_tokens"`
+	// Bytes are those read per second right before the measurement. Where other guests of a host share
+	// its memory, it differs from the rate of the profile.
+	Bytes     float64 `json:"bytes_per_second"`
 	Predicted Times   `json:"predicted"`
-	Stored    Times   `json:"predicted_by_stored_rates"`
 	Measured  Times   `json:"measured"`
 	Parts     []Part  `json:"parts,omitempty"` // of prefill
 }
@@ -45,10 +43,10 @@ var (
 // Close is the share of a measured time by which the predicted one may differ.
 const Close = 0.15
 
-// Close reports whether the TTFT and TPOT of a prediction are within [Close] of the measured ones.
-func (c *Comparison) Close(predicted Times) (ttft, tpot bool) {
+// Close reports whether the predicted TTFT and TPOT are within [Close] of the measured ones.
+func (c *Comparison) Close() (ttft, tpot bool) {
 	is := func(predicted, measured float64) bool { return math.Abs(predicted-measured) <= Close*measured }
-	return is(predicted.TTFT, c.Measured.TTFT), is(predicted.TPOT, c.Measured.TPOT)
+	return is(c.Predicted.TTFT, c.Measured.TTFT), is(c.Predicted.TPOT, c.Measured.TPOT)
 }
 
 // Check compares a profile's predictions with measured times of models.
@@ -90,30 +88,27 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 		return nil, err
 	}
 	defer m.Close()
+	peak, err := o.roofline(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rate := peak.Bytes
+	s, err := simulate.New(m.Engine().Schedules(), &virtual.Device{Profile: p}, nil)
+	if err != nil {
+		return nil, err
+	}
 	var out []Comparison
 	for _, prompt := range prompts {
 		const tokens = 16
-		now, err := o.roofline(ctx)
-		if err != nil {
-			return nil, err
-		}
 		took, err := bench.Measure(ctx, m, bench.Options{Batch: 1, Prompt: prompt, Chunk: 512, Tokens: tokens, Repeat: 5, Quantile: often})
 		if err != nil {
 			return nil, err
 		}
-		c := Comparison{Model: filepath.Base(dir), Ranks: ranks, Prompt: prompt, Bytes: now.Bytes, FLOPs: now.FLOPs, Measured: Times{took.TTFT / 1e3, took.Step / 1e3}}
-		for of, into := range map[*cost.Profile]*Times{p: &c.Stored, p.At(now.Bytes, now.FLOPs): &c.Predicted} {
-			s, err := simulate.New(m.Engine().Schedules(), &virtual.Device{Profile: of}, nil)
-			if err != nil {
-				return nil, err
-			}
-			said, err := s.Run(simulate.Workload{Batch: 1, Prompt: prompt, Output: tokens + 1, Chunk: 512})
-			if err != nil {
-				return nil, err
-			}
-			*into = Times{said.TTFT, said.TPOT}
+		said, err := s.Run(simulate.Workload{Batch: 1, Prompt: prompt, Output: tokens + 1, Chunk: 512})
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, c)
+		out = append(out, Comparison{filepath.Base(dir), ranks, prompt, rate, Times{said.TTFT, said.TPOT}, Times{took.TTFT / 1e3, took.Step / 1e3}, nil})
 	}
 	for i := range out {
 		if !o.Parts {
