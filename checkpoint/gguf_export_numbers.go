@@ -74,9 +74,9 @@ func converted(a graph.Array, to graph.DType, weights []float32) (graph.Array, e
 	}
 	b, err := a.Convert(to)
 	if err == nil && to == graph.F16 {
-		for i, v := range a.Float32s() {
+		for _, v := range a.Float32s() {
 			if math.Abs(float64(v)) >= 65520 && !math.IsInf(float64(v), 0) {
-				return b, fmt.Errorf("element %d is %g, which f16 cannot hold; choose another type", i, v)
+				return b, fmt.Errorf("an element is %g, which f16 cannot hold; choose another type", v)
 			}
 		}
 	}

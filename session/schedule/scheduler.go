@@ -27,15 +27,6 @@ type Engine interface {
 	Settle(ctx context.Context, kept []exec.Kept) error
 }
 
-// Pipeline is an [Engine] that runs batches of decode in turns.
-type Pipeline interface {
-	// Turns is how many batches StepInTurns should have.
-	Turns() int
-	// StepInTurns runs batches of sequences with one token each in turns, until next, which gets
-	// the results of each, returns false for all: see [exec.Engine.StepInTurns].
-	StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) (again bool)) error
-}
-
 // Saved is the saved state of a sequence.
 type Saved interface {
 	// Restore copies it to the new sequence of a slot, with the same bits.
@@ -390,9 +381,6 @@ func (s *Scheduler) fill() {
 	}
 }
 
-// next is the token that a decoding request feeds next.
-func (r *request) next() []int { return r.out[r.fed-r.prompt:][:1] }
-
 // fillRows sets the rows of a part whose logits are computed, and their choices.
 func (s *Scheduler) fillRows(p *part, q *exec.Sequence) {
 	switch {
@@ -534,16 +522,6 @@ func (s *Scheduler) tell(r *request, tokens int, now time.Time) {
 	}
 }
 
-// later reports whether batches run in turns, after which f is called: it needs the engine. The
-// request runs no more before that.
-func (s *Scheduler) later(f func()) bool {
-	t := s.turning
-	if t != nil {
-		t.ends, t.after = true, append(t.after, f)
-	}
-	return t != nil
-}
-
 // keeps reports whether see takes a snapshot after the last token.
 func (s *Scheduler) keeps(r *request) bool {
 	return s.cache != nil && r.Final != nil && r.Final() == len(r.out)-1
@@ -559,8 +537,8 @@ func (s *Scheduler) see(r *request, last bool) {
 	case last:
 		r.out = r.out[:min(n+1, len(r.out))] // the last one was not fed, or is removed
 	case n == r.chosen-1 && !r.complete() && r.saved == nil:
-		if !s.later(func() { s.cache.Keep(r.slot) }) {
-			s.cache.Keep(r.slot)
+		if keep := func() { s.cache.Keep(r.slot) }; !s.later(keep) {
+			keep()
 		}
 	}
 }

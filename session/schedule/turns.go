@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"time"
 
@@ -18,6 +19,15 @@ import (
 // rounds bounds the steps of a batch in turns. Other callers of the engine wait for them. The end
 // leaves stages idle for as long as a batch takes from the first to the last.
 const rounds = 32
+
+// Pipeline is an [Engine] that runs batches of decode in turns.
+type Pipeline interface {
+	// Turns is how many batches StepInTurns should have.
+	Turns() int
+	// StepInTurns runs batches of sequences with one token each in turns, until next, which gets
+	// the results of each, returns false for all: see [exec.Engine.StepInTurns].
+	StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) (again bool)) error
+}
 
 // turning is the batches that run in turns.
 type turning struct {
@@ -126,4 +136,17 @@ func (s *Scheduler) turn(t *turning, g *group, r *exec.Results, err error) bool 
 	g.runs = true
 	g.fill()
 	return true
+}
+
+// next is the token that a decoding request feeds next.
+func (r *request) next() []int { return r.out[r.fed-r.prompt:][:1] }
+
+// later reports whether batches run in turns, after which f is called: it needs the engine. The
+// request runs no more before that.
+func (s *Scheduler) later(f func()) bool {
+	t := s.turning
+	if t != nil {
+		t.ends, t.after = true, append(t.after, f)
+	}
+	return t != nil
 }
