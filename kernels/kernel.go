@@ -182,7 +182,8 @@ type Kernel struct {
 	Units func(c *Call) int
 	Run   func(c *Call, lo, hi int)
 	// Before, if there is one, has run with the same call, all its parts, when Run
-	// begins: it leaves in the scratch memory what all parts read.
+	// begins: it leaves in the scratch memory what all parts read. It has no scratch memory of its
+	// own, but may have one before it.
 	Before  *Kernel
 	Scratch func(c *Call) int // bytes; nil: none
 }
@@ -193,6 +194,7 @@ func (k *Kernel) Prepare(c *Call) {
 		c.Scratch = NewScratch(k.Scratch(c))
 	}
 	if k.Before != nil {
+		k.Before.Prepare(c)
 		k.Before.Run(c, 0, k.Before.Units(c))
 	}
 }

@@ -68,11 +68,15 @@ func (p *pool) close() {
 	}
 }
 
-// launch runs a kernel with the given work, and its Before kernel first, whose work is estimated by
-// its bytes of scratch memory.
+// launch runs a kernel with the given work, and first those before it, whose work is estimated by
+// the bytes of scratch memory.
 func (p *pool) launch(k *kernels.Kernel, c *kernels.Call, work int64) error {
 	if k.Before != nil {
-		if err := p.run(k.Before, c, int64(k.Scratch(c))); err != nil {
+		before := work
+		if k.Scratch != nil {
+			before = int64(k.Scratch(c))
+		}
+		if err := p.launch(k.Before, c, before); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
@@ -110,23 +109,6 @@ func ForMath(math string) (kernels.Set, error) {
 
 var maths = map[string]func() (kernels.Set, error){"": Chosen, "f32": Chosen, "bf16": Rounding, "int8": Integers}
 
-// Rounding is the chosen set with products of weights in bf16 that round activations to
-// bf16, too: what AMX does with a third of the products.
-func Rounding() (kernels.Set, error) {
-	name, err := ChosenISA()
-	if err != nil {
-		return nil, err
-	}
-	if name != "amx" {
-		return nil, noRounding(name, ISAs(), hasAVX512BF16())
-	}
-	set, err := ForISA(name)
-	if err == nil {
-		maps.Copy(set, amxRounding)
-	}
-	return set, err
-}
-
 // integerProducts puts those of an instruction set into a set.
 var integerProducts = map[string]func(set kernels.Set){plain: plainIntegers.into}
 
@@ -152,16 +134,4 @@ func IntegersForISA(name string) (kernels.Set, error) {
 	}
 	integerProducts[name](set)
 	return set, nil
-}
-
-// noRounding says why products cannot round with the chosen set, on a machine with these sets.
-func noRounding(chosen string, has []string, avx512bf16 bool) error {
-	const need = "products in bf16 need the instruction set amx"
-	switch {
-	case slices.Contains(has, "amx"):
-		return fmt.Errorf("%s, and %s is chosen; %s=amx chooses it", need, chosen, ISAVariable)
-	case avx512bf16:
-		return fmt.Errorf("%s, which this machine does not have: it has %s and avx512_bf16, for which there are no kernels; compute in f32", need, strings.Join(has, ", "))
-	}
-	return fmt.Errorf("%s, which this machine does not have: it has %s; compute in f32", need, strings.Join(has, ", "))
 }

@@ -3,18 +3,24 @@
 package cpu
 
 // packRowsAVX2 writes 8 rows of weights, ws elements apart, of steps vectors of k, to a panel that
-// has width rows, and pairs apart elements apart.
+// has width rows, and parts apart elements apart.
 //
 //go:noescape
 func packRowsAVX2(to *float32, from *float32, ws int, steps int, apart int, width int)
 
+// packRowsBF16AVX2 writes 8 rows of weights, ws elements apart, of steps vectors of k, to a panel
+// that has width rows, and parts apart elements apart.
+//
+//go:noescape
+func packRowsBF16AVX2(to *float32, from *uint16, ws int, steps int, apart int, width int)
+
 // packTokensAVX2 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens
-// whose pairs are apart elements apart.
+// whose parts are apart elements apart.
 //
 //go:noescape
 func packTokensAVX2(to *float32, from *float32, xs int, steps int, apart int)
 
-// panel1AVX2 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of
+// panel1AVX2 sums a part of the lanes of 1 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.
@@ -22,7 +28,7 @@ func packTokensAVX2(to *float32, from *float32, xs int, steps int, apart int)
 //go:noescape
 func panel1AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel2AVX2 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of
+// panel2AVX2 sums a part of the lanes of 2 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.
@@ -30,7 +36,7 @@ func panel1AVX2(w *float32, x *float32, sums *float32, steps int, groups int, ad
 //go:noescape
 func panel2AVX2(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel3AVX2 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of
+// panel3AVX2 sums a part of the lanes of 3 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.
@@ -45,18 +51,18 @@ func panel3AVX2(w *float32, x *float32, sums *float32, steps int, groups int, ad
 func drainAVX2(y *float32, ys int, sums *float32, width int, tokens int, cols int, more int)
 
 // packRowsAVX512 writes 16 rows of weights, ws elements apart, of steps vectors of k, to a panel
-// that has width rows, and pairs apart elements apart.
+// that has width rows, and parts apart elements apart.
 //
 //go:noescape
 func packRowsAVX512(to *float32, from *float32, ws int, steps int, apart int, width int)
 
 // packTokensAVX512 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens
-// whose pairs are apart elements apart.
+// whose parts are apart elements apart.
 //
 //go:noescape
 func packTokensAVX512(to *float32, from *float32, xs int, steps int, apart int)
 
-// panel1AVX512 sums a pair of lanes of 1 vectors of rows, of steps vectors of k, for groups of
+// panel1AVX512 sums a part of the lanes of 1 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.
@@ -64,7 +70,7 @@ func packTokensAVX512(to *float32, from *float32, xs int, steps int, apart int)
 //go:noescape
 func panel1AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel2AVX512 sums a pair of lanes of 2 vectors of rows, of steps vectors of k, for groups of
+// panel2AVX512 sums a part of the lanes of 2 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.
@@ -72,7 +78,7 @@ func panel1AVX512(w *float32, x *float32, sums *float32, steps int, groups int, 
 //go:noescape
 func panel2AVX512(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
 
-// panel3AVX512 sums a pair of lanes of 3 vectors of rows, of steps vectors of k, for groups of
+// panel3AVX512 sums a part of the lanes of 3 vectors of rows, of steps vectors of k, for groups of
 // tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
 // result at the next level. For each group it prefetches four times a number of lines, the four
 // step bytes apart, and what it fetches for the next is four steps ahead.

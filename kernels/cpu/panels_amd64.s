@@ -17,24 +17,24 @@ TEXT ·packRowsAVX2(SB), NOSPLIT, $0-48
 	LEAQ (DI)(SI*1), R8
 	LEAQ (SI)(SI*1), SI
 	LEAQ (SI)(SI*2), R9
-	LEAQ (CX)(CX*2), R9
-	MOVQ CX, R10
-	SHLQ $0x02, R10
-	LEAQ (AX)(R10*1), R10
+	LEAQ (CX)(CX*2), R10
+	MOVQ CX, R11
+	SHLQ $0x02, R11
+	LEAQ (AX)(R11*1), R11
 
 steps:
 	VXORPS      Y0, Y0, Y0
 	VMOVUPS     (AX), X0
-	VINSERTF128 $0x01, (R10), Y0, Y0
+	VINSERTF128 $0x01, (R11), Y0, Y0
 	VXORPS      Y1, Y1, Y1
 	VMOVUPS     (AX)(CX*1), X1
-	VINSERTF128 $0x01, (R10)(CX*1), Y1, Y1
+	VINSERTF128 $0x01, (R11)(CX*1), Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VMOVUPS     (AX)(CX*2), X2
-	VINSERTF128 $0x01, (R10)(CX*2), Y2, Y2
+	VINSERTF128 $0x01, (R11)(CX*2), Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	VMOVUPS     (AX)(R9*1), X3
-	VINSERTF128 $0x01, (R10)(R9*1), Y3, Y3
+	VMOVUPS     (AX)(R10*1), X3
+	VINSERTF128 $0x01, (R11)(R10*1), Y3, Y3
 	VUNPCKLPS   Y1, Y0, Y4
 	VUNPCKLPS   Y3, Y2, Y5
 	VUNPCKHPS   Y1, Y0, Y0
@@ -44,23 +44,21 @@ steps:
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
 	VMOVUPS     Y2, (DI)
-	VMOVUPS     Y3, (DI)(SI*1)
-	VMOVUPS     Y4, (R8)
-	VMOVUPS     Y0, (R8)(SI*1)
+	VMOVUPS     Y3, (DI)(SI*2)
+	VMOVUPS     Y4, (DI)(SI*1)
+	VMOVUPS     Y0, (DI)(R9*1)
 	VXORPS      Y0, Y0, Y0
 	VMOVUPS     16(AX), X0
-	VINSERTF128 $0x01, 16(R10), Y0, Y0
+	VINSERTF128 $0x01, 16(R11), Y0, Y0
 	VXORPS      Y1, Y1, Y1
 	VMOVUPS     16(AX)(CX*1), X1
-	VINSERTF128 $0x01, 16(R10)(CX*1), Y1, Y1
+	VINSERTF128 $0x01, 16(R11)(CX*1), Y1, Y1
 	VXORPS      Y2, Y2, Y2
 	VMOVUPS     16(AX)(CX*2), X2
-	VINSERTF128 $0x01, 16(R10)(CX*2), Y2, Y2
+	VINSERTF128 $0x01, 16(R11)(CX*2), Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	VMOVUPS     16(AX)(R9*1), X3
-	VINSERTF128 $0x01, 16(R10)(R9*1), Y3, Y3
-	ADDQ        BX, DI
-	ADDQ        BX, R8
+	VMOVUPS     16(AX)(R10*1), X3
+	VINSERTF128 $0x01, 16(R11)(R10*1), Y3, Y3
 	VUNPCKLPS   Y1, Y0, Y4
 	VUNPCKLPS   Y3, Y2, Y5
 	VUNPCKHPS   Y1, Y0, Y0
@@ -69,14 +67,97 @@ steps:
 	VUNPCKHPD   Y5, Y4, Y3
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
-	VMOVUPS     Y2, (DI)
-	VMOVUPS     Y3, (DI)(SI*1)
-	VMOVUPS     Y4, (R8)
-	VMOVUPS     Y0, (R8)(SI*1)
+	VMOVUPS     Y2, (R8)
+	VMOVUPS     Y3, (R8)(SI*2)
+	VMOVUPS     Y4, (R8)(SI*1)
+	VMOVUPS     Y0, (R8)(R9*1)
 	ADDQ        BX, DI
 	ADDQ        BX, R8
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, R10
+	ADDQ        $0x20, R11
+	DECQ        DX
+	JNZ         steps
+	VZEROUPPER
+	RET
+
+// func packRowsBF16AVX2(to *float32, from *uint16, ws int, steps int, apart int, width int)
+// Requires: AVX, AVX2
+TEXT ·packRowsBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ   from+8(FP), AX
+	MOVQ   ws+16(FP), CX
+	MOVQ   steps+24(FP), DX
+	MOVQ   width+40(FP), BX
+	MOVQ   apart+32(FP), SI
+	SHLQ   $0x01, CX
+	SHLQ   $0x02, SI
+	SHLQ   $0x02, BX
+	MOVQ   to+0(FP), DI
+	LEAQ   (DI)(SI*1), R8
+	LEAQ   (SI)(SI*1), SI
+	LEAQ   (SI)(SI*2), R9
+	LEAQ   (CX)(CX*2), R10
+	MOVQ   CX, R11
+	SHLQ   $0x02, R11
+	LEAQ   (AX)(R11*1), R11
+	VXORPS Y0, Y0, Y0
+
+steps:
+	VMOVQ       (AX), X1
+	VMOVHPS     (R11), X1, X1
+	VMOVQ       (AX)(CX*1), X2
+	VMOVHPS     (R11)(CX*1), X2, X2
+	VMOVQ       (AX)(CX*2), X3
+	VMOVHPS     (R11)(CX*2), X3, X3
+	VMOVQ       (AX)(R10*1), X4
+	VMOVHPS     (R11)(R10*1), X4, X4
+	VPUNPCKLWD  X2, X1, X5
+	VPUNPCKHWD  X2, X1, X1
+	VPUNPCKLWD  X4, X3, X2
+	VPUNPCKHWD  X4, X3, X3
+	VPUNPCKLDQ  X2, X5, X4
+	VPUNPCKLDQ  X3, X1, X6
+	VINSERTI128 $0x01, X6, Y4, Y6
+	VPUNPCKLWD  Y6, Y0, Y7
+	VPUNPCKHWD  Y6, Y0, Y6
+	VPUNPCKHDQ  X2, X5, X2
+	VPUNPCKHDQ  X3, X1, X1
+	VINSERTI128 $0x01, X1, Y2, Y1
+	VPUNPCKLWD  Y1, Y0, Y3
+	VPUNPCKHWD  Y1, Y0, Y1
+	VMOVUPS     Y7, (DI)
+	VMOVUPS     Y6, (DI)(SI*2)
+	VMOVUPS     Y3, (DI)(SI*1)
+	VMOVUPS     Y1, (DI)(R9*1)
+	VMOVQ       8(AX), X3
+	VMOVHPS     8(R11), X3, X3
+	VMOVQ       8(AX)(CX*1), X5
+	VMOVHPS     8(R11)(CX*1), X5, X5
+	VMOVQ       8(AX)(CX*2), X1
+	VMOVHPS     8(R11)(CX*2), X1, X1
+	VMOVQ       8(AX)(R10*1), X2
+	VMOVHPS     8(R11)(R10*1), X2, X2
+	VPUNPCKLWD  X5, X3, X4
+	VPUNPCKHWD  X5, X3, X5
+	VPUNPCKLWD  X2, X1, X6
+	VPUNPCKHWD  X2, X1, X7
+	VPUNPCKLDQ  X6, X4, X2
+	VPUNPCKLDQ  X7, X5, X1
+	VINSERTI128 $0x01, X1, Y2, Y1
+	VPUNPCKLWD  Y1, Y0, Y3
+	VPUNPCKHWD  Y1, Y0, Y1
+	VPUNPCKHDQ  X6, X4, X2
+	VPUNPCKHDQ  X7, X5, X4
+	VINSERTI128 $0x01, X4, Y2, Y5
+	VPUNPCKLWD  Y5, Y0, Y6
+	VPUNPCKHWD  Y5, Y0, Y5
+	VMOVUPS     Y3, (R8)
+	VMOVUPS     Y1, (R8)(SI*2)
+	VMOVUPS     Y6, (R8)(SI*1)
+	VMOVUPS     Y5, (R8)(R9*1)
+	ADDQ        BX, DI
+	ADDQ        BX, R8
+	ADDQ        $0x10, AX
+	ADDQ        $0x10, R11
 	DECQ        DX
 	JNZ         steps
 	VZEROUPPER
@@ -98,35 +179,51 @@ TEXT ·packTokensAVX2(SB), NOSPLIT, $0-40
 	LEAQ (BX)(BX*2), R9
 
 steps:
-	VXORPS      Y0, Y0, Y0
-	VMOVUPS     (AX), X0
-	VINSERTF128 $0x01, 16(AX), Y0, Y0
-	VXORPS      Y1, Y1, Y1
-	VMOVUPS     (AX)(CX*1), X1
-	VINSERTF128 $0x01, 16(AX)(CX*1), Y1, Y1
-	VXORPS      Y2, Y2, Y2
-	VMOVUPS     (AX)(CX*2), X2
-	VINSERTF128 $0x01, 16(AX)(CX*2), Y2, Y2
-	VXORPS      Y3, Y3, Y3
-	VMOVUPS     (AX)(SI*1), X3
-	VINSERTF128 $0x01, 16(AX)(SI*1), Y3, Y3
-	VUNPCKLPS   Y1, Y0, Y4
-	VUNPCKLPS   Y3, Y2, Y5
-	VUNPCKHPS   Y1, Y0, Y0
-	VUNPCKHPS   Y3, Y2, Y1
-	VUNPCKLPD   Y5, Y4, Y2
-	VUNPCKHPD   Y5, Y4, Y3
-	VUNPCKLPD   Y1, Y0, Y4
-	VUNPCKHPD   Y1, Y0, Y0
-	VMOVUPS     Y2, (DI)
-	VMOVUPS     Y3, (DI)(BX*1)
-	VMOVUPS     Y4, (R8)
-	VMOVUPS     Y0, (R8)(BX*1)
-	ADDQ        $0x20, DI
-	ADDQ        $0x20, R8
-	ADDQ        $0x20, AX
-	DECQ        DX
-	JNZ         steps
+	VXORPS    Y0, Y0, Y0
+	VMOVUPS   (AX), X0
+	VXORPS    Y1, Y1, Y1
+	VMOVUPS   (AX)(CX*1), X1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   (AX)(CX*2), X2
+	VXORPS    Y3, Y3, Y3
+	VMOVUPS   (AX)(SI*1), X3
+	VUNPCKLPS Y1, Y0, Y4
+	VUNPCKLPS Y3, Y2, Y5
+	VUNPCKHPS Y1, Y0, Y0
+	VUNPCKHPS Y3, Y2, Y1
+	VUNPCKLPD Y5, Y4, Y2
+	VUNPCKHPD Y5, Y4, Y3
+	VUNPCKLPD Y1, Y0, Y4
+	VUNPCKHPD Y1, Y0, Y0
+	VMOVUPS   X2, (DI)
+	VMOVUPS   X3, (DI)(BX*2)
+	VMOVUPS   X4, (DI)(BX*1)
+	VMOVUPS   X0, (DI)(R9*1)
+	VXORPS    Y0, Y0, Y0
+	VMOVUPS   16(AX), X0
+	VXORPS    Y1, Y1, Y1
+	VMOVUPS   16(AX)(CX*1), X1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   16(AX)(CX*2), X2
+	VXORPS    Y3, Y3, Y3
+	VMOVUPS   16(AX)(SI*1), X3
+	VUNPCKLPS Y1, Y0, Y4
+	VUNPCKLPS Y3, Y2, Y5
+	VUNPCKHPS Y1, Y0, Y0
+	VUNPCKHPS Y3, Y2, Y1
+	VUNPCKLPD Y5, Y4, Y2
+	VUNPCKHPD Y5, Y4, Y3
+	VUNPCKLPD Y1, Y0, Y4
+	VUNPCKHPD Y1, Y0, Y0
+	VMOVUPS   X2, (R8)
+	VMOVUPS   X3, (R8)(BX*2)
+	VMOVUPS   X4, (R8)(BX*1)
+	VMOVUPS   X0, (R8)(R9*1)
+	ADDQ      $0x10, DI
+	ADDQ      $0x10, R8
+	ADDQ      $0x20, AX
+	DECQ      DX
+	JNZ       steps
 	VZEROUPPER
 	RET
 
@@ -165,80 +262,39 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps1:
+steps:
 	VMOVUPS      (BX), Y4
 	VBROADCASTSS (AX), Y5
 	VFMADD231PS  Y4, Y5, Y0
 	VBROADCASTSS 4(AX), Y5
 	VFMADD231PS  Y4, Y5, Y1
-	VMOVUPS      32(BX), Y4
-	VBROADCASTSS 16(AX), Y5
+	VBROADCASTSS 8(AX), Y5
 	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS 20(AX), Y5
+	VBROADCASTSS 12(AX), Y5
 	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         $0x00000040, BX
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x10, AX
 	DECQ         SI
-	JNZ          steps1
-	VADDPS       Y2, Y0, Y0
-	VADDPS       Y3, Y1, Y1
+	JNZ          steps
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added3
+	JZ           added
 
-add2:
+add:
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
+	VADDPS 64(BX), Y2, Y2
+	VADDPS 96(BX), Y3, Y3
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add2
+	JNZ    add
 
-added3:
+added:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
-	MOVQ    steps+24(FP), BX
-	SHLQ    $0x05, BX
-	SUBQ    BX, AX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	MOVQ    w+0(FP), BX
-	MOVQ    steps+24(FP), SI
-
-steps4:
-	VMOVUPS      (BX), Y4
-	VBROADCASTSS 8(AX), Y5
-	VFMADD231PS  Y4, Y5, Y0
-	VBROADCASTSS 12(AX), Y5
-	VFMADD231PS  Y4, Y5, Y1
-	VMOVUPS      32(BX), Y4
-	VBROADCASTSS 24(AX), Y5
-	VFMADD231PS  Y4, Y5, Y2
-	VBROADCASTSS 28(AX), Y5
-	VFMADD231PS  Y4, Y5, Y3
-	ADDQ         $0x00000040, BX
-	ADDQ         $0x20, AX
-	DECQ         SI
-	JNZ          steps4
-	VADDPS       Y2, Y0, Y0
-	VADDPS       Y3, Y1, Y1
-	MOVQ         CX, BX
-	MOVQ         adds+40(FP), SI
-	TESTQ        SI, SI
-	JZ           added6
-
-add5:
-	VADDPS 64(BX), Y0, Y0
-	VADDPS 96(BX), Y1, Y1
-	ADDQ   DX, BX
-	DECQ   SI
-	JNZ    add5
-
-added6:
-	VMOVUPS Y0, 64(BX)
-	VMOVUPS Y1, 96(BX)
+	VMOVUPS Y2, 64(BX)
+	VMOVUPS Y3, 96(BX)
 	ADDQ    $0x00000080, CX
 	DECQ    groups+32(FP)
 	JNZ     group
@@ -284,7 +340,7 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps7:
+steps:
 	VMOVUPS      (BX), Y8
 	VMOVUPS      32(BX), Y9
 	VBROADCASTSS (AX), Y10
@@ -293,99 +349,43 @@ steps7:
 	VBROADCASTSS 4(AX), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VMOVUPS      64(BX), Y8
-	VMOVUPS      96(BX), Y9
-	VBROADCASTSS 16(AX), Y10
+	VBROADCASTSS 8(AX), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 20(AX), Y10
+	VBROADCASTSS 12(AX), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000040, BX
+	ADDQ         $0x10, AX
 	DECQ         SI
-	JNZ          steps7
-	VADDPS       Y4, Y0, Y0
-	VADDPS       Y5, Y1, Y1
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y7, Y3, Y3
+	JNZ          steps
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added9
+	JZ           added
 
-add8:
+add:
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
 	VADDPS 64(BX), Y2, Y2
 	VADDPS 96(BX), Y3, Y3
+	VADDPS 128(BX), Y4, Y4
+	VADDPS 160(BX), Y5, Y5
+	VADDPS 192(BX), Y6, Y6
+	VADDPS 224(BX), Y7, Y7
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add8
+	JNZ    add
 
-added9:
+added:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
 	VMOVUPS Y3, 96(BX)
-	MOVQ    steps+24(FP), BX
-	SHLQ    $0x05, BX
-	SUBQ    BX, AX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	MOVQ    w+0(FP), BX
-	MOVQ    steps+24(FP), SI
-
-steps10:
-	VMOVUPS      (BX), Y8
-	VMOVUPS      32(BX), Y9
-	VBROADCASTSS 8(AX), Y10
-	VFMADD231PS  Y8, Y10, Y0
-	VFMADD231PS  Y9, Y10, Y1
-	VBROADCASTSS 12(AX), Y10
-	VFMADD231PS  Y8, Y10, Y2
-	VFMADD231PS  Y9, Y10, Y3
-	VMOVUPS      64(BX), Y8
-	VMOVUPS      96(BX), Y9
-	VBROADCASTSS 24(AX), Y10
-	VFMADD231PS  Y8, Y10, Y4
-	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS 28(AX), Y10
-	VFMADD231PS  Y8, Y10, Y6
-	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $0x00000080, BX
-	ADDQ         $0x20, AX
-	DECQ         SI
-	JNZ          steps10
-	VADDPS       Y4, Y0, Y0
-	VADDPS       Y5, Y1, Y1
-	VADDPS       Y6, Y2, Y2
-	VADDPS       Y7, Y3, Y3
-	MOVQ         CX, BX
-	MOVQ         adds+40(FP), SI
-	TESTQ        SI, SI
-	JZ           added12
-
-add11:
-	VADDPS 128(BX), Y0, Y0
-	VADDPS 160(BX), Y1, Y1
-	VADDPS 192(BX), Y2, Y2
-	VADDPS 224(BX), Y3, Y3
-	ADDQ   DX, BX
-	DECQ   SI
-	JNZ    add11
-
-added12:
-	VMOVUPS Y0, 128(BX)
-	VMOVUPS Y1, 160(BX)
-	VMOVUPS Y2, 192(BX)
-	VMOVUPS Y3, 224(BX)
+	VMOVUPS Y4, 128(BX)
+	VMOVUPS Y5, 160(BX)
+	VMOVUPS Y6, 192(BX)
+	VMOVUPS Y7, 224(BX)
 	ADDQ    $0x00000100, CX
 	DECQ    groups+32(FP)
 	JNZ     group
@@ -435,7 +435,7 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps13:
+steps:
 	VMOVUPS      (BX), Y12
 	VMOVUPS      32(BX), Y13
 	VMOVUPS      64(BX), Y14
@@ -447,124 +447,53 @@ steps13:
 	VFMADD231PS  Y12, Y15, Y3
 	VFMADD231PS  Y13, Y15, Y4
 	VFMADD231PS  Y14, Y15, Y5
-	VMOVUPS      96(BX), Y12
-	VMOVUPS      128(BX), Y13
-	VMOVUPS      160(BX), Y14
-	VBROADCASTSS 16(AX), Y15
+	VBROADCASTSS 8(AX), Y15
 	VFMADD231PS  Y12, Y15, Y6
 	VFMADD231PS  Y13, Y15, Y7
 	VFMADD231PS  Y14, Y15, Y8
-	VBROADCASTSS 20(AX), Y15
+	VBROADCASTSS 12(AX), Y15
 	VFMADD231PS  Y12, Y15, Y9
 	VFMADD231PS  Y13, Y15, Y10
 	VFMADD231PS  Y14, Y15, Y11
-	ADDQ         $0x000000c0, BX
-	ADDQ         $0x20, AX
+	ADDQ         $0x00000060, BX
+	ADDQ         $0x10, AX
 	DECQ         SI
-	JNZ          steps13
-	VADDPS       Y6, Y0, Y0
-	VADDPS       Y7, Y1, Y1
-	VADDPS       Y8, Y2, Y2
-	VADDPS       Y9, Y3, Y3
-	VADDPS       Y10, Y4, Y4
-	VADDPS       Y11, Y5, Y5
+	JNZ          steps
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added15
+	JZ           added
 
-add14:
+add:
 	VADDPS (BX), Y0, Y0
 	VADDPS 32(BX), Y1, Y1
 	VADDPS 64(BX), Y2, Y2
 	VADDPS 96(BX), Y3, Y3
 	VADDPS 128(BX), Y4, Y4
 	VADDPS 160(BX), Y5, Y5
+	VADDPS 192(BX), Y6, Y6
+	VADDPS 224(BX), Y7, Y7
+	VADDPS 256(BX), Y8, Y8
+	VADDPS 288(BX), Y9, Y9
+	VADDPS 320(BX), Y10, Y10
+	VADDPS 352(BX), Y11, Y11
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add14
+	JNZ    add
 
-added15:
+added:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
 	VMOVUPS Y3, 96(BX)
 	VMOVUPS Y4, 128(BX)
 	VMOVUPS Y5, 160(BX)
-	MOVQ    steps+24(FP), BX
-	SHLQ    $0x05, BX
-	SUBQ    BX, AX
-	VXORPS  Y0, Y0, Y0
-	VXORPS  Y1, Y1, Y1
-	VXORPS  Y2, Y2, Y2
-	VXORPS  Y3, Y3, Y3
-	VXORPS  Y4, Y4, Y4
-	VXORPS  Y5, Y5, Y5
-	VXORPS  Y6, Y6, Y6
-	VXORPS  Y7, Y7, Y7
-	VXORPS  Y8, Y8, Y8
-	VXORPS  Y9, Y9, Y9
-	VXORPS  Y10, Y10, Y10
-	VXORPS  Y11, Y11, Y11
-	MOVQ    w+0(FP), BX
-	MOVQ    steps+24(FP), SI
-
-steps16:
-	VMOVUPS      (BX), Y12
-	VMOVUPS      32(BX), Y13
-	VMOVUPS      64(BX), Y14
-	VBROADCASTSS 8(AX), Y15
-	VFMADD231PS  Y12, Y15, Y0
-	VFMADD231PS  Y13, Y15, Y1
-	VFMADD231PS  Y14, Y15, Y2
-	VBROADCASTSS 12(AX), Y15
-	VFMADD231PS  Y12, Y15, Y3
-	VFMADD231PS  Y13, Y15, Y4
-	VFMADD231PS  Y14, Y15, Y5
-	VMOVUPS      96(BX), Y12
-	VMOVUPS      128(BX), Y13
-	VMOVUPS      160(BX), Y14
-	VBROADCASTSS 24(AX), Y15
-	VFMADD231PS  Y12, Y15, Y6
-	VFMADD231PS  Y13, Y15, Y7
-	VFMADD231PS  Y14, Y15, Y8
-	VBROADCASTSS 28(AX), Y15
-	VFMADD231PS  Y12, Y15, Y9
-	VFMADD231PS  Y13, Y15, Y10
-	VFMADD231PS  Y14, Y15, Y11
-	ADDQ         $0x000000c0, BX
-	ADDQ         $0x20, AX
-	DECQ         SI
-	JNZ          steps16
-	VADDPS       Y6, Y0, Y0
-	VADDPS       Y7, Y1, Y1
-	VADDPS       Y8, Y2, Y2
-	VADDPS       Y9, Y3, Y3
-	VADDPS       Y10, Y4, Y4
-	VADDPS       Y11, Y5, Y5
-	MOVQ         CX, BX
-	MOVQ         adds+40(FP), SI
-	TESTQ        SI, SI
-	JZ           added18
-
-add17:
-	VADDPS 192(BX), Y0, Y0
-	VADDPS 224(BX), Y1, Y1
-	VADDPS 256(BX), Y2, Y2
-	VADDPS 288(BX), Y3, Y3
-	VADDPS 320(BX), Y4, Y4
-	VADDPS 352(BX), Y5, Y5
-	ADDQ   DX, BX
-	DECQ   SI
-	JNZ    add17
-
-added18:
-	VMOVUPS Y0, 192(BX)
-	VMOVUPS Y1, 224(BX)
-	VMOVUPS Y2, 256(BX)
-	VMOVUPS Y3, 288(BX)
-	VMOVUPS Y4, 320(BX)
-	VMOVUPS Y5, 352(BX)
+	VMOVUPS Y6, 192(BX)
+	VMOVUPS Y7, 224(BX)
+	VMOVUPS Y8, 256(BX)
+	VMOVUPS Y9, 288(BX)
+	VMOVUPS Y10, 320(BX)
+	VMOVUPS Y11, 352(BX)
 	ADDQ    $0x00000180, CX
 	DECQ    groups+32(FP)
 	JNZ     group
@@ -594,62 +523,62 @@ TEXT ·drainAVX2(SB), NOSPLIT, $0-56
 	TESTQ   R8, R8
 	JZ      first
 
-row19:
+row1:
 	XORQ R8, R8
 
-vectors20:
+vectors2:
 	CMPQ    R8, DI
-	JGE     part21
+	JGE     part3
 	VMOVUPS (AX)(R8*1), Y1
 	VMOVUPS (DX)(R8*1), Y2
 	VADDPS  Y1, Y2, Y1
 	VMOVUPS Y1, (AX)(R8*1)
 	ADDQ    $0x20, R8
-	JMP     vectors20
+	JMP     vectors2
 
-part21:
+part3:
 	TESTQ      R9, R9
-	JZ         done22
+	JZ         done4
 	VMASKMOVPS (AX)(R8*1), Y0, Y1
 	VMASKMOVPS (DX)(R8*1), Y0, Y2
 	VADDPS     Y1, Y2, Y1
 	VMASKMOVPS Y1, Y0, (AX)(R8*1)
 
-done22:
+done4:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
-	JNZ  row19
+	JNZ  row1
 	VZEROUPPER
 	RET
 
 first:
 	VXORPS Y1, Y1, Y1
 
-row23:
+row5:
 	XORQ R8, R8
 
-vectors24:
+vectors6:
 	CMPQ    R8, DI
-	JGE     part25
+	JGE     part7
 	VMOVUPS (DX)(R8*1), Y2
 	VADDPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(R8*1)
 	ADDQ    $0x20, R8
-	JMP     vectors24
+	JMP     vectors6
 
-part25:
+part7:
 	TESTQ      R9, R9
-	JZ         done26
+	JZ         done8
 	VMASKMOVPS (DX)(R8*1), Y0, Y2
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(R8*1)
 
-done26:
+done8:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
-	JNZ  row23
+	JNZ  row5
 	VZEROUPPER
 	RET
 
@@ -750,6 +679,8 @@ steps:
 	VMOVUPS      Z4, (R8)(SI*2)
 	VMOVUPS      Z5, (R8)(SI*1)
 	VMOVUPS      Z6, (R8)(R9*1)
+	ADDQ         BX, DI
+	ADDQ         BX, R8
 	VPXORD       Z13, Z13, Z13
 	VMOVUPS      32(AX), X13
 	VINSERTF32X4 $0x01, 32(R12), Z13, Z13
@@ -770,8 +701,6 @@ steps:
 	VINSERTF32X4 $0x01, 32(R12)(R10*1), Z16, Z16
 	VINSERTF32X4 $0x02, 32(R13)(R10*1), Z16, Z16
 	VINSERTF32X4 $0x03, 32(R11)(R10*1), Z16, Z16
-	ADDQ         BX, DI
-	ADDQ         BX, R8
 	VUNPCKLPS    Z14, Z13, Z4
 	VUNPCKLPS    Z16, Z15, Z5
 	VUNPCKHPS    Z14, Z13, Z6
@@ -938,7 +867,7 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps1:
+steps:
 	VMOVUPS      (BX), Z8
 	VBROADCASTSS (AX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -960,7 +889,7 @@ steps1:
 	ADDQ         $0x00000080, BX
 	ADDQ         $0x20, AX
 	DECQ         SI
-	JNZ          steps1
+	JNZ          steps
 	VADDPS       Z4, Z0, Z0
 	VADDPS       Z5, Z1, Z1
 	VADDPS       Z6, Z2, Z2
@@ -968,18 +897,18 @@ steps1:
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added3
+	JZ           added
 
-add2:
+add:
 	VADDPS (BX), Z0, Z0
 	VADDPS 64(BX), Z1, Z1
 	VADDPS 128(BX), Z2, Z2
 	VADDPS 192(BX), Z3, Z3
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add2
+	JNZ    add
 
-added3:
+added:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	VMOVUPS Z2, 128(BX)
@@ -1037,7 +966,7 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps4:
+steps:
 	VMOVUPS      (BX), Z16
 	VMOVUPS      64(BX), Z17
 	VBROADCASTSS (AX), Z18
@@ -1069,7 +998,7 @@ steps4:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x20, AX
 	DECQ         SI
-	JNZ          steps4
+	JNZ          steps
 	VADDPS       Z8, Z0, Z0
 	VADDPS       Z9, Z1, Z1
 	VADDPS       Z10, Z2, Z2
@@ -1081,9 +1010,9 @@ steps4:
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added6
+	JZ           added
 
-add5:
+add:
 	VADDPS (BX), Z0, Z0
 	VADDPS 64(BX), Z1, Z1
 	VADDPS 128(BX), Z2, Z2
@@ -1094,9 +1023,9 @@ add5:
 	VADDPS 448(BX), Z7, Z7
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add5
+	JNZ    add
 
-added6:
+added:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	VMOVUPS Z2, 128(BX)
@@ -1166,7 +1095,7 @@ fetched:
 	MOVQ   w+0(FP), BX
 	MOVQ   steps+24(FP), SI
 
-steps7:
+steps:
 	VMOVUPS      (BX), Z24
 	VMOVUPS      64(BX), Z25
 	VMOVUPS      128(BX), Z26
@@ -1208,7 +1137,7 @@ steps7:
 	ADDQ         $0x00000180, BX
 	ADDQ         $0x20, AX
 	DECQ         SI
-	JNZ          steps7
+	JNZ          steps
 	VADDPS       Z12, Z0, Z0
 	VADDPS       Z13, Z1, Z1
 	VADDPS       Z14, Z2, Z2
@@ -1224,9 +1153,9 @@ steps7:
 	MOVQ         CX, BX
 	MOVQ         adds+40(FP), SI
 	TESTQ        SI, SI
-	JZ           added9
+	JZ           added
 
-add8:
+add:
 	VADDPS (BX), Z0, Z0
 	VADDPS 64(BX), Z1, Z1
 	VADDPS 128(BX), Z2, Z2
@@ -1241,9 +1170,9 @@ add8:
 	VADDPS 704(BX), Z11, Z11
 	ADDQ   DX, BX
 	DECQ   SI
-	JNZ    add8
+	JNZ    add
 
-added9:
+added:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	VMOVUPS Z2, 128(BX)
@@ -1284,61 +1213,61 @@ TEXT ·drainAVX512(SB), NOSPLIT, $0-56
 	TESTQ R8, R8
 	JZ    first
 
-row10:
+row1:
 	XORQ R8, R8
 
-vectors11:
+vectors2:
 	CMPQ    R8, DI
-	JGE     part12
+	JGE     part3
 	VMOVUPS (AX)(R8*1), Z0
 	VMOVUPS (DX)(R8*1), Z1
 	VADDPS  Z0, Z1, Z0
 	VMOVUPS Z0, (AX)(R8*1)
 	ADDQ    $0x40, R8
-	JMP     vectors11
+	JMP     vectors2
 
-part12:
+part3:
 	TESTQ     R9, R9
-	JZ        done13
+	JZ        done4
 	VMOVUPS.Z (AX)(R8*1), K1, Z0
 	VMOVUPS.Z (DX)(R8*1), K1, Z1
 	VADDPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(R8*1)
 
-done13:
+done4:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
-	JNZ  row10
+	JNZ  row1
 	VZEROUPPER
 	RET
 
 first:
 	VPXORD Z0, Z0, Z0
 
-row14:
+row5:
 	XORQ R8, R8
 
-vectors15:
+vectors6:
 	CMPQ    R8, DI
-	JGE     part16
+	JGE     part7
 	VMOVUPS (DX)(R8*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(R8*1)
 	ADDQ    $0x40, R8
-	JMP     vectors15
+	JMP     vectors6
 
-part16:
+part7:
 	TESTQ     R9, R9
-	JZ        done17
+	JZ        done8
 	VMOVUPS.Z (DX)(R8*1), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(R8*1)
 
-done17:
+done8:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
-	JNZ  row14
+	JNZ  row5
 	VZEROUPPER
 	RET

@@ -13,8 +13,10 @@ import (
 // those of tiles, to the last bit; see the generator in gen.
 type panels struct {
 	lanes      int
+	most       int                     // bytes of packed tokens that go past a panel at a time
 	multiply   [panelVectors]panelTile // with 1, 2, … vectors of rows
 	packRows   func(to, from *float32, ws, steps, apart, width int)
+	packBF16   func(to *float32, from *uint16, ws, steps, apart, width int) // nil: they are widened first
 	packTokens func(to, from *float32, xs, steps, apart int)
 	drain      func(y *float32, ys int, sums *float32, width, tokens, cols, more int)
 }
@@ -22,15 +24,16 @@ type panels struct {
 type panelTile func(w, x, sums *float32, steps, groups, adds, apart int, ahead uintptr, lines, step int)
 
 const (
-	panelVectors = 3       // of rows, in a panel
-	tokenGroup   = 4       // tokens that are packed together
-	panelTokens  = 64      // are worth panels
-	packedBytes  = 1 << 20 // of packed tokens that stay in the second cache
+	panelVectors = 3  // of rows, in a panel
+	panelParts   = 8  // of the lanes, each summed by itself
+	panelLevels  = 4  // sums of 1, 2, 4 and 8 parts
+	tokenGroup   = 4  // tokens that are packed together
+	panelTokens  = 64 // are worth panels
 )
 
 var (
-	panelsAVX2   = panels{8, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packTokensAVX2, drainAVX2}
-	panelsAVX512 = panels{16, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, packTokensAVX512, drainAVX512}
+	panelsAVX2   = panels{8, 2 << 20, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packRowsBF16AVX2, packTokensAVX2, drainAVX2}
+	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, nil, packTokensAVX512, drainAVX512}
 )
 
 // serve reports whether matmul goes through panels.
@@ -41,7 +44,7 @@ func (p *panels) serve(c *kernels.Call) bool {
 
 // blocks is how many tokens go past a panel at a time, and how often there are as many.
 func (p *panels) blocks(tokens, k int) (size, n int) {
-	n = (4*tokens*mostDepth(k) + packedBytes - 1) / packedBytes
+	n = (4*tokens*mostDepth(k) + p.most - 1) / p.most
 	size = (tokens + n*tokenGroup - 1) / (n * tokenGroup) * tokenGroup
 	return size, (tokens + size - 1) / size
 }
@@ -96,7 +99,7 @@ func (p *panels) pack(to, x []float32, xs, tokens, k, lo, hi int) {
 	for from := 0; from < k; from += most {
 		depth := min(most, k-from)
 		steps := (depth + p.lanes - 1) / p.lanes
-		long, each := steps*p.lanes, steps*2*tokenGroup
+		long, each := steps*p.lanes, steps*p.lanes/panelParts*tokenGroup
 		to := to[groupsOf(tokens)*tokenGroup*from:]
 		for g := lo; g < hi; g++ {
 			t := g * tokenGroup
@@ -163,8 +166,8 @@ type packing struct {
 // panelsOf multiplies packed tokens.
 func (p *products) panelsOf(m *product, packed []float32) {
 	most, width := mostDepth(m.k), p.lanes*panelVectors
-	levels := bits.Len(uint(p.lanes / 2))
-	buf := borrow(width*most + p.lanes*most + levels*groupsOf(m.tokens)*tokenGroup*width)
+
+	buf := borrow(width*most + p.lanes*most + panelLevels*groupsOf(m.tokens)*tokenGroup*width)
 	s := packing{product: *m, with: p, set: p.panels, panel: buf.h[:width*most], rest: buf.h[width*most:][:p.lanes*most], sums: buf.h[(width+p.lanes)*most:]}
 	for s.from = 0; s.from < m.k; s.from += s.depth {
 		s.depth = min(most, m.k-s.from)
@@ -179,22 +182,23 @@ func (p *products) panelsOf(m *product, packed []float32) {
 
 // multiply multiplies n rows from row r on with the tokens.
 func (s *packing) multiply(r, n int) {
-	lanes, pairs := s.set.lanes, s.set.lanes/2
+	lanes := s.set.lanes
 	vectors, groups := (n+lanes-1)/lanes, groupsOf(s.tokens)
 	width := vectors * lanes
-	apart, each := s.steps*2*width, groups*s.steps*2*tokenGroup
+	part := s.steps * lanes / panelParts
+	apart, each := part*width, groups*part*tokenGroup
 	for v := range vectors {
 		s.packRows(s.panel[v*lanes:], r+v*lanes, min(lanes, n-v*lanes), apart, width)
 	}
 	level := groups * tokenGroup * width
 	here, next := s.after(r + n)
-	quarter := next / ((pairs - 1) * groups * 4)
-	for i := range pairs {
+	quarter := next / ((panelParts - 1) * groups * 4)
+	for i := range panelParts {
 		adds := bits.TrailingZeros(^uint(i))
 		ahead, lines, step := here, 0, 0
 		switch {
-		case i == pairs-1:
-			ahead, lines, step = uintptr(unsafe.Pointer(&s.y[r])), width/16, 4*s.ys
+		case i == panelParts-1:
+			ahead, lines, step = uintptr(unsafe.Pointer(&s.y[r])), (width+15)/16, 4*s.ys
 		case next > 0:
 			ahead, lines, step = here+uintptr(i*groups*quarter*4), (quarter+63)/64, quarter
 		}
@@ -204,7 +208,7 @@ func (s *packing) multiply(r, n int) {
 	if s.more || s.from > 0 {
 		more = 1
 	}
-	sums := s.sums[bits.TrailingZeros(uint(pairs))*level:]
+	sums := s.sums[(panelLevels-1)*level:]
 	s.set.drain(&s.y[r], s.ys, &sums[0], width, s.tokens, n, more)
 }
 
@@ -226,9 +230,13 @@ func (s *packing) packRows(to []float32, r, n, apart, width int) {
 	at, lanes := s.at+r*s.ws+s.from, s.set.lanes
 	long := s.steps * lanes
 	from, ws := s.rest, long
-	if s.w.DType == graph.F32 && n == lanes && s.depth == long {
+	switch whole := n == lanes && s.depth == long; {
+	case whole && s.w.DType == graph.F32:
 		from, ws = s.w.F32[at:], s.ws
-	} else {
+	case whole && s.w.DType == graph.BF16 && s.set.packBF16 != nil:
+		s.set.packBF16(&to[0], &s.w.U16[at], s.ws, s.steps, apart, width)
+		return
+	default:
 		clear(s.rest[n*long : lanes*long])
 		for i := range n {
 			row := s.rest[i*long:][:long]

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
@@ -153,6 +154,46 @@ func TestMatmulError(t *testing.T) {
 			plainly = off
 		} else if off > plainly/2 {
 			t.Errorf("seed %d: %s is off by %.3f, and plain by %.3f", seed, isa, off, plainly)
+		}
+	})
+}
+
+// TestMatmulRounds: with rounded activations a product by weights in bf16 is that of activations
+// rounded before, to the bit, and others are as they were. It leaves its operands alone.
+func TestMatmulRounds(t *testing.T) {
+	const seed, n = 29, 21
+	rng := rand.New(rand.NewPCG(seed, 0))
+	gauss := func() float32 { return float32(rng.NormFloat64()) }
+	eachISA(t, "matmul", func(t *testing.T, isa string, exact kernels.Kernel) {
+		set, err := RoundingForISA(isa)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 18 {
+			d, tokens, k := weightTypes[i%3], []int{1, 18, 66}[i/3%3], []int{600, shortDepth - 1}[i/9]
+			x, w := table(graph.F32, tokens, k, k+3, 1), table(d, n, k, k, 0)
+			y, want := table(graph.F32, tokens, n, n, 0), table(graph.F32, tokens, n, n, 0)
+			fill(&x, gauss)
+			fill(&w, gauss)
+			call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+			before := slices.Clone(x.F32)
+			if runAll(set["matmul"], call); !slices.Equal(x.F32, before) {
+				t.Fatalf("seed %d: %d tokens in %s: the activations have changed", seed, tokens, d)
+			}
+			if n := allocations(set["matmul"], call); n != 0 {
+				t.Errorf("%d tokens in %s: %v allocations", tokens, d, n)
+			}
+			if d == graph.BF16 && k >= shortDepth {
+				kernels.Round(graph.BF16, x.F32)
+			}
+			if isa == "amx" { // one product is not a third of three, to the bit
+				checkWide(t, isa, &x, &w, &y, lanes[isa])
+				continue
+			}
+			runAll(exact, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{want}})
+			if !slices.Equal(y.F32, want.F32) {
+				t.Errorf("seed %d: %d tokens, sums of %d in %s are not those of rounded activations", seed, tokens, k, d)
+			}
 		}
 	})
 }

@@ -3,6 +3,7 @@
 // others to build. In its folder:
 //
 //	go run .          # writes ../NAME_amd64.s and ../NAME_amd64.go for each generator
+//	go run . NAME     # for this one
 //	go run . -check   # fails where they are not what it would write
 package main
 
@@ -13,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -52,6 +54,9 @@ func main() {
 	check := flag.Bool("check", false, "compare with the files, and write nothing")
 	flag.Parse()
 	for name, generate := range generators {
+		if flag.NArg() > 0 && !slices.Contains(flag.Args(), name) {
+			continue
+		}
 		if err := run(name, generate, *check); err != nil {
 			fmt.Fprintln(os.Stderr, "gen:", err)
 			os.Exit(1)

@@ -13,13 +13,18 @@ import (
 // are those of gemm to the last bit: element k of a sum belongs to the lane k mod lanes of
 // gemm, and here lanes are summed one after the other, and then added in gemm's order.
 //
-// Lane i and lane i + lanes/2 are a pair. Pairs are in the order that their sums are added in: pair
-// p has the lane that has p's bits in reverse. A panel has for each pair, and each vector of k, the
-// rows' elements in its two lanes; packed tokens have those of four tokens.
+// Lanes are summed in 8 parts: of AVX-512 lane i and lane i + 8 together, of AVX2 each alone, so
+// that its registers have room for four tokens and three loads of weights serve all of them. Parts
+// are in the order that their sums are added in: part p has the lane that has p's bits in reverse.
+// A panel has for each part, and each vector of k, the rows' elements in its lanes; packed tokens
+// have those of four tokens.
 func panels(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := &panel{newVec(c, set)}
-		g.packRows()
+		g.packRows(f32)
+		if set == avx2 {
+			g.packRows(bf16)
+		}
 		g.packTokens()
 		for vectors := 1; vectors <= 3; vectors++ {
 			g.tile(vectors)
@@ -28,21 +33,22 @@ func panels(c *build.Context) {
 	}
 }
 
-// group is how many tokens are packed together.
-const group = 4
+const (
+	group = 4 // tokens that are packed together
+	parts = 8 // of the lanes
+)
 
 type panel struct{ *vec }
 
-// pair is that of a lane.
-func (g *panel) pair(lane int) int {
-	pairs := uint(g.set.lanes / 2)
-	n := bits.Len(pairs) - 1
-	return int(bits.Reverse(uint(lane)%pairs) >> (bits.UintSize - n))
-}
+// each is how many lanes a part has.
+func (g *panel) each() int { return g.set.lanes / parts }
 
-// places are where pairs lie, from an address on.
+// part is that of a lane.
+func (g *panel) part(lane int) int { return int(bits.Reverse8(uint8(lane%parts)) >> 5) }
+
+// places are where parts lie, from an address on.
 type places struct {
-	even, odd     reg.Register // where pairs 0 and 1 are
+	even, odd     reg.Register // where parts 0 and 1 are
 	one, two, six reg.Register
 }
 
@@ -54,12 +60,12 @@ func (g *panel) places(to, apart reg.Register) places {
 	return p
 }
 
-func (p *places) at(pair int) Mem {
+func (p *places) at(part int) Mem {
 	base := p.even
-	if pair%2 == 1 {
+	if part%2 == 1 {
 		base = p.odd
 	}
-	switch pair / 2 {
+	switch part / 2 {
 	case 0:
 		return Mem{Base: base}
 	case 1:
@@ -76,15 +82,19 @@ func (p *places) advance(g *panel, by Op) {
 }
 
 // packRows writes a vector of rows of a panel.
-func (g *panel) packRows() {
-	g.function("packRows", "(to, from *float32, ws, steps, apart, width int)",
+func (g *panel) packRows(f format) {
+	name := "packRows"
+	if f == bf16 {
+		name += f.name
+	}
+	g.function(name, fmt.Sprintf("(to *float32, from *%s, ws, steps, apart, width int)", f.element),
 		fmt.Sprintf("writes %d rows of weights, ws elements apart, of steps vectors of k, to a panel that has", g.set.lanes),
-		"width rows, and pairs apart elements apart.")
+		"width rows, and parts apart elements apart.")
 	from, ws, steps, width := g.param("from"), g.param("ws"), g.param("steps"), g.param("width")
 	apart := g.param("apart")
-	for _, r := range []reg.Register{ws, apart, width} {
-		g.SHLQ(U8(2), r)
-	}
+	g.SHLQ(U8(f.size/2), ws)
+	g.SHLQ(U8(2), apart)
+	g.SHLQ(U8(2), width)
 	p := g.places(g.param("to"), apart)
 	ws3, four := g.GP64(), g.GP64()
 	g.LEAQ(Mem{Base: ws, Index: ws, Scale: 2}, ws3)
@@ -96,44 +106,83 @@ func (g *panel) packRows() {
 		g.LEAQ(Mem{Base: rows[i-1], Index: four, Scale: 1}, r)
 		rows = append(rows, r)
 	}
+	square := g.square
+	if f == bf16 {
+		zero := g.zero()
+		square = func(lines [4]Mem, rows []reg.Register) [4]vector { return g.halves(lines, rows, zero) }
+	}
 	g.Label("steps")
 	for quad := range g.set.lanes / 4 {
-		var m [4]vector
-		for t := range m {
-			line := strided(from, ws, ws3)[t].Offset(16 * quad)
-			m[t] = g.zero() // all of it: else it would seem to live before
-			for i, r := range rows {
-				line.Base = r
-				switch {
-				case i == 0:
-					g.VMOVUPS(line, m[t].AsX())
-				case g.wide():
-					g.VINSERTF32X4(U8(i), line, m[t], m[t])
-				default:
-					g.VINSERTF128(U8(i), line, m[t], m[t])
-				}
-			}
+		lines := strided(from, ws, ws3)
+		for t := range lines {
+			lines[t] = lines[t].Offset(4 * f.size * quad)
 		}
-		if second := g.set.lanes / 8; quad == second {
+		for j, v := range square(lines, rows) {
+			g.VMOVUPS(v, p.at(g.part(4*quad+j)))
+		}
+		if quad%2 == 1 { // the last of 8 lanes
 			p.advance(g, width)
 		}
-		for j, v := range g.transposed(m) {
-			g.VMOVUPS(v, p.at(g.pair(4*quad+j)))
-		}
 	}
-	p.advance(g, width)
 	for _, r := range rows {
-		g.ADDQ(U8(g.bytes()), r)
+		g.ADDQ(U8(g.set.lanes*f.size), r)
 	}
 	g.DECQ(steps)
 	g.JNZ(LabelRef("steps"))
 	g.end()
 }
 
+// square loads 4 elements of each row, and turns them: a vector has an element of all rows. Of four
+// lines each goes on at every fourth row.
+func (g *panel) square(lines [4]Mem, rows []reg.Register) [4]vector {
+	var m [4]vector
+	for t, line := range lines {
+		m[t] = g.zero() // all of it: else it would seem to live before
+		for i, r := range rows {
+			line.Base = r
+			switch {
+			case i == 0:
+				g.VMOVUPS(line, m[t].AsX())
+			case g.wide():
+				g.VINSERTF32X4(U8(i), line, m[t], m[t])
+			default:
+				g.VINSERTF128(U8(i), line, m[t], m[t])
+			}
+		}
+	}
+	return g.transposed(m)
+}
+
+// halves is square for 8 rows in bf16, which become f32 with zeros as their lower halves.
+func (g *panel) halves(lines [4]Mem, rows []reg.Register, zero vector) (out [4]vector) {
+	var m [4]vector
+	for t, line := range lines {
+		m[t] = g.XMM()
+		line.Base = rows[0]
+		g.VMOVQ(line, m[t])
+		line.Base = rows[1]
+		g.VMOVHPS(line, m[t], m[t])
+	}
+	pair := func(op func(...Op), a, b vector) vector { v := g.XMM(); op(b, a, v); return v }
+	a, b := pair(g.VPUNPCKLWD, m[0], m[1]), pair(g.VPUNPCKHWD, m[0], m[1])
+	c, d := pair(g.VPUNPCKLWD, m[2], m[3]), pair(g.VPUNPCKHWD, m[2], m[3])
+	for i, op := range []func(...Op){g.VPUNPCKLDQ, g.VPUNPCKHDQ} {
+		lower, upper := pair(op, a, c), pair(op, b, d)
+		both := g.YMM()
+		g.VINSERTI128(U8(1), upper, lower.AsY(), both)
+		for j, op := range []func(...Op){g.VPUNPCKLWD, g.VPUNPCKHWD} {
+			v := g.YMM()
+			op(both, zero, v)
+			out[2*i+j] = v
+		}
+	}
+	return out
+}
+
 // packTokens writes a group of tokens.
 func (g *panel) packTokens() {
 	g.function("packTokens", "(to, from *float32, xs, steps, apart int)",
-		fmt.Sprintf("writes %d rows of x, xs elements apart, of steps vectors of k, as packed tokens whose pairs", group),
+		fmt.Sprintf("writes %d rows of x, xs elements apart, of steps vectors of k, as packed tokens whose parts", group),
 		"are apart elements apart.")
 	from, xs, steps := g.param("from"), g.param("xs"), g.param("steps")
 	apart, xs3 := g.param("apart"), g.GP64()
@@ -142,109 +191,100 @@ func (g *panel) packTokens() {
 	g.LEAQ(Mem{Base: xs, Index: xs, Scale: 2}, xs3)
 	p := g.places(g.param("to"), apart)
 	g.Label("steps")
-	for quad := range g.set.lanes / 8 {
+	for quad := range parts / 4 {
 		var m [4]vector
 		for t := range m {
 			line := strided(from, xs, xs3)[t].Offset(16 * quad)
 			m[t] = g.YMM()
 			g.VXORPS(m[t], m[t], m[t])
 			g.VMOVUPS(line, m[t].AsX())
-			g.VINSERTF128(U8(1), line.Offset(2*g.set.lanes), m[t], m[t])
+			if g.each() == 2 {
+				g.VINSERTF128(U8(1), line.Offset(4*parts), m[t], m[t])
+			}
 		}
 		for j, v := range g.transposed(m) {
-			g.VMOVUPS(v, p.at(g.pair(4*quad+j)))
+			var all Op = v
+			if g.each() == 1 {
+				all = v.AsX()
+			}
+			g.VMOVUPS(all, p.at(g.part(4*quad+j)))
 		}
 	}
-	p.advance(g, U8(8*group))
+	p.advance(g, U8(4*group*g.each()))
 	g.ADDQ(U8(g.bytes()), from)
 	g.DECQ(steps)
 	g.JNZ(LabelRef("steps"))
 	g.end()
 }
 
-// tile sums a pair's lanes, for groups of tokens.
+// tile sums a part's lanes, for groups of tokens.
 func (g *panel) tile(vectors int) {
 	g.function(fmt.Sprintf("panel%d", vectors), "(w, x, sums *float32, steps, groups, adds, apart int, ahead uintptr, lines, step int)",
-		fmt.Sprintf("sums a pair of lanes of %d vectors of rows, of steps vectors of k, for groups of tokens.", vectors),
+		fmt.Sprintf("sums a part of the lanes of %d vectors of rows, of steps vectors of k, for groups of tokens.", vectors),
 		"It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.",
 		"For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches",
 		"for the next is four steps ahead.")
-	tokens := group // at a time
-	if !g.wide() {
-		tokens = 2
-	}
 	x, sums, apart := g.param("x"), g.param("sums"), g.param("apart")
 	g.SHLQ(U8(2), apart)
-	var acc [2][group][3]vector
-	for lane := range acc {
-		for t := range tokens {
-			for v := range vectors {
-				acc[lane][t][v] = g.new()
+	acc := make([][group][3]vector, g.each())
+	each := func(f func(lane, t, v int)) {
+		for lane := range acc {
+			for t := range group {
+				for v := range vectors {
+					f(lane, t, v)
+				}
 			}
 		}
 	}
+	each(func(lane, t, v int) { acc[lane][t][v] = g.new() })
 	w, left := g.GP64(), g.GP64()
 	g.Label("group")
 	g.fetch()
-	for from := 0; from < group; from += tokens {
-		steps, add, done := g.label("steps"), g.label("add"), g.label("added")
-		for lane := range acc {
-			for t := range tokens {
-				for _, s := range acc[lane][t][:vectors] {
-					g.clear(s)
-				}
-			}
+	each(func(lane, t, v int) { g.clear(acc[lane][t][v]) })
+	g.MOVQ(g.memory("w"), w)
+	g.MOVQ(g.memory("steps"), left)
+	g.Label("steps")
+	for lane := range acc {
+		var row []vector
+		for v := range vectors {
+			row = append(row, g.load(Mem{Base: w, Disp: (lane*vectors + v) * g.bytes()}, nil))
 		}
-		g.MOVQ(g.memory("w"), w)
-		g.MOVQ(g.memory("steps"), left)
-		g.Label(steps)
-		for lane := range acc {
-			var row []vector
+		for t := range group {
+			b := g.new()
+			g.VBROADCASTSS(Mem{Base: x, Disp: 4 * (lane*group + t)}, b)
 			for v := range vectors {
-				row = append(row, g.load(Mem{Base: w, Disp: (lane*vectors + v) * g.bytes()}, nil))
+				g.VFMADD231PS(row[v], b, acc[lane][t][v])
 			}
-			for t := range tokens {
-				b := g.new()
-				g.VBROADCASTSS(Mem{Base: x, Disp: 4 * (lane*group + from + t)}, b)
-				for v := range vectors {
-					g.VFMADD231PS(row[v], b, acc[lane][t][v])
-				}
-			}
-		}
-		g.ADDQ(U32(2*vectors*g.bytes()), w)
-		g.ADDQ(U8(8*group), x)
-		g.DECQ(left)
-		g.JNZ(LabelRef(steps))
-
-		each := func(f func(at Mem, s vector), base reg.Register) {
-			for t := range tokens {
-				for v := range vectors {
-					f(Mem{Base: base, Disp: ((from+t)*vectors + v) * g.bytes()}, acc[0][t][v])
-				}
-			}
-		}
-		for t := range tokens {
-			for v := range vectors {
-				g.VADDPS(acc[1][t][v], acc[0][t][v], acc[0][t][v])
-			}
-		}
-		g.MOVQ(sums, w)
-		g.MOVQ(g.memory("adds"), left)
-		g.TESTQ(left, left)
-		g.JZ(LabelRef(done))
-		g.Label(add)
-		each(func(at Mem, s vector) { g.VADDPS(at, s, s) }, w)
-		g.ADDQ(apart, w)
-		g.DECQ(left)
-		g.JNZ(LabelRef(add))
-		g.Label(done)
-		each(func(at Mem, s vector) { g.VMOVUPS(s, at) }, w)
-		if from+tokens < group {
-			back := g.param("steps")
-			g.SHLQ(U8(5), back)
-			g.SUBQ(back, x)
 		}
 	}
+	g.ADDQ(U32(len(acc)*vectors*g.bytes()), w)
+	g.ADDQ(U8(4*group*len(acc)), x)
+	g.DECQ(left)
+	g.JNZ(LabelRef("steps"))
+
+	level := func(f func(at Mem, s vector)) {
+		each(func(lane, t, v int) {
+			if lane == 0 {
+				f(Mem{Base: w, Disp: (t*vectors + v) * g.bytes()}, acc[0][t][v])
+			}
+		})
+	}
+	each(func(lane, t, v int) {
+		if lane > 0 {
+			g.VADDPS(acc[lane][t][v], acc[0][t][v], acc[0][t][v])
+		}
+	})
+	g.MOVQ(sums, w)
+	g.MOVQ(g.memory("adds"), left)
+	g.TESTQ(left, left)
+	g.JZ(LabelRef("added"))
+	g.Label("add")
+	level(func(at Mem, s vector) { g.VADDPS(at, s, s) })
+	g.ADDQ(apart, w)
+	g.DECQ(left)
+	g.JNZ(LabelRef("add"))
+	g.Label("added")
+	level(func(at Mem, s vector) { g.VMOVUPS(s, at) })
 	g.ADDQ(U32(group*vectors*g.bytes()), sums)
 	g.DECQ(g.memory("groups"))
 	g.JNZ(LabelRef("group"))
