@@ -21,7 +21,8 @@ var inspected sync.Map
 
 func inspectLayout(module, function string, params []any) {
 	kernel := module + "." + function
-	if _, before := inspected.LoadOrStore(kernel+kindsOf(params), true); before {
+	key := kernel + kindsOf(params)
+	if _, before := inspected.Load(key); before {
 		return
 	}
 	all, err := modules()
@@ -35,6 +36,7 @@ func inspectLayout(module, function string, params []any) {
 			}
 		}
 	}
+	inspected.Store(key, true)
 }
 
 // kindsOf names the kinds of parameters in their order.
