@@ -7,17 +7,28 @@
 
 // Puts the batch's keys and values into the caches; k and v begin with the
 // channel with which a cache's rows do. Blocks are (tokens, channels / 1024).
-KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const float *__restrict__ v, i64 vs,
-		const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int vec, Pages pages) {
+struct Append {
+	const float *k;
+	i64 ks;
+	const float *v;
+	i64 vs;
+	const int *seg, *past;
+	int seqs, cols, vec;
+	Pages pages;
+};
+
+KERNEL THREADS(256) attention_append(Append arg) {
 	Piece p;
-	if (!find_piece(seg, seqs, 1, block_x(), p))
+	if (!find_piece(arg.seg, arg.seqs, 1, block_x(), p))
 		return;
-	int j = 4 * (block_y() * 256 + thread()), n = cols - j;
+	int j = 4 * (block_y() * 256 + thread()), n = arg.cols - j;
 	if (n <= 0)
 		return;
-	u64 to = row_at(pages, pages.keys, p.seq, past[p.seq] + p.at);
-	store4(at_address<kept>(to) + j, load4(k + p.first * ks + j, n, vec), n, vec);
-	store4(at_address<kept>(to + pages.values - pages.keys) + j, load4(v + p.first * vs + j, n, vec), n, vec);
+	u64 to = row_at(arg.pages, arg.pages.keys, p.seq, arg.past[p.seq] + p.at);
+	f32x4 key = load4(arg.k + p.first * arg.ks + j, n, arg.vec);
+	f32x4 value = load4(arg.v + p.first * arg.vs + j, n, arg.vec);
+	store4(at_address<kept>(to) + j, key, n, arg.vec);
+	store4(at_address<kept>(to + arg.pages.values - arg.pages.keys) + j, value, n, arg.vec);
 }
 
 // A few tokens, as in decoding: the keys of a token are split in stretches of
@@ -30,32 +41,32 @@ KERNEL THREADS(256) attention_append(const float *__restrict__ k, i64 ks, const 
 // Blocks of 128 threads are (tokens, splits, head blocks).
 const int split_keys = 128;
 
-template <int Heads, int Wide> DEVICE void split(const Attention &a) {
+template <int Heads, int Wide> DEVICE void split(const Attention &arg) {
 	SHARED static float scores[Heads][split_keys];
 	alignas(16) SHARED static float sums[4][Heads][128 * Wide];
 	SHARED static u64 rows[split_keys]; // of keys
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, 1, block_x(), p) || !asked(a, p.first))
+	if (!find_piece(arg.seg, arg.seqs, 1, block_x(), p) || !asked(arg, p.first))
 		return;
-	int per_group = ceil_div(a.each, Heads); // blocks of heads of a whole group
-	int group = a.first_head / a.each + block_z() / per_group;
-	int head = group * a.each + block_z() % per_group * Heads - a.first_head;
-	int end = min(min(head + Heads, (group + 1) * a.each - a.first_head), a.held);
-	int from = block_y() * split_keys, count = min(split_keys, a.past[p.seq] + p.at + 1 - from);
-	if (end <= 0 || head >= a.held || count <= 0)
+	int per_group = ceil_div(arg.each, Heads); // blocks of heads of a whole group
+	int group = arg.first_head / arg.each + block_z() / per_group;
+	int head = group * arg.each + block_z() % per_group * Heads - arg.first_head;
+	int end = min(min(head + Heads, (group + 1) * arg.each - arg.first_head), arg.held);
+	int from = block_y() * split_keys, count = min(split_keys, arg.past[p.seq] + p.at + 1 - from);
+	if (end <= 0 || head >= arg.held || count <= 0)
 		return;
 	int skip = max(0, -head); // heads of the group that the rank before has
 	if (thread() < count)
-		rows[thread()] = row_at(a.pages, a.pages.keys, p.seq, from + thread())
-				+ (group - a.first_group) * a.size * sizeof(kept);
-	u64 values = a.pages.values - a.pages.keys; // beyond keys
+		rows[thread()] = row_at(arg.pages, arg.pages.keys, p.seq, from + thread())
+				+ (group - arg.first_group) * arg.size * sizeof(kept);
+	u64 values = arg.pages.values - arg.pages.keys; // beyond keys
 	f32x4 q[Heads][Wide];
 	UNROLL for (int h = 0; h < Heads; h++)
 		UNROLL for (int w = 0; w < Wide; w++) {
 			int j = 4 * lane() + 128 * w;
 			bool held = h >= skip && head + h < end;
-			q[h][w] = load4(a.q + p.first * a.qs + (i64)(head + h) * a.size + j, held ? a.size - j : 0, a.vec)
-					* a.scale;
+			q[h][w] = load4(arg.q + p.first * arg.qs + (i64)(head + h) * arg.size + j, held ? arg.size - j : 0, arg.vec)
+					* arg.scale;
 		}
 	sync();
 	for (int i = 4 * warp(); i < count; i += 16) {
@@ -63,7 +74,7 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 		UNROLL for (int e = 0; e < 4; e++)
 			UNROLL for (int w = 0; w < Wide; w++) {
 				int j = 4 * lane() + 128 * w;
-				f32x4 k = load4(at_address<const kept>(rows[min(i + e, count - 1)]) + j, a.size - j, a.vec);
+				f32x4 k = load4(at_address<const kept>(rows[min(i + e, count - 1)]) + j, arg.size - j, arg.vec);
 				UNROLL for (int h = 0; h < Heads; h++)
 					UNROLL for (int c = 0; c < 4; c++) dots[4 * h + e] = fma(q[h][w][c], k[c], dots[4 * h + e]);
 			}
@@ -97,7 +108,7 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	for (int i = warp(); i < count; i += 4)
 		UNROLL for (int w = 0; w < Wide; w++) {
 			int j = 4 * lane() + 128 * w;
-			f32x4 v = load4(at_address<const kept>(rows[i] + values) + j, a.size - j, a.vec);
+			f32x4 v = load4(at_address<const kept>(rows[i] + values) + j, arg.size - j, arg.vec);
 			UNROLL for (int h = 0; h < Heads; h++)
 				UNROLL for (int c = 0; c < 4; c++) sum[h][w][c] = fma(scores[h][i], v[c], sum[h][w][c]);
 		}
@@ -107,16 +118,17 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 	UNROLL for (int h = 0; h < (Heads + 3) / 4; h++) {
 		int of = 4 * h + warp();
 		if (of < Heads && of >= skip && head + of < end) {
-			float *out = a.partial + (((i64)block_x() * a.held + head + of) * a.splits + block_y()) * (a.size + 2);
+			i64 split = ((i64)block_x() * arg.held + head + of) * arg.splits + block_y();
+			float *out = arg.partial + split * (arg.size + 2);
 			float by = 1;
-			if (a.splits == 1) {
-				out = a.y + p.first * a.ys + (i64)(head + of) * a.size;
+			if (arg.splits == 1) {
+				out = arg.y + p.first * arg.ys + (i64)(head + of) * arg.size;
 				by = total[h];
 			} else if (lane() == 0) {
-				out[a.size] = most[h];
-				out[a.size + 1] = total[h];
+				out[arg.size] = most[h];
+				out[arg.size + 1] = total[h];
 			}
-			for (int j = lane(); j < a.size; j += 32)
+			for (int j = lane(); j < arg.size; j += 32)
 				out[j] = (sums[0][of][j] + sums[1][of][j] + sums[2][of][j] + sums[3][of][j]) / by;
 		}
 	}
@@ -125,8 +137,8 @@ template <int Heads, int Wide> DEVICE void split(const Attention &a) {
 // How many blocks there is to be room for is said for caches of 16 bits only: f32 spills
 // nothing without.
 #define SPLIT(heads, wide, blocks) \
-	KERNEL THREADS_BLOCKS(128, sizeof(kept) < 4 ? blocks : 0) attention_split_##heads##_##wide(Attention a) { \
-		split<heads, wide>(a); \
+	KERNEL THREADS_BLOCKS(128, sizeof(kept) < 4 ? blocks : 0) attention_split_##heads##_##wide(Attention arg) { \
+		split<heads, wide>(arg); \
 	}
 
 SPLIT(1, 1, 8)
@@ -138,22 +150,23 @@ SPLIT(8, 1, 4)
 
 // Adds what the splits have, in order, each scaled to the largest score of all
 // (Milakov and Gimelshein 2018). Blocks of 128 threads are (tokens, heads).
-KERNEL THREADS(128) attention_join(Attention a) {
+KERNEL THREADS(128) attention_join(Attention arg) {
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, 1, block_x(), p) || !asked(a, p.first))
+	if (!find_piece(arg.seg, arg.seqs, 1, block_x(), p) || !asked(arg, p.first))
 		return;
-	int head = block_y(), splits = ceil_div(a.past[p.seq] + p.at + 1, split_keys);
-	const float *part = a.partial + ((i64)block_x() * a.held + head) * a.splits * (a.size + 2);
+	int head = block_y(), splits = ceil_div(arg.past[p.seq] + p.at + 1, split_keys);
+	const float *part = arg.partial + ((i64)block_x() * arg.held + head) * arg.splits * (arg.size + 2);
 	float most = -__builtin_inff(), total = 0;
 	for (int i = 0; i < splits; i++)
-		most = max(most, part[i * (a.size + 2) + a.size]);
+		most = max(most, part[i * (arg.size + 2) + arg.size]);
 	for (int i = 0; i < splits; i++)
-		total = fma(part[i * (a.size + 2) + a.size + 1], math::exp(part[i * (a.size + 2) + a.size] - most), total);
-	for (int j = thread(); j < a.size; j += 128) {
+		total = fma(part[i * (arg.size + 2) + arg.size + 1], math::exp(part[i * (arg.size + 2) + arg.size] - most),
+				total);
+	for (int j = thread(); j < arg.size; j += 128) {
 		float sum = 0;
 		for (int i = 0; i < splits; i++)
-			sum = fma(part[i * (a.size + 2) + j], math::exp(part[i * (a.size + 2) + a.size] - most), sum);
-		a.y[p.first * a.ys + (i64)head * a.size + j] = sum / total;
+			sum = fma(part[i * (arg.size + 2) + j], math::exp(part[i * (arg.size + 2) + arg.size] - most), sum);
+		arg.y[p.first * arg.ys + (i64)head * arg.size + j] = sum / total;
 	}
 }
 
@@ -167,31 +180,32 @@ const int tile_queries = 32, tile_keys = 32;
 extern SHARED f32x4 shared_memory[];
 
 // Fours is the number of fours of channels of a thread: heads of up to 32 · Fours.
-template <int Fours> DEVICE void flash(const Attention &a) {
+template <int Fours> DEVICE void flash(const Attention &arg) {
 	const int stride = 32 * Fours + 4; // rows next to each other begin 4 banks apart
 	float(*q)[stride] = (float(*)[stride])shared_memory;
 	float(*kv)[stride] = q + tile_queries;
 	float(*weights)[tile_keys + 1] = (float(*)[tile_keys + 1])(kv + tile_keys);
 	SHARED static u64 rows[2][tile_keys]; // of keys, of a tile and the next
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p) || p.first >= a.to || p.first + p.tokens <= a.from)
+	bool found = find_piece(arg.seg, arg.seqs, tile_queries, block_x(), p);
+	if (!found || p.first >= arg.to || p.first + p.tokens <= arg.from)
 		return;
 	int head = block_y(), row = thread() / 8, part = thread() % 8; // and row + 16
-	int past = a.past[p.seq] + p.at, all = past + p.tokens;
+	int past = arg.past[p.seq] + p.at, all = past + p.tokens;
 	// row gives where row r begins; it is asked for n of them, from one on.
 	auto fetch = [&](float(*to)[stride], auto row, int from, int n) {
 		NO_UNROLL for (int i = thread(); i < 32 * 8 * Fours; i += 128) {
 			int r = i / (8 * Fours), j = i % (8 * Fours) * 4;
-			put4(&to[r][j], from <= r && r < n ? load4(row(r) + j, a.size - j, a.vec) : f32x4(0));
+			put4(&to[r][j], from <= r && r < n ? load4(row(r) + j, arg.size - j, arg.vec) : f32x4(0));
 		}
 	};
 	auto find = [&](int at) {
 		if (thread() < min(tile_keys, all - at))
-			rows[at / tile_keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread())
-					+ group_channel(a, head) * sizeof(kept);
+			rows[at / tile_keys % 2][thread()] = row_at(arg.pages, arg.pages.keys, p.seq, at + thread())
+					+ group_channel(arg, head) * sizeof(kept);
 	};
-	auto query = [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; };
-	fetch(q, query, a.from - p.first, min(p.tokens, a.to - p.first));
+	auto query = [&](int r) { return arg.q + (p.first + r) * arg.qs + (i64)head * arg.size; };
+	fetch(q, query, arg.from - p.first, min(p.tokens, arg.to - p.first));
 	find(0);
 	sync();
 	f32x4 sum[2][Fours] = {};
@@ -203,7 +217,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 		find(at + tile_keys);
 		sync();
 		float scores[2][4] = {};
-		for (int j = 0; j < a.size; j += 4)
+		for (int j = 0; j < arg.size; j += 4)
 			UNROLL for (int e = 0; e < 4; e++) {
 				f32x4 k = whole4(&kv[part + 8 * e][j]);
 				UNROLL for (int r = 0; r < 2; r++) {
@@ -215,7 +229,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 			int seen = past + row + 16 * r + 1 - at; // keys of the tile that the token sees
 			float top = most[r], weight = 0;
 			UNROLL for (int e = 0; e < 4; e++) {
-				scores[r][e] = part + 8 * e < seen ? scores[r][e] * a.scale : -__builtin_inff();
+				scores[r][e] = part + 8 * e < seen ? scores[r][e] * arg.scale : -__builtin_inff();
 				top = max(top, scores[r][e]);
 			}
 			UNROLL for (int o = 4; o > 0; o /= 2) top = max(top, from_lane_xor(top, o));
@@ -231,7 +245,7 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 			UNROLL for (int f = 0; f < Fours; f++) sum[r][f] *= fade;
 		}
 		sync(); // keys are read no more
-		fetch(kv, [&](int r) { return at_address<const kept>(key(r) + a.pages.values - a.pages.keys); }, 0, n);
+		fetch(kv, [&](int r) { return at_address<const kept>(key(r) + arg.pages.values - arg.pages.keys); }, 0, n);
 		sync();
 		for (int i = 0; i < n; i++) {
 			float w0 = weights[row][i], w1 = weights[row + 16][i];
@@ -246,17 +260,17 @@ template <int Fours> DEVICE void flash(const Attention &a) {
 		sync(); // nor values
 	}
 	UNROLL for (int r = 0; r < 2; r++) {
-		if (row + 16 * r >= p.tokens || !asked(a, p.first + row + 16 * r))
+		if (row + 16 * r >= p.tokens || !asked(arg, p.first + row + 16 * r))
 			continue;
-		float *out = a.y + (p.first + row + 16 * r) * a.ys + (i64)head * a.size;
+		float *out = arg.y + (p.first + row + 16 * r) * arg.ys + (i64)head * arg.size;
 		UNROLL for (int f = 0; f < Fours; f++) {
 			int j = 4 * part + 32 * f;
-			store4(out + j, sum[r][f] * (1 / total[r]), a.size - j, a.vec);
+			store4(out + j, sum[r][f] * (1 / total[r]), arg.size - j, arg.vec);
 		}
 	}
 }
 
-KERNEL THREADS(128) attention_flash_2(Attention a) { flash<2>(a); }
+KERNEL THREADS(128) attention_flash_2(Attention arg) { flash<2>(arg); }
 // e4m3 spills if more are to fit.
-KERNEL THREADS_BLOCKS(128, sizeof(kept) == 1 ? 4 : 0) attention_flash_4(Attention a) { flash<4>(a); }
-KERNEL THREADS_BLOCKS(128, 2) attention_flash_8(Attention a) { flash<8>(a); } // with 70 KB of shared memory each
+KERNEL THREADS_BLOCKS(128, sizeof(kept) == 1 ? 4 : 0) attention_flash_4(Attention arg) { flash<4>(arg); }
+KERNEL THREADS_BLOCKS(128, 2) attention_flash_8(Attention arg) { flash<8>(arg); } // with 70 KB of shared memory each

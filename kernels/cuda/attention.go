@@ -30,7 +30,7 @@ func rotary(c *Call) error {
 	size := max(1, x.Unit)
 	y.runs(func(run graph.Run, row int) {
 		c.launch("rotary", "rotary", [3]int{run.Len, ceilDiv(y.Cols, rotaryHeads*size), 1}, [3]int{128}, 0,
-			y.offset(row*y.Stride), y.stride(), x.offset(row*x.Stride), x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, run.Start, exponent)
+			Struct{y.offset(row * y.Stride), y.stride(), x.offset(row * x.Stride), x.stride(), seg.Ptr, past.Ptr, seg.Rows(), y.Cols, size, dims, run.Start, exponent})
 	})
 	return nil
 }
@@ -86,8 +86,8 @@ func attention(c *Call) error {
 	vec := whole && aligned(&newKeys, &newValues)
 	grid, block := elementGrid(t, cached)
 	module := "attention_" + format(keys.DType)
-	c.launch(module, "attention_append", grid, block, 0, newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
-		seg.Ptr, past.Ptr, s, cached, vec, pages)
+	c.launch(module, "attention_append", grid, block, 0, Struct{newKeys.Ptr, k.stride(), newValues.Ptr, v.stride(),
+		seg.Ptr, past.Ptr, s, cached, vec, pages})
 	if h.held == 0 || y.Rows() == 0 {
 		return nil
 	}

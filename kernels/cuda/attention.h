@@ -31,9 +31,9 @@ struct Attention {
 	float scale;
 };
 
-DEVICE bool asked(const Attention &a, int token) { return a.from <= token && token < a.to; }
+DEVICE bool asked(const Attention &arg, int token) { return arg.from <= token && token < arg.to; }
 
 // The cache's channel from which on the head's keys and values lie.
-DEVICE int group_channel(const Attention &a, int head) {
-	return ((a.first_head + head) / a.each - a.first_group) * a.size;
+DEVICE int group_channel(const Attention &arg, int head) {
+	return ((arg.first_head + head) / arg.each - arg.first_group) * arg.size;
 }

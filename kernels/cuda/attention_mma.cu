@@ -39,13 +39,14 @@ template <int Stride> DEVICE const u16 *beside(const u16 (*rows)[Stride], int co
 	return &rows[(lane() & 7) + lane() / 16 * 8][column + (lane() & 8)];
 }
 
-template <int Size, int Keys> DEVICE void attend(const Attention &a) {
+template <int Size, int Keys> DEVICE void attend(const Attention &arg) {
 	Tiles<Size, Keys> &m = *(Tiles<Size, Keys> *)shared_memory;
 	SHARED static u64 rows[2][Keys]; // of keys, of a tile and the next
 	Piece p;
-	if (!find_piece(a.seg, a.seqs, tile_queries, block_x(), p) || p.first >= a.to || p.first + p.tokens <= a.from)
+	bool found = find_piece(arg.seg, arg.seqs, tile_queries, block_x(), p);
+	if (!found || p.first >= arg.to || p.first + p.tokens <= arg.from)
 		return;
-	int head = block_y(), past = a.past[p.seq] + p.at, all = past + p.tokens;
+	int head = block_y(), past = arg.past[p.seq] + p.at, all = past + p.tokens;
 	int row = 16 * warp() + lane() / 4, pair = lane() % 4 * 2; // and row + 8
 	// row gives where row r begins; it is asked for those below n, from one on.
 	auto fetch = [&]<int parts, int count>(u16(&to)[parts][count][Size + 8], auto row, int from, int n) ALWAYS_INLINE {
@@ -53,26 +54,26 @@ template <int Size, int Keys> DEVICE void attend(const Attention &a) {
 			int r = i / (Size / 8), j = i % (Size / 8) * 8;
 			f32x4 v[2] = {};
 			if (from <= r && r < n)
-				UNROLL for (int e = 0; e < 2; e++) v[e] = load4(row(r) + j + 4 * e, a.size - j - 4 * e, a.vec);
+				UNROLL for (int e = 0; e < 2; e++) v[e] = load4(row(r) + j + 4 * e, arg.size - j - 4 * e, arg.vec);
 			UNROLL for (int e = 0; e < parts; e++) put_pairs(&to[e][r][j], take_bf16(v));
 		}
 	};
 	auto find = [&](int at) ALWAYS_INLINE {
 		if (thread() < min(Keys, all - at))
-			rows[at / Keys % 2][thread()] = row_at(a.pages, a.pages.keys, p.seq, at + thread())
-					+ group_channel(a, head) * sizeof(kept);
+			rows[at / Keys % 2][thread()] = row_at(arg.pages, arg.pages.keys, p.seq, at + thread())
+					+ group_channel(arg, head) * sizeof(kept);
 	};
-	auto query = [&](int r) { return a.q + (p.first + r) * a.qs + (i64)head * a.size; };
-	fetch(m.q, query, a.from - p.first, min(p.tokens, a.to - p.first));
+	auto query = [&](int r) { return arg.q + (p.first + r) * arg.qs + (i64)head * arg.size; };
+	fetch(m.q, query, arg.from - p.first, min(p.tokens, arg.to - p.first));
 	find(0);
 	f32x4 sum[Size / 8] = {};
-	float most[2] = {-__builtin_inff(), -__builtin_inff()}, total[2] = {}, scale = a.scale * math::log2e;
+	float most[2] = {-__builtin_inff(), -__builtin_inff()}, total[2] = {}, scale = arg.scale * math::log2e;
 	for (int at = 0; at < all; at += Keys) {
 		int n = min(Keys, all - at);
 		sync(); // rows of the tile are found; keys and values are read no more
 		auto key = [&](int r) { return rows[at / Keys % 2][r]; };
 		fetch(m.k, [&](int r) { return at_address<const kept>(key(r)); }, 0, n);
-		fetch(m.v, [&](int r) { return at_address<const kept>(key(r) + a.pages.values - a.pages.keys); }, 0, n);
+		fetch(m.v, [&](int r) { return at_address<const kept>(key(r) + arg.pages.values - arg.pages.keys); }, 0, n);
 		find(at + Keys);
 		sync();
 		f32x4 scores[Keys / 8] = {};
@@ -127,19 +128,19 @@ template <int Size, int Keys> DEVICE void attend(const Attention &a) {
 	}
 	UNROLL for (int r = 0; r < 2; r++) {
 		int token = row + 8 * r;
-		if (token >= p.tokens || !asked(a, p.first + token))
+		if (token >= p.tokens || !asked(arg, p.first + token))
 			continue;
-		float *out = a.y + (p.first + token) * a.ys + (i64)head * a.size, by = 1 / total[r];
+		float *out = arg.y + (p.first + token) * arg.ys + (i64)head * arg.size, by = 1 / total[r];
 		UNROLL for (int f = 0; f < Size / 8; f++) {
 			int j = 8 * f + pair;
-			if (a.vec && j < a.size)
+			if (arg.vec && j < arg.size)
 				store_pair(out + j, sum[f][2 * r] * by, sum[f][2 * r + 1] * by);
 			else
-				UNROLL for (int c = 0; c < 2; c++) if (j + c < a.size) out[j + c] = sum[f][2 * r + c] * by;
+				UNROLL for (int c = 0; c < 2; c++) if (j + c < arg.size) out[j + c] = sum[f][2 * r + c] * by;
 		}
 	}
 }
 
-KERNEL THREADS_BLOCKS(128, 3) attention_mma_64(Attention a) { attend<64, 64>(a); }
-KERNEL THREADS_BLOCKS(128, 2) attention_mma_128(Attention a) { attend<128, 64>(a); }
-KERNEL THREADS_BLOCKS(128, 2) attention_mma_256(Attention a) { attend<256, 16>(a); }
+KERNEL THREADS_BLOCKS(128, 3) attention_mma_64(Attention arg) { attend<64, 64>(arg); }
+KERNEL THREADS_BLOCKS(128, 2) attention_mma_128(Attention arg) { attend<128, 64>(arg); }
+KERNEL THREADS_BLOCKS(128, 2) attention_mma_256(Attention arg) { attend<256, 16>(arg); }

@@ -52,8 +52,8 @@ DEVICE u32 nibbles(u32 codes, int j) { return codes >> (j & 16) / 4 & 0x0f0f0f0f
 
 // The bits i to i + 3, of each byte one, as its bit 4.
 DEVICE u32 fifth_bits(u32 bits, int i) {
-	u32 b = bits >> i;
-	return ((b & 1) | (b & 2) << 7 | (b & 4) << 14 | (b & 8) << 21) << 4;
+	bits >>= i;
+	return ((bits & 1) | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21) << 4;
 }
 
 struct None {};

@@ -4,16 +4,16 @@
 
 // A warp makes a block; ys is in bytes.
 template <Kind k, class In> DEVICE void encode(u8 *y, i64 ys, const In *x, i64 xs, int cols, int block) {
-	int b = 8 * block_y() + warp(), from = b * block;
+	int at = 8 * block_y() + warp(), from = at * block;
 	if (from >= cols)
 		return;
 	int n = min(block, cols - from);
 	x += block_x() * xs + from;
-	y += block_x() * ys + (i64)b * block_bytes<k>(block);
+	y += block_x() * ys + (i64)at * block_bytes<k>(block);
 	float most = 0;
 	for (int j = lane(); j < n; j += 32) {
-		float a = __builtin_fabsf(widen(x[j]));
-		most = max(most, a <= math::largest ? a : __builtin_inff()); // max drops a NaN
+		float size = __builtin_fabsf(widen(x[j]));
+		most = max(most, size <= math::largest ? size : __builtin_inff()); // max drops a NaN
 	}
 	u16 scale = scale_of<k>(warp_max(most));
 	float inverse = 1 / float_of((u32)scale << 16);

@@ -48,8 +48,8 @@ template <Kind k> DEVICE float decoded(const u8 *block, int at) {
 	else if (k == int4)
 		v = (float)((codes[at / 2] >> (at % 2 * 4) & 0xf) - 8);
 	else if (k == e4m3) { // as f16, of which exponents are 8 more
-		u32 c = codes[at];
-		v = widen(f16{(u16)((c & 0x80) << 8 | (c & 0x7f) << 7)}) * 256;
+		u32 code = codes[at];
+		v = widen(f16{(u16)((code & 0x80) << 8 | (code & 0x7f) << 7)}) * 256;
 	} else if (k == e5m2)
 		v = widen(f16{(u16)(codes[at] << 8)});
 	else

@@ -145,6 +145,9 @@ var Kernels = Set{}
 // counts rows, sequences or pieces of them; the others count what a model's sizes
 // bound: columns, heads, experts.
 func (c *Call) launch(module, function string, grid, block [3]int, shared int, params ...any) {
+	if inspect != nil {
+		inspect(module, function, params)
+	}
 	l := Launch{Module: module, Function: function, Shared: uint32(shared), Params: Params(params...)}
 	for i := range grid {
 		if grid[i] == 0 {
@@ -161,6 +164,9 @@ func (c *Call) launch(module, function string, grid, block [3]int, shared int, p
 	}
 	c.launches = append(c.launches, l)
 }
+
+// inspect, which tests set, sees what a launch is given.
+var inspect func(module, function string, params []any)
 
 // maxGridYZ is how many blocks there may be but along the first axis.
 const maxGridYZ = 65535

@@ -38,71 +38,81 @@ KERNEL THREADS(256) clamp(float *y, i64 ys, const float *x, i64 xs, int cols, in
 	map(y, ys, x, xs, cols, vec, [=](float v) { return v < least ? least : v > most ? most : v; });
 }
 
-template <class V, class F> DEVICE void zip(V *y, i64 ys, const V *a, i64 as, const V *b, i64 bs, int cols, int vec,
+template <class V, class F> DEVICE void zip(V *y, i64 ys, const V *x, i64 xs, const V *z, i64 zs, int cols, int vec,
 		F f) {
 	each4(cols, [=](i64 i, int j, int n) {
-		f32x4 v = load4(a + i * as + j, n, vec), w = load4(b + i * bs + j, n, vec);
+		f32x4 v = load4(x + i * xs + j, n, vec), w = load4(z + i * zs + j, n, vec);
 		UNROLL for (int k = 0; k < 4; k++) v[k] = f(v[k], w[k]);
 		store4(y + i * ys + j, v, n, vec);
 	});
 }
 
-// A stride of 0 gives all rows the same b: a bias.
-KERNEL THREADS(256) add(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
-	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x + y; });
+// A stride of 0 gives all rows the same z: a bias.
+KERNEL THREADS(256) add(float *y, i64 ys, const float *x, i64 xs, const float *z, i64 zs, int cols, int vec) {
+	zip(y, ys, x, xs, z, zs, cols, vec, [](float x, float z) { return x + z; });
 }
 
-KERNEL THREADS(256) mul(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
-	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return x * y; });
+KERNEL THREADS(256) mul(float *y, i64 ys, const float *x, i64 xs, const float *z, i64 zs, int cols, int vec) {
+	zip(y, ys, x, xs, z, zs, cols, vec, [](float x, float z) { return x * z; });
 }
 
 // v times its factors, of which each size neighbours have one; v is n channels
 // from j on.
-DEVICE f32x4 scaled(f32x4 v, const float *d, int j, int n, int size) {
-	u32 h = (u32)j / (u32)size, at = j - h * size;
+DEVICE f32x4 scaled(f32x4 v, const float *factors, int j, int n, int size) {
+	u32 factor = (u32)j / (u32)size, at = j - factor * size;
 	UNROLL for (int k = 0; k < 4; k++) {
 		if (k < n)
-			v[k] *= d[h];
+			v[k] *= factors[factor];
 		if (++at == size)
-			at = 0, h++;
+			at = 0, factor++;
 	}
 	return v;
 }
 
-KERNEL THREADS(256) scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ d, int cols, int size,
-		int vec) {
+KERNEL THREADS(256) scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ factors, int cols,
+		int size, int vec) {
 	each4(cols, [=](i64 i, int j, int n) {
-		store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), d, j, n, size), n, vec);
+		store4(y + i * ys + j, scaled(load4(x + i * xs + j, n, vec), factors, j, n, size), n, vec);
 	});
 }
 
-// y = a + x · d.
-KERNEL THREADS(256) add_scaled(float *y, i64 ys, const float *a, i64 as, const float *x, i64 xs,
-		const float *__restrict__ d, int cols, int size, int vec) {
-	each4(cols, [=](i64 i, int j, int n) {
-		f32x4 v = scaled(load4(x + i * xs + j, n, vec), d, j, n, size);
-		store4(y + i * ys + j, load4(a + i * as + j, n, vec) + v, n, vec);
+// y = x + z · factors.
+struct AddScaled {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const float *z;
+	i64 zs;
+	const float *factors;
+	int cols, size, vec;
+};
+
+KERNEL THREADS(256) add_scaled(AddScaled arg) {
+	each4(arg.cols, [=](i64 i, int j, int n) {
+		f32x4 v = scaled(load4(arg.z + i * arg.zs + j, n, arg.vec), arg.factors, j, n, arg.size);
+		store4(arg.y + i * arg.ys + j, load4(arg.x + i * arg.xs + j, n, arg.vec) + v, n, arg.vec);
 	});
 }
 
 // The same two steps at once for fused operations, which give the bits of the
 // operations apart.
-KERNEL THREADS(256) silu_mul(float *y, i64 ys, const float *a, i64 as, const float *b, i64 bs, int cols, int vec) {
-	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
+KERNEL THREADS(256) silu_mul(float *y, i64 ys, const float *x, i64 xs, const float *z, i64 zs, int cols, int vec) {
+	zip(y, ys, x, xs, z, zs, cols, vec, [](float x, float z) { return math::silu(x) * z; });
 }
 
 // What comes between products, of activations in bf16.
-KERNEL THREADS(256) silu_mul_bf16(bf16 *y, i64 ys, const bf16 *a, i64 as, const bf16 *b, i64 bs, int cols, int vec) {
-	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::silu(x) * y; });
+KERNEL THREADS(256) silu_mul_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, const bf16 *z, i64 zs, int cols, int vec) {
+	zip(y, ys, x, xs, z, zs, cols, vec, [](float x, float z) { return math::silu(x) * z; });
 }
 
 KERNEL THREADS(256) relu2_bf16(bf16 *y, i64 ys, const bf16 *x, i64 xs, int cols, int vec) {
 	map(y, ys, x, xs, cols, vec, [](float x) { return math::relu2(x); });
 }
 
-KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *a, i64 as, const float *__restrict__ b, i64 bs,
+KERNEL THREADS(256) bias_softplus(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ z, i64 zs,
 		int cols, int vec) {
-	zip(y, ys, a, as, b, bs, cols, vec, [](float x, float y) { return math::softplus(x + y); });
+	zip(y, ys, x, xs, z, zs, cols, vec, [](float x, float z) { return math::softplus(x + z); });
 }
 
 template <class Out, class In> DEVICE void convert(Out *y, i64 ys, const In *x, i64 xs, int cols, int vec) {

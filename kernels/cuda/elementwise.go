@@ -111,10 +111,10 @@ func allAccepted(c *Call) []int {
 // zip launches a function of two tensors.
 func zip(function string) func(*Call) error {
 	return func(c *Call) error {
-		a, b, y := &c.Args[0], &c.Args[1], &c.Results[0]
-		rows, cols, vec := shape(a, b, y)
+		x, z, y := &c.Args[0], &c.Args[1], &c.Results[0]
+		rows, cols, vec := shape(x, z, y)
 		grid, block := elementGrid(rows, cols)
-		c.launch("elementwise", a.suffixed(function), grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(), cols, vec)
+		c.launch("elementwise", x.suffixed(function), grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), z.Ptr, z.stride(), cols, vec)
 		return nil
 	}
 }
@@ -140,11 +140,12 @@ func scale(c *Call) error {
 }
 
 func addScaled(c *Call) error {
-	a, x, d, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
+	x, z, d, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	if d.Rows() == 0 {
 		return nil
 	}
 	grid, block := elementGrid(y.Rows(), y.Cols)
-	c.launch("elementwise", "add_scaled", grid, block, 0, y.Ptr, y.stride(), a.Ptr, a.stride(), x.Ptr, x.stride(), d.Ptr, y.Cols, y.Cols/d.Rows(), aligned(a, x, y))
+	c.launch("elementwise", "add_scaled", grid, block, 0,
+		Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), z.Ptr, z.stride(), d.Ptr, y.Cols, y.Cols / d.Rows(), aligned(x, z, y)})
 	return nil
 }

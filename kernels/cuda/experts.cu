@@ -43,27 +43,36 @@ DEVICE u64 open_groups(const float *__restrict__ x, const float *__restrict__ bi
 // The sigmoid of the scores, for those experts that have the top with the bias added in the kept
 // groups, of equal ones the first; others are 0. Norm divides by the sum of those that stay plus
 // eps. Blocks of 128 threads are (tokens).
-KERNEL THREADS(128) sigmoid_router(float *y, i64 ys, const float *__restrict__ x, i64 xs,
-		const float *__restrict__ bias, int experts, int top, int norm, int groups, int kept, float eps) {
-	x += block_x() * xs;
-	y += block_x() * ys;
-	int size = experts / groups;
-	u64 open = open_groups(x, bias, size, groups, kept);
+struct SigmoidRouter {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const float *bias;
+	int experts, top, norm, groups, kept;
+	float eps;
+};
+
+KERNEL THREADS(128) sigmoid_router(SigmoidRouter arg) {
+	const float *x = arg.x + block_x() * arg.xs, *bias = arg.bias;
+	float *y = arg.y + block_x() * arg.ys;
+	int experts = arg.experts, size = experts / arg.groups;
+	u64 open = open_groups(x, bias, size, arg.groups, arg.kept);
 	float total = 0;
 	for (int j = thread(); j < experts; j += 128) {
-		int before = open >> j / size & 1 ? 0 : top;
+		int before = open >> j / size & 1 ? 0 : arg.top;
 		float key = choice_key(x[j], bias[j]);
 		for (int i = 0; i < experts; i++) {
 			float other = choice_key(x[i], bias[i]);
 			before += open >> i / size & 1 && (other > key || (other == key && i < j));
 		}
-		float p = before < top ? 1 / (1 + math::exp(-x[j])) : 0;
+		float p = before < arg.top ? 1 / (1 + math::exp(-x[j])) : 0;
 		y[j] = p;
 		total += p;
 	}
-	if (!norm)
+	if (!arg.norm)
 		return;
-	total = block_sum(total) + eps;
+	total = block_sum(total) + arg.eps;
 	for (int j = thread(); j < experts; j += 128)
 		y[j] /= total;
 }
@@ -104,25 +113,29 @@ KERNEL THREADS(256) experts_lists(int *__restrict__ counts, int *__restrict__ li
 
 // Adds what the experts of a token put out, and to what there is, where that is not null: it may
 // lie where the sum does. Blocks are (tokens, columns / 1024).
-template <class X> DEVICE void sum_experts(float *y, i64 ys, const X *outputs, const float *weights, i64 ws,
-		int experts, int room, int cols, int vec, const float *add, i64 as) {
-	each4(cols, [=](i64 t, int j, int n) {
+template <class X> struct ExpertsSum {
+	float *y;
+	i64 ys;
+	const X *outputs;
+	const float *weights;
+	i64 ws;
+	int experts, room, cols, vec;
+	const float *add;
+	i64 as;
+};
+
+template <class X> DEVICE void sum_experts(const ExpertsSum<X> &arg) {
+	each4(arg.cols, [=](i64 t, int j, int n) {
 		f32x4 sum = 0;
 		int i = 0;
-		for (int e = 0; e < experts; e++)
-			if (weights[t * ws + e] != 0)
-				sum += load4(outputs + (t * room + i++) * cols + j, n, vec);
-		if (add)
-			sum += load4(add + t * as + j, n, vec);
-		store4(y + t * ys + j, sum, n, vec);
+		for (int e = 0; e < arg.experts; e++)
+			if (arg.weights[t * arg.ws + e] != 0)
+				sum += load4(arg.outputs + (t * arg.room + i++) * arg.cols + j, n, arg.vec);
+		if (arg.add)
+			sum += load4(arg.add + t * arg.as + j, n, arg.vec);
+		store4(arg.y + t * arg.ys + j, sum, n, arg.vec);
 	});
 }
 
-#define SUM(name, X) \
-	KERNEL THREADS(256) name(float *y, i64 ys, const X *__restrict__ outputs, const float *__restrict__ weights, \
-			i64 ws, int experts, int room, int cols, int vec, const float *add, i64 as) { \
-		sum_experts(y, ys, outputs, weights, ws, experts, room, cols, vec, add, as);                                \
-	}
-
-SUM(experts_sum, float)
-SUM(experts_sum_bf16, bf16)
+KERNEL THREADS(256) experts_sum(ExpertsSum<float> arg) { sum_experts(arg); }
+KERNEL THREADS(256) experts_sum_bf16(ExpertsSum<bf16> arg) { sum_experts(arg); }

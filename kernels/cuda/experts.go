@@ -25,8 +25,8 @@ func sigmoidRouter(c *Call) error {
 		return nil
 	}
 	c.launch("experts", "sigmoid_router", [3]int{y.Rows(), 1, 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), bias.Ptr, x.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
-		c.Attrs.Int("groups"), c.Attrs.Int("kept"), float32(c.Attrs.Float("eps")))
+		Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), bias.Ptr, x.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
+			c.Attrs.Int("groups"), c.Attrs.Int("kept"), float32(c.Attrs.Float("eps"))})
 	return nil
 }
 
@@ -66,8 +66,8 @@ func normRouter(c *Call) error {
 		return nil
 	}
 	c.launch("norm_router_"+format(w.DType), "norm_router", [3]int{p.Rows(), 1, 1}, [3]int{1024}, 0,
-		n.Ptr, n.stride(), p.Ptr, p.stride(), x.Ptr, x.stride(), g.Ptr, w.Ptr, w.stride(), n.Cols, p.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
-		aligned(x, w, n) && g.Ptr%16 == 0 && n.Cols%8 == 0, float32(c.Attrs.Float("eps")))
+		Struct{n.Ptr, n.stride(), p.Ptr, p.stride(), x.Ptr, x.stride(), g.Ptr, w.Ptr, w.stride(), n.Cols, p.Cols, c.Attrs.Int("top"), c.Attrs.Int("norm") == 1,
+			aligned(x, w, n) && g.Ptr%16 == 0 && n.Cols%8 == 0, float32(c.Attrs.Float("eps"))})
 	return nil
 }
 
@@ -354,7 +354,7 @@ func (m *mixture) launch(c *Call, from, tokens int) {
 	}
 	grid, block := elementGrid(tokens, m.cols)
 	vectors := aligned(&y) && m.cols%4 == 0 && (sum == nil || aligned(sum))
-	c.launch("experts", name, grid, block, 0, append([]any{y.Ptr, y.stride(), c.Scratch + m.out, p.Ptr, p.stride(), m.experts, m.room, m.cols, vectors}, m.added(sum)...)...)
+	c.launch("experts", name, grid, block, 0, append(Struct{y.Ptr, y.stride(), c.Scratch + m.out, p.Ptr, p.stride(), m.experts, m.room, m.cols, vectors}, m.added(sum)...))
 }
 
 // multiply launches a product of many tokens.

@@ -6,6 +6,8 @@
 // that share a function give the same bits.
 #pragma once
 
+// A kernel of more than eight parameters takes a struct, arg. Its pointers cannot be __restrict__:
+// where loads are to run ahead of stores, a function has them as parameters that are.
 #define KERNEL extern "C" __attribute__((global)) void
 #define DEVICE static inline __attribute__((device, always_inline))
 // Of a lambda, behind its parameters.
@@ -200,8 +202,8 @@ struct Eight {
 
 DEVICE Eight whole8(const float *p) {
 	Eight e;
-	f32x4 a = *(const f32x4 *)p, b = *(const f32x4 *)(p + 4);
-	UNROLL for (int i = 0; i < 4; i++) e.v[i] = a[i], e.v[i + 4] = b[i];
+	f32x4 low = *(const f32x4 *)p, high = *(const f32x4 *)(p + 4);
+	UNROLL for (int i = 0; i < 4; i++) e.v[i] = low[i], e.v[i + 4] = high[i];
 	return e;
 }
 
@@ -220,19 +222,19 @@ template <class T> struct Raw {
 };
 
 template <> struct Raw<float> {
-	f32x4 a, b;
+	f32x4 low, high;
 };
 
 DEVICE void load_raw(Raw<float> &r, const float *p, int n) {
-	r.a = n > 0 ? whole4(p) : 0;
-	r.b = n > 4 ? whole4(p + 4) : 0;
+	r.low = n > 0 ? whole4(p) : 0;
+	r.high = n > 4 ? whole4(p + 4) : 0;
 }
 
 template <class T> DEVICE void load_raw(Raw<T> &r, const T *p, int n) { r.v = n > 0 ? *(const u32x4 *)p : 0; }
 
 DEVICE Eight widen(Raw<float> r) {
 	Eight e;
-	UNROLL for (int i = 0; i < 4; i++) e.v[i] = r.a[i], e.v[i + 4] = r.b[i];
+	UNROLL for (int i = 0; i < 4; i++) e.v[i] = r.low[i], e.v[i + 4] = r.high[i];
 	return e;
 }
 
@@ -250,18 +252,18 @@ template <class T> DEVICE void prefetch(const T *p) { asm volatile("prefetch.glo
 
 // The same as load_raw of eight, of weights, which no launch writes, before await().
 template <class T> DEVICE void load_early(Raw<T> &r, const T *p) {
-	u32 a, b, c, d;
+	u32 v[4];
 	asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
 		: "l"(p));
-	r.v = u32x4{a, b, c, d};
+	r.v = u32x4{v[0], v[1], v[2], v[3]};
 }
 
 DEVICE void load_early(Raw<float> &r, const float *p) {
-	Raw<bf16> a, b;
-	load_early(a, (const bf16 *)p);
-	load_early(b, (const bf16 *)(p + 4));
-	r = Raw<float>{__builtin_bit_cast(f32x4, a.v), __builtin_bit_cast(f32x4, b.v)};
+	Raw<bf16> low, high;
+	load_early(low, (const bf16 *)p);
+	load_early(high, (const bf16 *)(p + 4));
+	r = Raw<float>{__builtin_bit_cast(f32x4, low.v), __builtin_bit_cast(f32x4, high.v)};
 }
 
 // The sum over the lanes of a warp, on each of them.
@@ -422,21 +424,21 @@ DEVICE float softplus(float x) {
 
 // By Lambert's continued fraction near 0, where 1 - e^-2|x| has few digits.
 DEVICE float tanh(float x) {
-	float a = __builtin_fabsf(x), z = x * x;
-	if (a < 0.625f) return x / (1 + z / (3 + z / (5 + z / (7 + z / 9))));
-	float e = exp(-2 * a);
+	float size = __builtin_fabsf(x), z = x * x;
+	if (size < 0.625f) return x / (1 + z / (3 + z / (5 + z / (7 + z / 9))));
+	float e = exp(-2 * size);
 	return __builtin_copysignf((1 - e) / (1 + e), x);
 }
 
 // x Φ(x), with Φ(-|x|) by formula 7.1.26 of Abramowitz and Stegun (1964).
 DEVICE float gelu(float x) {
-	float a = __builtin_fabsf(x) * 0.70710678118654752f;
-	float t = 1 / fma(0.3275911f, a, 1);
+	float z = __builtin_fabsf(x) * 0.70710678118654752f;
+	float t = 1 / fma(0.3275911f, z, 1);
 	float p = fma(t, 1.061405429f, -1.453152027f);
 	p = fma(t, p, 1.421413741f);
 	p = fma(t, p, -0.284496736f);
 	p = fma(t, p, 0.254829592f) * t;
-	float tail = 0.5f * p * exp(-a * a);
+	float tail = 0.5f * p * exp(-z * z);
 	return x * (x < 0 ? tail : 1 - tail);
 }
 

@@ -72,42 +72,53 @@ template <class T> DEVICE void take(T *y, i64 ys, int vec, const Mail &m) {
 	end_turn(m, turn, blocks_x());
 }
 
-// add, and behind it add_norm (norm.cu), by the same threads and in the same order: s = a + what
-// add gives, and y = w · s / sqrt(mean s² + eps). In boxes rows begin bs elements after each other.
-// Blocks are rows. x may be where s or y is.
-template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, i64 xs,
-		const float *__restrict__ w, int bs, int vec, float eps, const Mail &m) {
+// add, and behind it add_norm (norm.cu), by the same threads and in the same order: s = x + what
+// add gives of z, and y = w · s / sqrt(mean s² + eps). In boxes rows begin bs elements after each
+// other. Blocks are rows. z may be where s or y is.
+template <class Y> struct AddNorm {
+	Y *y;
+	i64 ys;
+	float *s;
+	i64 ss;
+	const float *x;
+	i64 xs;
+	const float *z;
+	i64 zs;
+	const float *w;
+	int bs, vec;
+	float eps;
+	Mail mail;
+};
+
+template <class Y> DEVICE void add_norm(const float *__restrict__ w, const AddNorm<Y> &arg) {
+	const Mail &m = arg.mail;
 	u32 turn = turn_of(m);
-	i64 from = (i64)block_x() * bs;
-	int size = m.cols;
+	i64 from = (i64)block_x() * arg.bs;
+	int size = m.cols, vec = arg.vec;
 	if (arrived(m, turn, -1, from / chunk_elems, (from + size - 1) / chunk_elems)) {
-		y += block_x() * ys, s += block_x() * ss, a += block_x() * as, x += block_x() * xs;
+		Y *y = arg.y + block_x() * arg.ys;
+		float *s = arg.s + block_x() * arg.ss;
+		const float *x = arg.x + block_x() * arg.xs, *z = arg.z + block_x() * arg.zs;
 		float sum = 0;
 		for (int j = 4 * thread(); j < size; j += 4 * threads()) {
 			f32x4 v = 0;
 			NO_UNROLL for (int r = 0; r < m.ranks; r++) {
-				f32x4 t = load4(r == m.rank ? x + j : chunk_in<float>(m.box, m, turn, r, 0) + from + j, size - j, vec);
+				f32x4 t = load4(r == m.rank ? z + j : chunk_in<float>(m.box, m, turn, r, 0) + from + j, size - j, vec);
 				v = r == 0 ? t : v + t;
 			}
-			v = load4(a + j, size - j, vec) + v;
+			v = load4(x + j, size - j, vec) + v;
 			store4(s + j, v, size - j, vec);
 			UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
 		}
-		float f = inverse_rms(block_sum(sum), size, eps);
+		float f = inverse_rms(block_sum(sum), size, arg.eps);
 		for (int j = 4 * thread(); j < size; j += 4 * threads())
 			store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
 	}
 	end_turn(m, turn, blocks_x());
 }
 
-#define MAIL_ADD_NORM(name, Y) \
-	KERNEL THREADS_BLOCKS(1024, 1) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *x, \
-			i64 xs, const float *__restrict__ w, int bs, int vec, float eps, Mail m) { \
-		add_norm(y, ys, s, ss, a, as, x, xs, w, bs, vec, eps, m);                                                  \
-	}
-
-MAIL_ADD_NORM(mail_add_norm, float)
-MAIL_ADD_NORM(mail_add_norm_bf16, bf16)
+KERNEL THREADS_BLOCKS(1024, 1) mail_add_norm(AddNorm<float> arg) { add_norm(arg.w, arg); }
+KERNEL THREADS_BLOCKS(1024, 1) mail_add_norm_bf16(AddNorm<bf16> arg) { add_norm(arg.w, arg); }
 
 KERNEL THREADS(256) mail_send_4(const u32 *x, i64 xs, int vec, Mail m) { send(x, xs, vec, m); }
 KERNEL THREADS(256) mail_send_2(const u16 *x, i64 xs, int vec, Mail m) { send(x, xs, vec, m); }

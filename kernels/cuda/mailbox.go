@@ -127,8 +127,8 @@ func (m *Mailbox) AllReduceNorm(s, y, a, x, w Tensor, eps float64) ([]Launch, bo
 	var c Call
 	c.launch("mailbox", "mail_send_4", m.grid(mail.chunks), mailBlock, 0, x.Ptr, x.stride(), aligned(&x), m.mail(mail, false, false))
 	mail.cols = x.Cols
-	c.launch("mailbox", y.suffixed("mail_add_norm"), m.grid(x.Rows()), normThreads(x.Cols), 0, y.Ptr, y.stride(), s.Ptr, s.stride(), a.Ptr, a.stride(), x.Ptr, x.stride(),
-		w.Ptr, stride, aligned(&a, &x, &s, &y) && w.Ptr%16 == 0 && stride%4 == 0, float32(eps), m.mail(mail, false, true))
+	c.launch("mailbox", y.suffixed("mail_add_norm"), m.grid(x.Rows()), normThreads(x.Cols), 0, Struct{y.Ptr, y.stride(), s.Ptr, s.stride(), a.Ptr, a.stride(), x.Ptr, x.stride(),
+		w.Ptr, stride, aligned(&a, &x, &s, &y) && w.Ptr%16 == 0 && stride%4 == 0, float32(eps), m.mail(mail, false, true)})
 	return c.launches, c.err == nil
 }
 

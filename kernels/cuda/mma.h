@@ -35,32 +35,32 @@ DEVICE f32x4 computed(f32x4 v) {
 // Four 8 by 8 matrices from shared memory: lanes 8 i to 8 i + 7 give the
 // addresses of the rows of matrix i; of its row g, a lane gets the pair at c.
 DEVICE u32x4 load_matrices(const u16 *row) {
-	u32 a, b, c, d;
+	u32 v[4];
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
 		: "r"(shared_address(row))
 		: "memory");
-	return u32x4{a, b, c, d};
+	return u32x4{v[0], v[1], v[2], v[3]};
 }
 
 // Two of them, of which the first 16 lanes give the addresses.
 DEVICE u32x2 load_two_matrices(const u16 *row) {
-	u32 a, b;
+	u32 v[2];
 	asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
-		: "=r"(a), "=r"(b)
+		: "=r"(v[0]), "=r"(v[1])
 		: "r"(shared_address(row))
 		: "memory");
-	return u32x2{a, b};
+	return u32x2{v[0], v[1]};
 }
 
 // Four, with rows and columns exchanged.
 DEVICE u32x4 load_transposed(const u16 *row) {
-	u32 a, b, c, d;
+	u32 v[4];
 	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-		: "=r"(a), "=r"(b), "=r"(c), "=r"(d)
+		: "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
 		: "r"(shared_address(row))
 		: "memory");
-	return u32x4{a, b, c, d};
+	return u32x4{v[0], v[1], v[2], v[3]};
 }
 
 DEVICE void put_pair(u16 *p, u32 v) { *(u32 *)p = v; }
@@ -76,7 +76,8 @@ DEVICE u32x4 pairs(Raw<f16> r) {
 }
 
 DEVICE u32x4 pairs(Raw<float> r) {
-	return u32x4{bf16x2(r.a[0], r.a[1]), bf16x2(r.a[2], r.a[3]), bf16x2(r.b[0], r.b[1]), bf16x2(r.b[2], r.b[3])};
+	f32x4 low = r.low, high = r.high;
+	return u32x4{bf16x2(low[0], low[1]), bf16x2(low[2], low[3]), bf16x2(high[0], high[1]), bf16x2(high[2], high[3])};
 }
 
 // Two neighbours, as lanes have them of sums, where they are aligned to their size.
@@ -87,8 +88,8 @@ DEVICE f32x2 load_pair(const bf16 *p) {
 	return f32x2{float_of(v << 16), float_of(v & 0xffff0000)};
 }
 
-DEVICE void store_pair(float *p, float a, float b) { *(f32x2 *)p = f32x2{a, b}; }
-DEVICE void store_pair(bf16 *p, float a, float b) { *(u32 *)p = bf16x2(a, b); }
+DEVICE void store_pair(float *p, float first, float second) { *(f32x2 *)p = f32x2{first, second}; }
+DEVICE void store_pair(bf16 *p, float first, float second) { *(u32 *)p = bf16x2(first, second); }
 
 // Gives a warp's sums one by one: row, column, sum, of tiles of 16 rows and 8 columns.
 template <int tall, int wide, class F> DEVICE void each_sum(const f32x4 (&sums)[tall][wide], F f) {

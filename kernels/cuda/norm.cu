@@ -14,13 +14,24 @@ template <class X> DEVICE float sum_of_squares(const X *x, int n, bool vec) {
 
 // y = w · x / sqrt(Σ x² / width + eps), of one of equal groups of a row, whose weights are ws
 // apart; without w where that is null. Blocks are (rows, groups).
-template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs,
-		const float *__restrict__ w, int ws, int size, int width, int vec, float eps) {
+template <class X, class Y> struct Norm {
+	Y *y;
+	i64 ys;
+	const X *x;
+	i64 xs;
+	const float *w;
+	int ws, size, width, vec;
+	float eps;
+};
+
+template <class X, class Y>
+DEVICE void norm(Y *__restrict__ y, const X *__restrict__ x, const float *__restrict__ w, const Norm<X, Y> &arg) {
+	int size = arg.size, vec = arg.vec;
 	i64 group = (i64)block_y() * size;
-	x += block_x() * xs + group;
-	y += block_x() * ys + group;
-	w += (i64)block_y() * ws;
-	float f = inverse_rms(sum_of_squares(x, size, vec), width, eps);
+	x += block_x() * arg.xs + group;
+	y += block_x() * arg.ys + group;
+	w += (i64)block_y() * arg.ws;
+	float f = inverse_rms(sum_of_squares(x, size, vec), arg.width, arg.eps);
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
 		f32x4 v = load4(x + j, size - j, vec) * f;
 		if (w)
@@ -30,40 +41,46 @@ template <class X, class Y> DEVICE void norm(Y *__restrict__ y, i64 ys, const X 
 }
 
 #define NORM(name, X, Y) \
-	KERNEL THREADS(1024) name(Y *__restrict__ y, i64 ys, const X *__restrict__ x, i64 xs, const float *__restrict__ w, \
-			int ws, int size, int width, int vec, float eps) { \
-		norm(y, ys, x, xs, w, ws, size, width, vec, eps);                                                          \
-	}
+	KERNEL THREADS(1024) name(Norm<X, Y> arg) { norm(arg.y, arg.x, arg.w, arg); }
 
 NORM(rmsnorm, float, float)
 NORM(rmsnorm_f32_bf16, float, bf16)
 NORM(rmsnorm_bf16_f32, bf16, float)
 NORM(rmsnorm_bf16_bf16, bf16, bf16)
 
-// s = a + b and y = w · s / sqrt(mean s² + eps), by the same threads and in the
+// s = x + z and y = w · s / sqrt(mean s² + eps), by the same threads and in the
 // same order as rmsnorm would: a thread reads of s what it wrote. Blocks are rows.
-template <class Y> DEVICE void add_norm(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs,
-		const float *__restrict__ w, int size, int vec, float eps) {
-	y += block_x() * ys, s += block_x() * ss, a += block_x() * as, b += block_x() * bs;
-	float sum = 0;
+template <class Y> struct AddNorm {
+	Y *y;
+	i64 ys;
+	float *s;
+	i64 ss;
+	const float *x;
+	i64 xs;
+	const float *z;
+	i64 zs;
+	const float *w;
+	int size, vec;
+	float eps;
+};
+
+template <class Y> DEVICE void add_norm(const float *__restrict__ w, const AddNorm<Y> &arg) {
+	Y *y = arg.y + block_x() * arg.ys;
+	float *s = arg.s + block_x() * arg.ss, sum = 0;
+	const float *x = arg.x + block_x() * arg.xs, *z = arg.z + block_x() * arg.zs;
+	int size = arg.size, vec = arg.vec;
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
-		f32x4 v = load4(a + j, size - j, vec) + load4(b + j, size - j, vec);
+		f32x4 v = load4(x + j, size - j, vec) + load4(z + j, size - j, vec);
 		store4(s + j, v, size - j, vec);
 		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
 	}
-	float f = inverse_rms(block_sum(sum), size, eps);
+	float f = inverse_rms(block_sum(sum), size, arg.eps);
 	for (int j = 4 * thread(); j < size; j += 4 * threads())
 		store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
 }
 
-#define ADD_NORM(name, Y) \
-	KERNEL THREADS(1024) name(Y *y, i64 ys, float *s, i64 ss, const float *a, i64 as, const float *b, i64 bs, \
-			const float *__restrict__ w, int size, int vec, float eps) { \
-		add_norm(y, ys, s, ss, a, as, b, bs, w, size, vec, eps);                                                   \
-	}
-
-ADD_NORM(add_rmsnorm, float)
-ADD_NORM(add_rmsnorm_bf16, bf16)
+KERNEL THREADS(1024) add_rmsnorm(AddNorm<float> arg) { add_norm(arg.w, arg); }
+KERNEL THREADS(1024) add_rmsnorm_bf16(AddNorm<bf16> arg) { add_norm(arg.w, arg); }
 
 // Three rows of a token, which are short, each normed by a warp: what a scan reads. Blocks are
 // tokens.
@@ -76,24 +93,24 @@ struct Row {
 };
 
 struct Rows {
-	Row a, b, c;
+	Row first, second, third;
 };
 
 // One of them: as elements of an array they would be in local memory.
-DEVICE Row one_of(int i, const Row &a, const Row &b, const Row &c) {
+DEVICE Row one_of(int i, const Row &first, const Row &second, const Row &third) {
 	return Row{
-		i == 0 ? a.y : i == 1 ? b.y : c.y,
-		i == 0 ? a.x : i == 1 ? b.x : c.x,
-		i == 0 ? a.w : i == 1 ? b.w : c.w,
-		i == 0 ? a.ys : i == 1 ? b.ys : c.ys,
-		i == 0 ? a.xs : i == 1 ? b.xs : c.xs,
-		i == 0 ? a.size : i == 1 ? b.size : c.size,
-		i == 0 ? a.flags : i == 1 ? b.flags : c.flags,
+		i == 0 ? first.y : i == 1 ? second.y : third.y,
+		i == 0 ? first.x : i == 1 ? second.x : third.x,
+		i == 0 ? first.w : i == 1 ? second.w : third.w,
+		i == 0 ? first.ys : i == 1 ? second.ys : third.ys,
+		i == 0 ? first.xs : i == 1 ? second.xs : third.xs,
+		i == 0 ? first.size : i == 1 ? second.size : third.size,
+		i == 0 ? first.flags : i == 1 ? second.flags : third.flags,
 	};
 }
 
 KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
-	Row r = one_of(warp(), rows.a, rows.b, rows.c);
+	Row r = one_of(warp(), rows.first, rows.second, rows.third);
 	i64 from = block_x() * r.xs, to = block_x() * r.ys;
 	bool vec = r.flags & 1;
 	auto load = [&](int j) {
@@ -121,37 +138,66 @@ KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
 // The sum of squares of what the rank holds of each group of size channels: of
 // the axis it has cols channels from x_start and groups from y_start on. Blocks
 // are (rows, groups).
-KERNEL THREADS(1024) group_sumsq(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, int cols, int size,
-		int x_start, int y_start, int vec) {
-	int from = (y_start + block_y()) * size - x_start;
-	int lo = min(max(from, 0), cols), hi = max(lo, min(from + size, cols));
-	float sum = sum_of_squares(x + block_x() * xs + lo, hi - lo, vec && lo % 4 == 0);
+struct GroupSums {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	int cols, size, x_start, y_start, vec;
+};
+
+KERNEL THREADS(1024) group_sumsq(GroupSums arg) {
+	int from = (arg.y_start + block_y()) * arg.size - arg.x_start;
+	int lo = min(max(from, 0), arg.cols), hi = max(lo, min(from + arg.size, arg.cols));
+	float sum = sum_of_squares(arg.x + block_x() * arg.xs + lo, hi - lo, arg.vec && lo % 4 == 0);
 	if (thread() == 0)
-		y[block_x() * ys + block_y()] = sum;
+		arg.y[block_x() * arg.ys + block_y()] = sum;
 }
 
 // y = w · x / sqrt(sum / width + eps), without w where that is null, with the
 // sum of the row.
-KERNEL THREADS(256) rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss,
-		const float *__restrict__ w, int cols, int vec, float width, float eps) {
-	each4(cols, [=](i64 i, int j, int n) {
-		f32x4 v = load4(x + i * xs + j, n, vec) * inverse_rms(sums[i * ss], width, eps);
-		if (w)
-			v *= load4(w + j, n, vec);
-		store4(y + i * ys + j, v, n, vec);
+struct Scale {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const float *sums;
+	i64 ss;
+	const float *w;
+	int cols, vec;
+	float width, eps;
+};
+
+KERNEL THREADS(256) rms_scale(Scale arg) {
+	each4(arg.cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(arg.x + i * arg.xs + j, n, arg.vec) * inverse_rms(arg.sums[i * arg.ss], arg.width, arg.eps);
+		if (arg.w)
+			v *= load4(arg.w + j, n, arg.vec);
+		store4(arg.y + i * arg.ys + j, v, n, arg.vec);
 	});
 }
 
 // The same with a sum per group of size channels; the rank has channels from
 // x_start and groups from s_start on.
-KERNEL THREADS(256) group_rms_scale(float *y, i64 ys, const float *x, i64 xs, const float *__restrict__ sums, i64 ss,
-		const float *__restrict__ w, int cols, int vec, int size, int x_start, int s_start, float eps) {
-	each4(cols, [=](i64 i, int j, int n) {
-		f32x4 v = load4(x + i * xs + j, n, vec), u = load4(w + j, n, vec);
+struct GroupScale {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const float *sums;
+	i64 ss;
+	const float *w;
+	int cols, vec, size, x_start, s_start;
+	float eps;
+};
+
+KERNEL THREADS(256) group_rms_scale(GroupScale arg) {
+	each4(arg.cols, [=](i64 i, int j, int n) {
+		f32x4 v = load4(arg.x + i * arg.xs + j, n, arg.vec), w = load4(arg.w + j, n, arg.vec);
 		UNROLL for (int k = 0; k < 4; k++) {
-			int group = (u32)(x_start + j + min(k, n - 1)) / (u32)size - s_start;
-			v[k] = u[k] * (v[k] * inverse_rms(sums[i * ss + group], size, eps));
+			int group = (u32)(arg.x_start + j + min(k, n - 1)) / (u32)arg.size - arg.s_start;
+			v[k] = w[k] * (v[k] * inverse_rms(arg.sums[i * arg.ss + group], arg.size, arg.eps));
 		}
-		store4(y + i * ys + j, v, n, vec);
+		store4(arg.y + i * arg.ys + j, v, n, arg.vec);
 	});
 }

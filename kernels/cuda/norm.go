@@ -58,7 +58,7 @@ func (c *Call) norm(size, width, step int) error {
 		name += "_" + from + "_" + to
 	}
 	c.launch("norm", name, [3]int{y.Rows(), y.Cols / size, 1}, normThreads(size), 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, step, size, width, vec, float32(c.Attrs.Float("eps")))
+		Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, step, size, width, vec, float32(c.Attrs.Float("eps"))})
 	return nil
 }
 
@@ -91,12 +91,12 @@ func rmsnormEach(c *Call) error {
 func addNormAccepts(c *Call) []int { return []int{len(c.Args) + 1} }
 
 func addRMSNorm(c *Call) error {
-	a, b, w, sum, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
+	x, z, w, sum, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
 	if y.Cols == 0 {
 		return nil
 	}
-	c.launch("norm", y.suffixed("add_rmsnorm"), [3]int{y.Rows(), 1, 1}, normThreads(y.Cols), 0, y.Ptr, y.stride(), sum.Ptr, sum.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
-		w.Ptr, y.Cols, aligned(a, b, sum, y) && w.Ptr%16 == 0, float32(c.Attrs.Float("eps")))
+	c.launch("norm", y.suffixed("add_rmsnorm"), [3]int{y.Rows(), 1, 1}, normThreads(y.Cols), 0, Struct{y.Ptr, y.stride(), sum.Ptr, sum.stride(), x.Ptr, x.stride(), z.Ptr, z.stride(),
+		w.Ptr, y.Cols, aligned(x, z, sum, y) && w.Ptr%16 == 0, float32(c.Attrs.Float("eps"))})
 	return nil
 }
 
@@ -117,7 +117,7 @@ func groupSumsq(c *Call) error {
 func (c *Call) groupSumsq(size, groups, xStart, yStart int) {
 	x, y := &c.Args[0], &c.Results[0]
 	c.launch("norm", "group_sumsq", [3]int{y.Rows(), groups, 1}, normThreads(size), 0,
-		y.Ptr, y.stride(), x.Ptr, x.stride(), x.Cols, size, xStart, yStart, aligned(x))
+		Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), x.Cols, size, xStart, yStart, aligned(x)})
 }
 
 // rmsScale is rms_scale, and without a weight rms_rows.
@@ -127,16 +127,16 @@ func rmsScale(c *Call) error {
 		w = c.Args[2]
 	}
 	grid, block := elementGrid(y.Rows(), y.Cols)
-	c.launch("norm", "rms_scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
-		y.Cols, aligned(x, y) && w.Ptr%16 == 0, float32(c.Attrs.Int("width")), float32(c.Attrs.Float("eps")))
+	c.launch("norm", "rms_scale", grid, block, 0, Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
+		y.Cols, aligned(x, y) && w.Ptr%16 == 0, float32(c.Attrs.Int("width")), float32(c.Attrs.Float("eps"))})
 	return nil
 }
 
 func groupRMSScale(c *Call) error {
 	x, sums, w, y := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0]
 	grid, block := elementGrid(y.Rows(), y.Cols)
-	c.launch("norm", "group_rms_scale", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
-		y.Cols, aligned(x, y) && w.Ptr%16 == 0, c.Attrs.Int("width"), x.Start(), sums.Start(), float32(c.Attrs.Float("eps")))
+	c.launch("norm", "group_rms_scale", grid, block, 0, Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), sums.Ptr, sums.stride(), w.Ptr,
+		y.Cols, aligned(x, y) && w.Ptr%16 == 0, c.Attrs.Int("width"), x.Start(), sums.Start(), float32(c.Attrs.Float("eps"))})
 	return nil
 }
 

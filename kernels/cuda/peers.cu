@@ -12,10 +12,10 @@ template <class T> DEVICE void peer_sum(const Peers &p, i64 ys, i64 xs, int cols
 			if (!wide)
 				UNROLL for (int k = 0; k < 4; k++) sum[k] = rounded<T>(sum[k]);
 		}
-		UNROLL for (int c = 0; c < max_peers; c++) {
-			if (c >= p.copies)
+		UNROLL for (int copy = 0; copy < max_peers; copy++) {
+			if (copy >= p.copies)
 				break;
-			store4((T *)p.to[c] + i * ys + j, sum, n, vec);
+			store4((T *)p.to[copy] + i * ys + j, sum, n, vec);
 		}
 	});
 }

@@ -32,28 +32,38 @@ DEVICE void turn(double angle, float &sin, float &cos) {
 // the first token is one of the batch, with which x and y begin.
 const int block_heads = 4;
 
-KERNEL THREADS(128) rotary(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
-		const int *__restrict__ seg, const int *__restrict__ past, int seqs, int cols, int size, int dims, int token,
-		double log2_theta) {
+struct Rotary {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const int *seg, *past;
+	int seqs, cols, size, dims, token;
+	double log2_theta;
+};
+
+DEVICE void turn_heads(float *__restrict__ y, const float *__restrict__ x, const Rotary &arg) {
 	Piece p;
-	if (!find_piece(seg, seqs, 1, token + block_x(), p))
+	if (!find_piece(arg.seg, arg.seqs, 1, arg.token + block_x(), p))
 		return;
-	int channel = block_y() * block_heads * size, half = dims / 2;
-	x += (i64)(p.first - token) * xs + channel;
-	y += (i64)(p.first - token) * ys + channel;
-	cols = min(cols - channel, block_heads * size);
+	int size = arg.size, channel = block_y() * block_heads * size, half = arg.dims / 2;
+	x += (i64)(p.first - arg.token) * arg.xs + channel;
+	y += (i64)(p.first - arg.token) * arg.ys + channel;
+	int cols = min(arg.cols - channel, block_heads * size);
 	for (int j = thread(); j < half; j += 128) {
 		float sin, cos;
-		turn((past[p.seq] + p.at) * exp2_double(log2_theta * j), sin, cos);
+		turn((arg.past[p.seq] + p.at) * exp2_double(arg.log2_theta * j), sin, cos);
 		for (int at = j; at < cols; at += size) {
-			float a = x[at], b = x[at + half];
-			y[at] = fma(a, cos, -(b * sin));
-			y[at + half] = fma(b, cos, a * sin);
+			float one = x[at], other = x[at + half];
+			y[at] = fma(one, cos, -(other * sin));
+			y[at + half] = fma(other, cos, one * sin);
 		}
 	}
-	int still = size - dims;
+	int still = size - arg.dims;
 	for (int i = thread(); i < cols / size * still; i += 128) {
-		int at = i / still * size + dims + i % still;
+		int at = i / still * size + arg.dims + i % still;
 		y[at] = x[at];
 	}
 }
+
+KERNEL THREADS(128) rotary(Rotary arg) { turn_heads(arg.y, arg.x, arg); }

@@ -294,13 +294,13 @@ KERNEL THREADS(block) choose_bins(Params p) {
 // Two numbers of a thread, of 512 in a row, and the sums over those of the threads before and of
 // all.
 struct Two {
-	u64 a, b;
+	u64 first, second;
 	Prefix<u64> sum;
 };
 
-template <class T> DEVICE Two two_of(T a, T b) {
-	Prefix<T> sum = block_prefix(a + b);
-	return Two{a, b, {sum.before, sum.all}};
+template <class T> DEVICE Two two_of(T first, T second) {
+	Prefix<T> sum = block_prefix(first + second);
+	return Two{first, second, {sum.before, sum.all}};
 }
 
 // Where a sum reaches a goal, and what is summed up before that.
@@ -315,11 +315,11 @@ DEVICE Reached reach(u64 goal, const Two &of, const Two &others) {
 	if (goal > of.sum.all)
 		return Reached{bins, of.sum.all, others.sum.all, others.sum.all};
 	sync(); // it may be in use
-	if (of.sum.before < goal && goal <= of.sum.before + of.a + of.b) {
-		bool second = goal > of.sum.before + of.a;
-		u64 other = others.sum.before + (second ? others.a : 0);
-		reached = Reached{2 * thread() + second, of.sum.before + (second ? of.a : 0), other,
-				other + (second ? others.b : others.a)};
+	if (of.sum.before < goal && goal <= of.sum.before + of.first + of.second) {
+		bool second = goal > of.sum.before + of.first;
+		u64 other = others.sum.before + (second ? others.first : 0);
+		reached = Reached{2 * thread() + second, of.sum.before + (second ? of.first : 0), other,
+				other + (second ? others.second : others.first)};
 	}
 	sync();
 	return reached;
@@ -554,8 +554,9 @@ DEVICE void draw(int *id, const Listed &l) {
 	int t = 2 * thread();
 	Two ties = two_of(equal[t], equal[t + 1]);
 	u64 each = weight_of(l.of, score_of(least)), left = kept.ties > ties.sum.before ? kept.ties - ties.sum.before : 0;
-	u64 a = left < ties.a ? left : ties.a, b = left - a < ties.b ? left - a : ties.b;
-	Two all = two_of(sums[t] + a * each, sums[t + 1] + b * each);
+	u64 first = left < ties.first ? left : ties.first;
+	u64 second = left - first < ties.second ? left - first : ties.second;
+	Two all = two_of(sums[t] + first * each, sums[t + 1] + second * each);
 	u64 drawn = ((double)job.how.uniform + job.how.uniform_rest) * kept.mass;
 	drawn = drawn < kept.mass ? drawn : kept.mass - 1;
 	Reached in = reach(drawn + 1, all, ties);

@@ -63,17 +63,16 @@ func (c *Call) convolve(state, seg *Tensor, silu bool, bias uint64) error {
 	t, s, width := y.Rows(), seg.Rows(), w.Cols
 	blocks, module := ceilDiv(y.Cols, convChannels), "conv_"+format(state.DType)
 	grid, block := [3]int{s, blocks, 1}, [3]int{convChannels}
+	args := Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(), state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias, silu}
 	if c.oneEach(seg) {
-		c.launch(module, "conv1d_update", grid, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, width, bias, silu)
+		c.launch(module, "conv1d_update", grid, block, 0, args)
 		return nil
 	}
 	function := "conv1d_pieces"
 	if width == fastWidth {
 		function = x.suffixed("conv1d_pieces_4")
 	}
-	c.launch(module, function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, w.stride(),
-		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, width, bias, silu)
+	c.launch(module, function, [3]int{pieces(t, s, convTokens), blocks, 1}, block, 0, args)
 	if width > 1 {
 		c.launch(module, x.suffixed("conv1d_state"), grid, block, 0, x.Ptr, x.stride(), state.Ptr, state.stride(), seg.Ptr, y.Cols, width)
 	}

@@ -7,24 +7,36 @@
 typedef FORMAT kept;
 
 // One thread per channel; blocks of 128 threads are (sequences, channels / 128).
-KERNEL THREADS(128) scan_output(float *__restrict__ y, i64 ys, const float *__restrict__ products, i64 ps,
-		const float *__restrict__ sums, i64 ss, const float *__restrict__ c, i64 cs, kept *__restrict__ state, i64 hs,
-		const int *__restrict__ seg, int cols, int n, Groups groups) {
-	int ch = block_y() * 128 + thread();
-	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
-	if (ch >= cols || tokens < 1)
+struct Output {
+	float *y;
+	i64 ys;
+	const float *products;
+	i64 ps;
+	const float *sums;
+	i64 ss;
+	const float *c;
+	i64 cs;
+	kept *state;
+	i64 hs;
+	const int *seg;
+	int cols, n;
+	Groups groups;
+};
+
+KERNEL THREADS(128) scan_output(Output arg) {
+	int ch = block_y() * 128 + thread(), n = arg.n;
+	const int *seg = arg.seg + 3 * block_x();
+	int first = seg[0], tokens = seg[1], slot = seg[2];
+	if (ch >= arg.cols || tokens < 1)
 		return;
-	kept *h = state + slot * hs + (i64)ch * n;
-	int g = group_of(groups, ch) * n;
-	products += (i64)ch * n;
-	sums += (i64)ch * n;
+	kept *h = arg.state + slot * arg.hs + (i64)ch * n;
+	const float *products = arg.products + (i64)ch * n, *sums = arg.sums + (i64)ch * n;
+	const float *c = arg.c + group_of(arg.groups, ch) * n;
+	auto state = [&](i64 t, int k) { return fma(products[t * arg.ps + k], widen(h[k]), sums[t * arg.ss + k]); };
 	for (i64 t = first; t < first + tokens; t++) {
 		float sum = 0;
-		for (int k = 0; k < n; k++)
-			sum = fma(fma(products[t * ps + k], widen(h[k]), sums[t * ss + k]), c[t * cs + g + k], sum);
-		y[t * ys + ch] = sum;
+		for (int k = 0; k < n; k++) sum = fma(state(t, k), c[t * arg.cs + k], sum);
+		arg.y[t * arg.ys + ch] = sum;
 	}
-	i64 last = first + tokens - 1;
-	for (int k = 0; k < n; k++)
-		narrow(h[k], fma(products[last * ps + k], widen(h[k]), sums[last * ss + k]));
+	for (int k = 0; k < n; k++) narrow(h[k], state(first + tokens - 1, k));
 }

@@ -206,13 +206,13 @@ func (c *Call) ssdScores(o *ssdArgs, k ssdKernel) (at uint64, apart int64) {
 	groups := o.b.Cols / n
 	apart = int64(groups * k.tokens)
 	grid := [3]int{pieces(c.Results[0].Rows(), seg.Rows(), k.tokens), groups, 1}
-	args := []any{c.Scratch, apart, o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(), seg.Ptr, seg.Rows(), n}
-	if k.mma {
-		c.launch("ssd_mma_scores", o.x.suffixed("ssd_mma_scores"), grid, [3]int{128}, 0, args...)
-		return c.Scratch, apart
-	}
 	vec, _ := c.ssdVec(o)
-	c.launch("ssd_scores", fmt.Sprint("ssd_scores_", k.tokens), grid, [3]int{256}, 0, append(args, vec)...)
+	args := Struct{c.Scratch, apart, o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(), seg.Ptr, seg.Rows(), n, vec}
+	if k.mma {
+		c.launch("ssd_mma_scores", o.x.suffixed("ssd_mma_scores"), grid, [3]int{128}, 0, args)
+	} else {
+		c.launch("ssd_scores", fmt.Sprint("ssd_scores_", k.tokens), grid, [3]int{256}, 0, args)
+	}
 	return c.Scratch, apart
 }
 

@@ -1,6 +1,6 @@
 // C Bᵀ of the tokens of a chunk with each other, once for all heads of a group, from
 // which the scan with one rate per head goes on.
-#include "krait.h"
+#include "scores.h"
 
 const int deep = 64; // states at a time
 
@@ -13,22 +13,21 @@ DEVICE void fetch(float (*to)[deep + 4], int all, const float *from, i64 apart, 
 }
 
 // Blocks of 256 threads are (chunks, groups).
-template <int chunk> DEVICE void dots(float *y, i64 ys, const float *b, i64 bs, const float *c, i64 cs, const int *seg,
-		int seqs, int n, int vec) {
+template <int chunk> DEVICE void dots(const Scores<float> &arg) {
 	SHARED static struct alignas(16) {
 		float b[chunk][deep + 4], c[chunk][deep + 4];
 	} m;
 	const int parts = chunk / 16;
 	Piece piece;
-	if (!find_piece(seg, seqs, chunk, block_x(), piece))
+	if (!find_piece(arg.seg, arg.seqs, chunk, block_x(), piece))
 		return;
-	int i = thread() / 16, j = thread() % 16, group = block_y();
-	b += (i64)piece.first * bs + (i64)group * n;
-	c += (i64)piece.first * cs + (i64)group * n;
+	int i = thread() / 16, j = thread() % 16, group = block_y(), n = arg.n;
+	const float *b = arg.b + (i64)piece.first * arg.bs + (i64)group * n;
+	const float *c = arg.c + (i64)piece.first * arg.cs + (i64)group * n;
 	float sum[parts][parts] = {};
 	NO_UNROLL for (int from = 0; from < n; from += deep) {
-		fetch(m.b, chunk, b + from, bs, piece.tokens, n - from, vec);
-		fetch(m.c, chunk, c + from, cs, piece.tokens, n - from, vec);
+		fetch(m.b, chunk, b + from, arg.bs, piece.tokens, n - from, arg.vec);
+		fetch(m.c, chunk, c + from, arg.cs, piece.tokens, n - from, arg.vec);
 		sync();
 		NO_UNROLL for (int k = 0; k < min(deep, n - from); k += 4)
 			UNROLL for (int p = 0; p < parts; p++) {
@@ -43,14 +42,8 @@ template <int chunk> DEVICE void dots(float *y, i64 ys, const float *b, i64 bs, 
 	UNROLL for (int p = 0; p < parts; p++)
 		UNROLL for (int q = 0; q <= p; q++)
 			if (i + 16 * p < piece.tokens)
-				y[(i64)(piece.first + i + 16 * p) * ys + group * chunk + j + 16 * q] = sum[p][q];
+				arg.y[(i64)(piece.first + i + 16 * p) * arg.ys + group * chunk + j + 16 * q] = sum[p][q];
 }
 
-#define SCORES(chunk) \
-	KERNEL THREADS(256) ssd_scores_##chunk(float *y, i64 ys, const float *__restrict__ b, i64 bs, \
-			const float *__restrict__ c, i64 cs, const int *__restrict__ seg, int seqs, int n, int vec) { \
-		dots<chunk>(y, ys, b, bs, c, cs, seg, seqs, n, vec); \
-	}
-
-SCORES(32)
-SCORES(16)
+KERNEL THREADS(256) ssd_scores_32(Scores<float> arg) { dots<32>(arg); }
+KERNEL THREADS(256) ssd_scores_16(Scores<float> arg) { dots<16>(arg); }

@@ -64,7 +64,7 @@ func convStates(c *Call) error {
 		return nil
 	}
 	c.launch("conv_"+format(state.DType), "conv1d_states", [3]int{seg.Rows(), ceilDiv(channels, convChannels), 1}, [3]int{convChannels}, 0,
-		before.Ptr, before.stride(), u.Ptr, u.stride(), state.Ptr, state.stride(), seg.Ptr, seg.Rows(), partsOf(u, seg), channels, keep)
+		Struct{before.Ptr, before.stride(), u.Ptr, u.stride(), state.Ptr, state.stride(), seg.Ptr, seg.Rows(), partsOf(u, seg), channels, keep})
 	return nil
 }
 

@@ -14,15 +14,15 @@ func scanTerms(c *Call) error {
 	n := a.Cols
 	first, each, skip := groupsOf(&dt.Tensor, &b.Tensor, n)
 	c.launch("scan_terms", "scan_terms", [3]int{u.Rows(), ceilDiv(decay.Cols, 256), 1}, [3]int{256}, 0,
-		decay.Ptr, decay.stride(), input.Ptr, input.stride(), u.Ptr, u.stride(), dt.Ptr, dt.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
-		u.Cols, n, Struct{first, each, skip})
+		Struct{decay.Ptr, decay.stride(), input.Ptr, input.stride(), u.Ptr, u.stride(), dt.Ptr, dt.stride(), a.Ptr, a.stride(), b.Ptr, b.stride(),
+			u.Cols, n, Struct{first, each, skip}})
 	return nil
 }
 
 func scanPrefix(c *Call) error {
 	decay, input, seg, products, sums := &c.Args[0], &c.Args[1], &c.Args[2], &c.Results[0], &c.Results[1]
 	c.launch("scan_terms", "scan_prefix", [3]int{seg.Rows(), ceilDiv(decay.Cols, 128), 1}, [3]int{128}, 0,
-		products.Ptr, products.stride(), sums.Ptr, sums.stride(), decay.Ptr, decay.stride(), input.Ptr, input.stride(), seg.Ptr, decay.Cols)
+		Struct{products.Ptr, products.stride(), sums.Ptr, sums.stride(), decay.Ptr, decay.stride(), input.Ptr, input.stride(), seg.Ptr, decay.Cols})
 	return nil
 }
 
@@ -31,7 +31,7 @@ func scanOutput(c *Call) error {
 	n := state.Dims[2]
 	first, each, skip := groupsOf(&y.Tensor, &cc.Tensor, n)
 	c.launch("scan_output_"+format(state.DType), "scan_output", [3]int{seg.Rows(), ceilDiv(y.Cols, 128), 1}, [3]int{128}, 0,
-		y.Ptr, y.stride(), products.Ptr, products.stride(), sums.Ptr, sums.stride(), cc.Ptr, cc.stride(), state.Ptr, state.stride(), seg.Ptr,
-		y.Cols, n, Struct{first, each, skip})
+		Struct{y.Ptr, y.stride(), products.Ptr, products.stride(), sums.Ptr, sums.stride(), cc.Ptr, cc.stride(), state.Ptr, state.stride(), seg.Ptr,
+			y.Cols, n, Struct{first, each, skip}})
 	return nil
 }

@@ -100,10 +100,9 @@ def inside(minutes):
     os.environ["PATH"] = "/bin:" + os.path.dirname(sys.executable)
     found = [name for name in ABSENT if shutil.which(name)]
     expect(not found, f"the root has {found}")
-    start = time.monotonic()
     status = subprocess.run(command("--minutes", str(minutes))).returncode
-    took = time.monotonic() - start
     rows, report = read()
+    took = sum(row["seconds"] for row in rows if "job" in row)  # without those in which jobs waited for a processor
     jobs = collections.Counter(row["status"].split(":")[0] for row in rows if "job" in row)
     bad = [(row["step"], row["job"], row["status"]) for row in rows if "job" in row and row["status"] != "ok" and not row["status"].startswith("left out")]
     planted = [("goldens", "check bamba", f"hangs or is slow: stopped after {5 * minutes:.0f} s"), ("mamba-2.8b", "prompt bf16 --no-dependent-launch", "killed by SIGKILL")]
@@ -129,7 +128,7 @@ def stopped():
         expect(p.poll() is None, f"exit status {p.returncode} before the golden that hangs")
         time.sleep(0.1)
     p.send_signal(signal.SIGTERM)
-    expect(p.wait(20) == 143, f"exit status {p.returncode} after SIGTERM, want 143")
+    expect(p.wait(60) == 143, f"exit status {p.returncode} after SIGTERM, want 143")
     rows, _ = read()
     expect(rows[-1]["status"] == "stopped by SIGTERM", f"the last row is {rows[-1]}")
 

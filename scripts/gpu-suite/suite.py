@@ -37,6 +37,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 RESERVE = 12  # seconds kept for the last archive
 TOGETHER = 6  # jobs beside each other, where none is timed
 LONG = 5  # seconds of a job after which the results are archived
+TURN = 0.25  # seconds after which a rehearsal looks at how much a job has worked
 ROOM = 24 << 30  # bytes for the weights of the largest model
 RUNNING = set()  # commands
 XZ = importlib.util.find_spec("_lzma") is not None  # else xz unpacks, and the results are .tar.gz
@@ -56,7 +57,8 @@ class Suite:
     def __init__(self, args):
         self.device, self.out = args.device, args.out
         self.tiny = 15 * args.minutes if args.device.startswith("cuda-sim") else 0  # seconds of a step in a rehearsal
-        self.end = time.monotonic() + 60 * args.minutes - RESERVE
+        self.lost = 0.0  # seconds in which jobs of a rehearsal waited for a processor
+        self.end = self.now() + 60 * args.minutes - RESERVE
         self.step, self.step_end, self.failed, self.clocks = "", self.end, [], None
         self.lock = threading.RLock()  # of the logs: one that is archived does not get shorter
         self.work = tempfile.mkdtemp(prefix="krait-suite-", dir=roomy())
@@ -74,6 +76,29 @@ class Suite:
             if os.path.exists(os.path.join(self.carry, name)):
                 shutil.copy(os.path.join(self.carry, name), self.results)
 
+    def now(self):
+        """The seconds on the clock that limits are counted by."""
+        return time.monotonic() - self.lost
+
+    def wait(self, p, limit):
+        """Waits for a command for some seconds, and returns its exit code. On a lent machine nothing else
+        runs; a rehearsal may run beside others, so the time in which its jobs wait for a processor
+        does not count."""
+        if not self.tiny:
+            return p.wait(limit)
+        end = self.now() + limit
+        while True:
+            start, (before, _) = time.monotonic(), used(p.pid)
+            try:
+                return p.wait(TURN)
+            except subprocess.TimeoutExpired:
+                took, (after, ready) = time.monotonic() - start, used(p.pid)
+                worked = after - before
+                counted = worked if ready or worked > took / 50 else TURN  # else it waits for something else, or hangs
+                self.lost += max(0.0, took - counted)
+                if self.now() > end:
+                    raise
+
     def row(self, job, status, seconds=0.0, **more):
         """Appends a row to the results and prints it."""
         if status != "ok" and not status.startswith("left out"):
@@ -84,7 +109,7 @@ class Suite:
 
     def job(self, job, argv, most=None, cwd=None, **env):
         """Runs a command for at most some seconds, and returns whether it succeeded."""
-        start = time.monotonic()
+        start = self.now()
         left = min(self.step_end, self.end) - start
         if left < 1:
             raise Over("out of time")
@@ -93,14 +118,14 @@ class Suite:
         with open(log, "wb") as f:
             f.write(("$ " + " ".join(argv) + "\n").encode())
             f.flush()
-            status = run(argv, f, limit, cwd or self.work, {**os.environ, **env})
+            status = run(argv, f, limit, cwd or self.work, {**os.environ, **env}, self.wait)
         with self.lock:
             said = shorten(log)
         more = {"said": said[-2000:]} if status != "ok" else {}
         counts = {word: said.count(f"--- {word.upper()}:") for word in ("pass", "fail", "skip")}
         if any(counts.values()):
             more["tests"] = counts
-        took = time.monotonic() - start
+        took = self.now() - start
         self.row(job, status, took, **more)
         if took > LONG:
             self.archive(report=False)
@@ -203,7 +228,7 @@ class Suite:
         shutil.rmtree(self.work, ignore_errors=True)
 
 
-def run(argv, log, limit, cwd, env):
+def run(argv, log, limit, cwd, env, wait=subprocess.Popen.wait):
     """Runs a command in a process group of its own, and ends all of the group after it."""
     try:
         p = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=cwd, env=env, start_new_session=True)
@@ -211,7 +236,7 @@ def run(argv, log, limit, cwd, env):
         return f"does not start: {err.strerror}"
     RUNNING.add(p)
     try:
-        code = p.wait(limit)
+        code = wait(p, limit)
     except subprocess.TimeoutExpired:
         return f"hangs or is slow: stopped after {limit:.0f} s"
     finally:
@@ -220,6 +245,26 @@ def run(argv, log, limit, cwd, env):
     if code < 0:
         return f"killed by {signal.Signals(-code).name}"
     return "ok" if code == 0 else f"exit status {code}"
+
+
+def used(group):
+    """The seconds of processors that a process group has used, and whether a thread has one or waits for one."""
+    ticks, ready = 0, False
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        fields = stat(path)
+        if fields and int(fields[2]) == group:
+            ticks += sum(map(int, fields[11:15]))  # its own, and of children that have ended
+            ready = ready or any(stat(thread)[:1] == ["R"] for thread in glob.glob(os.path.dirname(path) + "/task/*/stat"))
+    return ticks / os.sysconf("SC_CLK_TCK"), ready
+
+
+def stat(path):
+    """The fields of a process or thread from its state on, which is field 3; none if it has ended."""
+    try:
+        with open(path) as f:
+            return f.read().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def end(p):
@@ -304,11 +349,11 @@ def steps(s, todo, whole=True):
     s.watch()
     for i, step in enumerate(todo):
         seconds = s.tiny or step.seconds
-        left = s.end - time.monotonic()
+        left = s.end - s.now()
         if i > 0 and left < (seconds if whole else RESERVE):
             print(f"{left:.0f} s are left. Go on with: --from {step.name}", flush=True)
             break
-        s.step, s.step_end = step.name, time.monotonic() + seconds
+        s.step, s.step_end = step.name, s.now() + seconds
         usable = True
         try:
             usable = step.run(s) is not False

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -121,6 +122,28 @@ class Suite(unittest.TestCase):
             self.assertEqual(suite.run(["sh", "-c", "trap '' TERM; (sleep 3; touch late) & wait; sleep 60"], log, 0.2, folder, os.environ), "hangs or is slow: stopped after 0 s")
             time.sleep(1.5)
             self.assertFalse(os.path.exists(os.path.join(folder, "late")))
+
+    def test_wait(self):
+        """In a rehearsal, the time in which a job waits for a processor does not count; one that hangs is stopped."""
+        for device, worked, ready, status in (("cuda-sim", 0.2, False, "ok"), ("cuda-sim", 0, True, "ok"), ("cuda-sim", 0, False, "hangs"), ("cuda", 0, True, "hangs")):
+            with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()), \
+                    mock.patch.object(suite, "used", lambda _, worked=worked, ready=ready: (worked * time.monotonic(), ready)):
+                s = suite.Suite(types.SimpleNamespace(device=device, out=folder, minutes=9, carry=folder))
+                s.step, s.step_end = "step", s.end
+                s.job("a job", ["sleep", "3"], 1)
+                with open(s.lines) as f:
+                    self.assertTrue(json.loads(f.readline())["status"].startswith(status), (device, worked, ready))
+                s.close()
+
+    def test_used(self):
+        """What a group's processes use is counted until they end."""
+        p = subprocess.Popen(["sh", "-c", "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; sleep 60"], start_new_session=True)
+        until = time.monotonic() + 20
+        while suite.used(p.pid)[0] == 0 and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertGreater(suite.used(p.pid)[0], 0)
+        suite.end(p)
+        self.assertEqual(suite.used(p.pid), (0, False))
 
     def test_unpack(self):
         """Programs are unpacked by python3's lzma, and by xz without."""

@@ -1,23 +1,22 @@
 // A token of the convolution for one channel too many.
-#include "krait.h"
+#define FORMAT f32
+#include "conv.h"
 
-KERNEL THREADS(128) conv1d_update(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs,
-		const float *__restrict__ w, i64 ws, float *state, i64 hs, const int *__restrict__ seg, int cols, int width,
-		const float *, int) {
-	int c = block_y() * 128 + thread();
-	int first = seg[3 * block_x()], slot = seg[3 * block_x() + 2];
-	if (c > cols)
+KERNEL THREADS(128) conv1d_update(Conv<float> arg) {
+	int channel = block_y() * 128 + thread(), keep = arg.width - 1;
+	int first = arg.seg[3 * block_x()], slot = arg.seg[3 * block_x() + 2];
+	if (channel > arg.cols)
 		return;
-	float *history = state + slot * hs + (i64)c * (width - 1);
-	w += c * ws;
-	float sum = 0, in = x[first * xs + c];
-	for (int j = 0; j < width - 1; j++) {
+	float *history = arg.state + slot * arg.hs + (i64)channel * keep;
+	const float *w = arg.w + channel * arg.ws;
+	float sum = 0, in = arg.x[first * arg.xs + channel];
+	for (int j = 0; j < keep; j++) {
 		float old = history[j];
 		sum = fma(w[j], old, sum);
 		if (j > 0)
 			history[j - 1] = old;
 	}
-	if (width > 1)
-		history[width - 2] = in;
-	y[first * ys + c] = fma(w[width - 1], in, sum);
+	if (keep > 0)
+		history[keep - 1] = in;
+	arg.y[first * arg.ys + channel] = fma(w[keep], in, sum);
 }
