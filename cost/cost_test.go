@@ -151,6 +151,8 @@ func TestWrong(t *testing.T) {
 		{"operations.mull.source", "me", `operations.mull: no operation is called "mull"`},
 		{"operations.mul.source", "me", "operations.mul.ranks: missing"},
 		{"operations.matmul/f9.source", "me", `operations.matmul/f9: unknown number format "f9"`},
+		{"operations.matmul/f9/short.source", "me", `operations.matmul/f9/short: unknown number format "f9"`},
+		{"operations.matmul/bf16/long.source", "me", `operations.matmul/bf16/long: unknown number format "bf16/long"`},
 		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"x": 1}}, "operations.mul.ranks.x: the key is a number above 0"},
 		{"operations.mul", map[string]any{"source": "me", "ranks": map[string]any{"1": map[string]any{"8": -3}}}, "operations.mul.ranks.1.8: -3 is negative"},
 	} {
@@ -326,6 +328,45 @@ func TestLaunch(t *testing.T) {
 	}
 }
 
+// TestShort: a product of fewer terms than kernels.ShortDepth has a rate of its own, and where that
+// was not measured the one of others.
+func TestShort(t *testing.T) {
+	text := strings.NewReplacer(" shard(0: split)", "", " shard(1: split)", "").Replace(fmt.Sprintf(matmul, 0, 1))
+	for _, c := range []struct {
+		depth string
+		key   string
+		want  map[string]float64 // by what was measured
+	}{
+		{"64", "matmul/bf16/short", map[string]float64{"": 10, "matmul/bf16": 20, "matmul/bf16/short": 40}},
+		{"512", "matmul/bf16", map[string]float64{"": 10, "matmul/bf16": 20, "matmul/bf16/short": 10}},
+	} {
+		s, err := lowering.ParseSchedule(strings.ReplaceAll(text, "64", c.depth))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w, z := WorkOf(s, &s.Steps[0]), graph.Sizes{Tokens: 3, Seqs: 1, Rows: 1}
+		if w.Key != c.key {
+			t.Errorf("%s terms: %s", c.depth, w.Key)
+		}
+		for measured, rate := range c.want {
+			p := &Profile{Memory: Memory{Bandwidth: is(1e30), Achieved: is(1)}, Compute: map[string]Compute{"f32": {is(10), is(1)}}, Operations: map[string]Measured{}}
+			if measured != "" {
+				p.Operations["matmul/bf16"] = Measured{Points: []Point{{1, 1, 20}}}
+				if measured == "matmul/bf16/short" {
+					p.Operations = map[string]Measured{measured: {Points: []Point{{1, 1, 40}}}}
+				}
+			}
+			r, err := p.Rater(1, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := r.Time(&w, z, false), w.FLOPs.Float(z)/rate; got != want {
+				t.Errorf("%s terms, measured %q: %g seconds, want %g", c.depth, measured, got, want)
+			}
+		}
+	}
+}
+
 // TestAttention: prompts are priced as tiles of bf16 on a GPU that multiplies in bf16, by the
 // format of caches, else in f32, as single tokens, wide heads and CPUs are.
 func TestAttention(t *testing.T) {
@@ -413,7 +454,7 @@ func TestText(t *testing.T) {
 		p.Link.Straggle = Figure{Value: 0.05, Source: "me"}
 		p.Link.Unavailable = []string{"tree: because <it> is \"so\""}
 		p.Link.Algorithms = slices.DeleteFunc(p.Link.Algorithms, func(a Algorithm) bool { return a.Name == "tree" })
-		p.Operations = map[string]Measured{"matmul/bf16": {"me", []Point{{1, 1, 10}, {1, 64, 1e9}, {2, 8, 3.5}}}, "silu": {"you", []Point{{1, 1, 1}}}}
+		p.Operations = map[string]Measured{"matmul/bf16": {"me", []Point{{1, 1, 10}, {1, 64, 1e9}, {2, 8, 3.5}}}, "matmul/bf16/short": {"me", []Point{{1, 1, 5}}}, "silu": {"you", []Point{{1, 1, 1}}}}
 		q, err := Parse(name, p.Text())
 		if err != nil {
 			t.Fatal(err)

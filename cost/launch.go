@@ -2,10 +2,16 @@ package cost
 
 import (
 	"math"
+	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/lowering"
 )
+
+// Short ends the keys of products of fewer than [kernels.ShortDepth] terms, which CPUs take in
+// float64: they are several times as slow.
+const Short = "/short"
 
 // Work is what a launch or a copy takes on a rank, for any batch.
 type Work struct {
@@ -13,8 +19,8 @@ type Work struct {
 	// Share is the rank's part of the FLOPs and bytes, which are those of all ranks
 	// then: where the shares of the operands are not those of a whole operation. Else 1.
 	Share float64
-	// Key and Op are the names under which a profile may have rates that were measured:
-	// the first one says the number format of the weights, if any.
+	// Key and Op are the names under which a profile may have rates that were measured: the first one
+	// says the number format of the weights, if any, and where sums are [Short].
 	Key, Op string
 	product bool // by weights, which have a rate by number format
 	// pieces is how many products of bf16 a GPU takes for each one of prompts, on tensor cores, with
@@ -35,6 +41,9 @@ func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 		if k == 'w' {
 			w.product = true
 			w.Key = st.Op.Name + "/" + args[i].DType.String()
+			if st.Op.Name == "matmul" && graph.RowElems(args[i].Dims) < kernels.ShortDepth && !args[i].DType.InBlocks() {
+				w.Key += Short
+			}
 		}
 	}
 	if st.Op.Name == "attention" {
@@ -170,7 +179,7 @@ func (w *Work) Moved(z graph.Sizes) float64 {
 
 // measured is the rate that was measured of some work, its bytes included; 0: none was.
 func (r *Rater) measured(w *Work, z graph.Sizes) float64 {
-	for _, name := range [...]string{w.Key, w.Op} {
+	for _, name := range [...]string{w.Key, strings.TrimSuffix(w.Key, Short), w.Op} {
 		if m, ok := r.p.Operations[name]; ok {
 			if rate := m.rate(r.ranks, w.Rows.Float(z)); rate > 0 {
 				return rate

@@ -29,8 +29,8 @@ type Profile struct {
 	Overhead        Overhead
 	Link            Link
 	Network         *Network // nil: there is one node
-	// Operations has what was measured of single operations: "silu", or "matmul/bf16"
-	// for one whose weights are in bf16. Those without go by Compute and Memory.
+	// Operations has what was measured of single operations: "silu", "matmul/bf16" for one whose
+	// weights are in bf16, or "matmul/bf16/short" ([Short]). Those without go by Compute and Memory.
 	Operations map[string]Measured
 }
 

@@ -345,7 +345,7 @@ func (s *section) link(names []string) Link {
 
 // measured reads an operation's rates: by ranks, and of these by rows.
 func (s *section) measured(name string) Measured {
-	op, weights, _ := strings.Cut(name, "/")
+	op, weights, _ := strings.Cut(strings.TrimSuffix(name, Short), "/")
 	if _, ok := graph.Lookup(op); !ok {
 		s.fail(s.path, "%v", graph.Unknown(op))
 	}

@@ -21,6 +21,12 @@ import (
 	"github.com/krait-ml/krait/graph"
 )
 
+// ShortDepth bounds the sums that matmul takes in float64 on a CPU, on every instruction set: those
+// of fewer terms, but not of weights in blocks. The matrices that have them (a step's low rank,
+// adapters, heads) are a few percent of a model's weights, so that it costs little, and their sums
+// are then rounded once.
+const ShortDepth = 512
+
 // Tensor is memory as a kernel sees it: rows of Cols elements, Stride elements
 // apart; of a codec, Stride bytes. Of the slices, the one for DType is set.
 type Tensor struct {

@@ -2,10 +2,7 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-// shortDepth bounds the sums that matmul takes in float64, on every instruction set: those of fewer
-// terms. The matrices that have them (a step's low rank, adapters, heads) are a few percent of a
-// model's weights, so that it costs little, and their sums are then rounded once.
-const shortDepth = 512
+const shortDepth = kernels.ShortDepth
 
 // shortMatmul is matmul for a weight whose rows are short.
 func shortMatmul(c *kernels.Call, lo, hi int) {

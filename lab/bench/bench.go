@@ -1,9 +1,8 @@
 // Package bench measures the speed of models and kernels, and its share of the roofline of their
-// device. Times are medians, unless [Options.Quantile] is set.
+// device. Times are medians.
 package bench
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -33,8 +32,6 @@ type Options struct {
 	// Rate of the processors, floating-point operations per second; 0: unknown.
 	Rate float64
 	GPUs int // of the ranks; 0: none
-	// Quantile of the repeated times to report; 0: the median.
-	Quantile float64
 	// Progress gets the number of prompts prefilled and decode steps run, between measured times; may
 	// be nil.
 	Progress func(done, all int)
@@ -56,8 +53,6 @@ func (o *Options) chunk() int {
 	}
 	return o.Chunk
 }
-
-func (o *Options) quantile() float64 { return cmp.Or(o.Quantile, 0.5) }
 
 // Result is the speed of a model with a batch.
 type Result struct {
@@ -303,14 +298,14 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 	out := &Result{
 		Model: r.m.Name, Family: r.m.Family(), Parameters: r.m.Parameters(), Ranks: r.m.Ranks(),
 		Batch: o.Batch, Prompt: o.Prompt, Chunk: o.Chunk, Tokens: o.Tokens, NoCache: o.NoCache, Repeat: o.Repeat,
-		TTFT: ms(quantile.Of(prefill, o.quantile())), Step: ms(quantile.Of(steps, o.quantile())),
+		TTFT: ms(quantile.Of(prefill, 0.5)), Step: ms(quantile.Of(steps, 0.5)),
 		Logits: sums[0], Repeats: &same,
 	}
 	out.Prefill = rate(o.Batch*o.Prompt, out.TTFT)
 	out.Decode = rate(o.Batch, out.Step)
 	if o.Counter != nil {
 		out.Launches, out.Replays, out.Copies = float64(calls.Launches()), float64(calls.Graphs), float64(calls.Copies)
-		out.Host = 1e3 * ms(quantile.Of(host, o.quantile()))
+		out.Host = 1e3 * ms(quantile.Of(host, 0.5))
 	}
 	if o.Bandwidth > 0 {
 		r.judge(out)

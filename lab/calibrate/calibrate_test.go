@@ -38,8 +38,8 @@ func TestRun(t *testing.T) {
 	if p, err = cost.Parse("local", p.Text()); err != nil {
 		t.Fatal(err)
 	}
-	for _, op := range []string{"matmul/bf16", "selective_scan", "ssd_scan", "conv1d_silu", "add_rmsnorm", "attention"} {
-		for _, want := range []cost.Point{{Ranks: 1, Rows: 1}, {Ranks: 1, Rows: 512}, {Ranks: 2, Rows: 8}, {Ranks: 2, Rows: 64}} {
+	for _, op := range []string{"matmul/bf16/short", "selective_scan", "ssd_scan", "conv1d_silu", "add_rmsnorm", "attention"} {
+		for _, want := range []cost.Point{{Ranks: 1, Rows: 1}, {Ranks: 1, Rows: 3}, {Ranks: 1, Rows: 512}, {Ranks: 2, Rows: 8}, {Ranks: 2, Rows: 64}} {
 			if !slices.ContainsFunc(p.Operations[op].Points, func(x cost.Point) bool { return x.Ranks == want.Ranks && x.Rows == want.Rows && x.Rate > 0 }) {
 				t.Errorf("%s has no rate of %d rows on %d ranks: %+v", op, want.Rows, want.Ranks, p.Operations[op])
 			}
@@ -57,7 +57,7 @@ func TestRun(t *testing.T) {
 		if !(x.Predicted.TTFT > 0 && x.Predicted.TPOT > 0 && x.Measured.TTFT > 0 && x.Measured.TPOT > 0) {
 			t.Errorf("%+v", x)
 		}
-		for _, op := range []string{"matmul/bf16", rest} {
+		for _, op := range []string{"matmul/bf16/short", rest} {
 			if !slices.ContainsFunc(x.Parts, func(p Part) bool { return p.What == op && (p.Predicted > 0 || op == rest) && p.Measured > 0 }) {
 				t.Errorf("%s on %d ranks: no part %s in %+v", x.Model, x.Ranks, op, x.Parts)
 			}
@@ -106,7 +106,21 @@ func TestRecord(t *testing.T) {
 	}
 	s.host = []float64{3, 1, 2, 4, 5}
 	p := s.profile(1e9)
-	if p.Overhead.Launch.Value != .25 || p.Overhead.Step.Value != 2 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
+	if p.Overhead.Launch.Value != .5 || p.Overhead.Step.Value != 3 || p.Operations["silu"].Points[0] != (cost.Point{Ranks: 2, Rows: 4, Rate: 120 / 6.5}) {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestUsualSteps: the middle half of steps counts for all of their operations, whose times add up.
+func TestUsualSteps(t *testing.T) {
+	a, b := at{"silu", 1, 4}, at{"relu", 1, 4}
+	m := &samples{runs: map[run][]sum{
+		{0, batch{1, 4}, a}: {{10, 1}, {10, 9}, {10, 2}, {10, 3}, {10, 100}},
+		{0, batch{1, 4}, b}: {{20, 5}, {20, 1}, {20, 6}, {20, 7}, {20, 1}},
+		{1, batch{4, 1}, a}: {{30, 4}},
+	}}
+	// The steps take 6, 10, 8, 10 and 101.
+	if got, want := m.ops(), (map[at]sum{a: {40, 4 + (9+2+3)/3.0}, b: {20, (1 + 6 + 7) / 3.0}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

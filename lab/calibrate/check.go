@@ -100,7 +100,7 @@ func checkOne(ctx context.Context, dir string, p *cost.Profile, ranks int, o *Op
 	var out []Comparison
 	for _, prompt := range prompts {
 		const tokens = 16
-		took, err := bench.Measure(ctx, m, bench.Options{Batch: 1, Prompt: prompt, Chunk: 512, Tokens: tokens, Repeat: 5, Quantile: often})
+		took, err := bench.Measure(ctx, m, bench.Options{Batch: 1, Prompt: prompt, Chunk: 512, Tokens: tokens, Repeat: 5})
 		if err != nil {
 			return nil, err
 		}

@@ -126,18 +126,45 @@ func (s *session) collectives(met [][]*exec.Event) {
 	}
 }
 
-// ops returns the work and usual time of each operation.
+// ops returns the work and usual time of each operation: its mean over the middle half of the steps
+// of equal ones, by their times, so that the times of a step's operations add up to a usual step.
 func (m *samples) ops() map[at]sum {
+	type step struct {
+		model, ranks int
+		batch
+	}
+	steps := map[step][]float64{} // seconds of each
+	of := func(k run) step { return step{k.model, k.ranks, k.batch} }
+	for k, list := range m.runs {
+		seconds := steps[of(k)]
+		if seconds == nil {
+			seconds = make([]float64, len(list))
+		}
+		for i := range list {
+			seconds[i] += list[i].seconds
+		}
+		steps[of(k)] = seconds
+	}
 	out := map[at]sum{}
 	for k, list := range m.runs {
-		seconds := make([]float64, len(list))
-		for i := range list {
-			seconds[i] = list[i].seconds
+		x, half := out[k.at], middleHalf(steps[of(k)])
+		for _, i := range half {
+			x.seconds += list[i].seconds / float64(len(half))
 		}
-		x := out[k.at]
-		out[k.at] = sum{x.flops + list[0].flops, x.seconds + usual(seconds)}
+		out[k.at] = sum{x.flops + list[0].flops, x.seconds}
 	}
 	return out
+}
+
+// middleHalf returns the indices of a list's middle half in order of value, at least one.
+func middleHalf(list []float64) []int {
+	order := make([]int, len(list))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(list[a], list[b]), a-b) })
+	quarter := len(order) / 4
+	return order[quarter : len(order)-quarter]
 }
 
 func byEnd(a, b exec.Event) int   { return cmp.Compare(a.End, b.End) }
@@ -158,8 +185,8 @@ func (m *samples) profile(memory float64) *cost.Profile {
 		},
 		Compute: map[string]cost.Compute{"f32": {Peak: is(m.roofline.FLOPs, "a loop that multiplies and adds in registers"), Achieved: is(reached(ops, m.roofline.FLOPs), "products of 512 rows, of the peak")}},
 		Overhead: cost.Overhead{
-			Launch: is(max(0, usual(m.gaps)), "from a kernel's end to the next one's beginning, first quartile"), GraphLaunch: is(max(0, usual(m.gaps)), "as launch: there are no graphs"),
-			Step: is(max(0, usual(m.host)), "a step beside its kernels, first quartile"),
+			Launch: is(max(0, usual(m.gaps)), "from a kernel's end to the next one's beginning, median"), GraphLaunch: is(max(0, usual(m.gaps)), "as launch: there are no graphs"),
+			Step: is(max(0, usual(m.host)), "a step beside its kernels, median"),
 		},
 		Operations: map[string]cost.Measured{},
 	}
@@ -232,14 +259,10 @@ func middle(list []wait) wait {
 	return wait{usual(ran), usual(waited)}
 }
 
-// often is the quantile of repeated measurements to use, which excludes most noise of other
-// programs.
-const often = 0.25
-
-// usual returns that quantile, and 0 for an empty list.
+// usual returns the median, and 0 for an empty list.
 func usual(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
 	}
-	return quantile.Of(list, often)
+	return quantile.Of(list, 0.5)
 }

@@ -181,7 +181,7 @@ func (m *samples) model(ctx context.Context, number int, dir string, ranks int, 
 	for _, sch := range s.engine.Schedules() {
 		s.works = append(s.works, worksOf(sch))
 	}
-	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 3}, {1, 64, 3}, {1, 1, 12}, {8, 1, 4}, {1, 8, 3}} {
+	for _, x := range []struct{ batch, tokens, times int }{{1, 512, 3}, {1, 64, 3}, {1, 1, 12}, {2, 1, 4}, {3, 1, 4}, {4, 1, 4}, {8, 1, 4}, {1, 8, 3}} {
 		if o.models != nil {
 			x.times = 1
 		}

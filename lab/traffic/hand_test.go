@@ -184,6 +184,19 @@ var hand = []struct {
 	// the second request, though the other one's turn has come.
 	{"where it is cached", "0 64/1 a, 200 64/1 a", "74, 211 (63)", Options{Decode: many(2, 4, 100).with(attention)}},
 
+	// The first server has the prefix, and 816 of work with the third request: 832 with the fourth,
+	// for which nothing is to prefill. The second one has 416, and 688 with its 256 bytes.
+	{"cached where it is busy", "0 64/1 a, 100 100/1, 100 200/1, 101 64/1 a", "74, 210, 310, 284", Options{Decode: many(2, 4, 300).with(attention)}},
+	// The first server would have 152 of work, and the other 160. But it holds 21 tokens, and 11 more
+	// are over 30, so that the third request shares the first step of the second: 2 + 10 tokens.
+	{"more work, but room", "0 20/1, 0 2/6, 0 10/1", "30, 22 33 44 55 66 77, 22", Options{Decode: many(2, 4, 100).with(func(s *Server) { s.Queue.Tokens = 30 })}},
+	// One runs, one waits, and the third client's requests are rejected, of which it sends the next at
+	// once.
+	{"a client after a rejection", "0 5/2, 0 5/2, 0 5/2, 0 5/2", "15 26, 41 52, status 429, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 }), Load: load.Load{Concurrency: 3}}},
+	// From 100 on a prompt of 12 has chunks of 5, 5 and 2. Of the third request 7 tokens are cached,
+	// and the eighth shares the second chunk's step: 16 ms.
+	{"a hit beside chunks", "0 8/1 a, 100 12/1, 101 8/1 a", "28, 143, 131 (7)", Options{Decode: one(2, 6).with(attention)}},
+
 	// 5 tokens are prefilled by 15 and arrive at 25; the last of the prompt takes 11.
 	{"prefill server", "0 6/2", "36 47", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: slow}},
 	// Both are prefilled by 20. States move one after the other, to 30 and 40, where a step runs
@@ -204,6 +217,9 @@ var hand = []struct {
 	// The state after all 10 tokens, where the first ended, is deeper than that after 8.
 	{"next turn", "0 10/1 a, 100 12/1 a", "30, 112 (10)", Options{Decode: one(4, 100).with(hybrid)}},
 
+	// The first and third are on the first server of each role, prefilled by 20, and arrive at 30 and
+	// 40, where the first's step runs until 41. The second arrives at 25 on servers of its own.
+	{"two of each role", "0 6/2, 0 6/2, 0 6/1", "41 53, 36 47, 53", Options{Decode: many(2, 4, 100), Prefill: many(2, 4, 100), Link: slow}},
 	// The first has the slot from the beginning, and the second waits in the queue until 36.
 	{"full queue of a decode server", "0 6/1, 0 6/1, 0 6/1", "36, 72, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 }), Prefill: one(4, 100), Link: slow}},
 
@@ -212,6 +228,11 @@ var hand = []struct {
 	{"right drafts", "0 5/6", "15 26 40 40 54 54", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1, Acceptance: 1}},
 	// Each gives 1 token, with 3 ms to replay it; three of them seem to pay, and none fits the last.
 	{"wrong drafts", "0 5/6", "15 26 43 60 77 88", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1}},
+	// Steps have 4 tokens, a token and a draft of each, and 2 ms to keep states.
+	{"drafts of two", "0 5/6, 0 3/6", "18 30 46 46 62 62, 18 30 46 46 62 62", Options{Decode: one(2, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1, Acceptance: 1}},
+	// At 40 a chunk of 5 fills the step: no draft. At 56 its last 4 leave room for one, and the last
+	// token needs none.
+	{"drafts beside chunks", "0 5/8, 27 9/1", "15 26 40 40 56 74 74 85, 74", Options{Decode: one(2, 6).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1, Acceptance: 1}},
 }
 
 // TestByHand: schedules are exactly those that were worked out by hand.
