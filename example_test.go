@@ -8,6 +8,9 @@ import (
 	"os"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/exec/comm/mpi"
+	"github.com/krait-ml/krait/exec/devices"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/text/tokenizer"
 )
@@ -178,4 +181,45 @@ func ExampleModel_Evaluate() {
 	fmt.Printf("%d tokens, %.2f bits each\n", e.Scored, e.BitsPerToken())
 	// Output:
 	// 37 tokens, 0.28 bits each
+}
+
+// The embedded model runs on two ranks of a simulated GPU.
+func Example_device() {
+	d, err := devices.Open("cuda-sim", devices.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := krait.Embedded(krait.Options{Device: d, Sharding: krait.Sharding{Ranks: 2}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	out, err := m.Generate(context.Background(), "In the", krait.Generate{MaxTokens: 4})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%q\n", out.Text)
+}
+
+// Under mpirun each process runs a rank of a model; that of rank 0 has it.
+func Example_processes() {
+	ctx := context.Background()
+	link, err := mpi.Join(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	all := comm.Connect(link, comm.Options{})
+	m, err := krait.Embedded(krait.Options{Processes: all})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if all.Rank() > 0 {
+		err = m.Follow(ctx)
+	} else {
+		_, err = m.Generate(ctx, "In the beginning", krait.Generate{})
+	}
+	m.Close()
+	if err := all.Close(err); err != nil {
+		log.Fatal(err)
+	}
 }

@@ -55,6 +55,7 @@ func Parse(name, text string) (m *Module, err error) {
 	for _, entry := range m.order {
 		m.entries[entry] = build(m, m.functions[entry])
 	}
+	m.functions = nil // their text takes more memory than what was decoded of it
 	return m, nil
 }
 

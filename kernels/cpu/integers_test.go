@@ -44,7 +44,7 @@ func TestMatmulIntegers(t *testing.T) {
 		rng := rand.New(rand.NewPCG(51, 0))
 		few := goldens.Few(t)
 		for i := range 500 {
-			if (i%6 > 0 || i%4 > 0 && few) && i < 490 && !goldens.All() {
+			if (i%6 > 0 || i%4 > 0 && few) && i < 490 && !goldens.All() || few && i > 490 && i%5 > 0 {
 				continue
 			}
 			k := 1 + i%70

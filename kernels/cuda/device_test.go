@@ -15,38 +15,37 @@ import (
 	"pgregory.net/rapid"
 )
 
-// modules are the kernels in the interpreter.
-var modules = sync.OnceValues(func() (map[string]*ptx.Module, error) {
-	out := map[string]*ptx.Module{}
-	for name, text := range PTX() {
+// kernel names a kernel in the interpreter, as it is or as it is launched before the launch before
+// it has ended.
+type kernel struct {
+	module, function string
+	depends          bool
+}
+
+// parsed are the kernels that have run: for each, a function that parses it alone, once, as drivers
+// load it.
+var parsed sync.Map
+
+func (k kernel) entry() (*ptx.Entry, error) {
+	parse, _ := parsed.LoadOrStore(k, sync.OnceValues(func() (*ptx.Entry, error) {
+		name, text := (&Launch{Module: k.module, Function: k.function}).Source()
+		if text == nil {
+			return nil, fmt.Errorf("there is no kernel %s in a module %s", k.function, k.module)
+		}
+		if k.depends {
+			text = Dependent(text)
+		}
 		m, err := ptx.Parse(name, string(text))
 		if err != nil {
 			return nil, err
 		}
-		out[name] = m
-	}
-	return out, nil
-})
-
-// dependentModules are the kernels as they are launched before the launch before them has ended,
-// parsed when one of a module is first run.
-var dependentModules = struct {
-	sync.Mutex
-	parsed map[string]*ptx.Module
-}{parsed: map[string]*ptx.Module{}}
-
-func dependentModule(name string) (*ptx.Module, error) {
-	all := &dependentModules
-	all.Lock()
-	defer all.Unlock()
-	if all.parsed[name] == nil {
-		m, err := ptx.Parse(name, string(Dependent(PTX()[name])))
-		if err != nil {
-			return nil, err
+		e, ok := m.Entry(k.function)
+		if !ok {
+			return nil, fmt.Errorf("module %s has no kernel %s", k.module, k.function)
 		}
-		all.parsed[name] = m
-	}
-	return all.parsed[name], nil
+		return e, nil
+	}))
+	return parse.(func() (*ptx.Entry, error))()
 }
 
 // device is a memory to run kernels in.
@@ -69,6 +68,9 @@ type fataler interface {
 // newDevice is the device of KRAIT_TEST_DEVICE, or the interpreter.
 func newDevice(t fataler) *device {
 	t.Helper()
+	if planOnly != nil {
+		return newPlanner(t)
+	}
 	if onDevice == "" {
 		return newInterpreter(t)
 	}
@@ -137,10 +139,9 @@ func (d *device) run(launches []Launch, seed uint64) {
 
 func (d *device) launch(l Launch, seed uint64) error {
 	depends := asDependent(l.Module+"."+l.Function, seed)
-	m := d.module(l.Module, depends)
-	e, ok := m.Entry(l.Function)
-	if !ok {
-		d.t.Fatalf("module %s has no kernel %s", l.Module, l.Function)
+	e, err := kernel{l.Module, l.Function, depends}.entry()
+	if err != nil {
+		d.t.Fatal(err)
 	}
 	if len(l.Params) != e.ParamBytes() {
 		d.t.Fatalf("%s takes %d bytes of parameters, not %d", l.Function, e.ParamBytes(), len(l.Params))
@@ -150,7 +151,7 @@ func (d *device) launch(l Launch, seed uint64) error {
 	}
 	on := launchOf(l, seed)
 	on.Dependent = depends
-	err := e.Run(context.Background(), d.mem.(*interpreted).Memory, on)
+	err = e.Run(context.Background(), d.mem.(*interpreted).Memory, on)
 	if err != nil && depends {
 		err = fmt.Errorf("as a dependent launch: %w", err)
 	}
@@ -175,22 +176,6 @@ func asDependent(kernel string, seed uint64) bool {
 		launched.dependent[kernel]++
 	}
 	return depends
-}
-
-func (d *device) module(name string, depends bool) *ptx.Module {
-	d.t.Helper()
-	all, err := modules()
-	m := all[name]
-	if err == nil && m != nil && depends {
-		m, err = dependentModule(name)
-	}
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if m == nil {
-		d.t.Fatalf("there is no module %s", name)
-	}
-	return m
 }
 
 // launchOf is a launch on the GPU of the table that gives a thread most registers.
@@ -254,6 +239,9 @@ func (d *device) upload(t *kernels.Tensor, offset int) Tensor {
 // write copies the rows of a tensor to one that lies as it does.
 func (d *device) write(to Tensor, t *kernels.Tensor) {
 	d.t.Helper()
+	if _, planned := d.mem.(*addresses); planned {
+		return
+	}
 	for i := range allRows(t) {
 		if t.Cols > 0 {
 			if err := d.mem.Write(d.row(to, i, t.Stride), rowBytes(t, i)); err != nil {

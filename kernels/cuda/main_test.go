@@ -72,11 +72,11 @@ func TestMain(m *testing.M) {
 		given = given || flag.Lookup(name).Value.String() != ""
 	}
 	if code == 0 && !given {
-		all, err := modules()
-		if err != nil {
-			panic(err)
-		}
-		for name, module := range all {
+		for name := range PTX() {
+			module, err := declared(name)
+			if err != nil {
+				panic(err)
+			}
 			for _, function := range module.Entries() {
 				if !hasRun(name + "." + function) {
 					fmt.Printf("kernel %s of module %s was not run by any test\n", function, name)

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestModules: every source has its module, for the least GPU that they run on, so
@@ -75,16 +77,44 @@ func TestModuleOfFormat(t *testing.T) {
 	}
 }
 
-// TestSource: what is loaded for a kernel has it and no other, as it is in its module, and all
-// that it names.
-func TestSource(t *testing.T) {
-	all, err := modules()
-	if err != nil {
-		t.Fatal(err)
+// declared parses a module without the code of its kernels.
+func declared(name string) (*ptx.Module, error) {
+	var short strings.Builder
+	for text, more := string(PTX()[name]), true; more; {
+		var head string
+		head, text, more = strings.Cut(text, begin)
+		short.WriteString(head)
+		if more {
+			short.WriteString(begin + "\tret;\n}\n")
+			_, text, _ = strings.Cut(text, "\n}\n")
+		}
 	}
-	names := map[string]bool{}
-	for module, whole := range all {
+	return ptx.Parse(name, short.String())
+}
+
+// TestSource: what is loaded for a kernel has it and no other, as it is in its module, and all
+// that it names. By default modules are tried that have a kernel of which none of another format
+// was.
+func TestSource(t *testing.T) {
+	names, families, few := map[string]bool{}, map[string]bool{}, goldens.Few(t)
+	for _, module := range slices.Sorted(maps.Keys(PTX())) {
+		entries, err := declared(module)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := func(kernel string) bool { return families[family(module+"."+kernel)] }
+		if few && !slices.ContainsFunc(entries.Entries(), func(kernel string) bool { return !seen(kernel) }) {
+			continue
+		}
+		whole, err := ptx.Parse(module, string(PTX()[module]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(whole.Entries(), entries.Entries()) {
+			t.Errorf("module %s has the kernels %v, and %v are declared", module, whole.Entries(), entries.Entries())
+		}
 		for _, kernel := range whole.Entries() {
+			families[family(module+"."+kernel)] = true
 			l := Launch{Module: module, Function: kernel}
 			name, text := l.Source()
 			m, err := ptx.Parse(name, string(text))
@@ -140,11 +170,11 @@ func TestNoLocalMemory(t *testing.T) {
 // TestLargeParamsLast: only its last parameter may have more than 8 bytes. Through
 // gorgonia.org/cu, others cannot be passed.
 func TestLargeParamsLast(t *testing.T) {
-	all, err := modules()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, module := range all {
+	for name := range PTX() {
+		module, err := declared(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, function := range module.Entries() {
 			entry, _ := module.Entry(function)
 			for i, p := range entry.Params() {
@@ -164,8 +194,10 @@ func TestPTXText(t *testing.T) {
 		t.Errorf("the compiler is %q: %v", version, err)
 	}
 	for name, text := range PTX() {
-		if found := regexp.MustCompile(`//|\.file|\.loc\b`).FindString(string(text)); found != "" {
-			t.Errorf("module %s contains %s", name, found)
+		for _, of := range []string{"//", ".file", ".loc ", ".loc\t"} {
+			if strings.Contains(string(text), of) {
+				t.Errorf("module %s contains %q", name, of)
+			}
 		}
 		if !strings.HasPrefix(string(text), ".version 7.8\n") {
 			t.Errorf("module %s begins with %.20q", name, text)

@@ -158,7 +158,10 @@ func TestPassingBytes(t *testing.T) {
 		}
 		on, operands := launchOf(launches[0], 0), int64(0)
 		on.Meter = &ptx.Meter{}
-		e, _ := dev.module(launches[0].Module, false).Entry(launches[0].Function)
+		e, err := kernel{module: launches[0].Module, function: launches[0].Function}.entry()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := e.Run(t.Context(), dev.mem.(*interpreted).Memory, on); err != nil {
 			t.Fatal(err)
 		}

@@ -97,8 +97,9 @@ func TestSampled(t *testing.T) {
 
 // TestMeterLimits: the launches and bytes of a step do not grow. Lower the limits after an
 // improvement. Prompts of 64 tokens are multiplied in slices of k, whose sums count as bytes;
-// those of 160 in pieces, each of which reads the weight and adds to the results.
+// those of 160, which CI tries, in pieces, each of which reads the weight and adds to the results.
 func TestMeterLimits(t *testing.T) {
+	few := goldens.Few(t)
 	type limits struct {
 		launches int     // of a layer
 		over     float64 // bytes over the least of the step
@@ -115,7 +116,7 @@ func TestMeterLimits(t *testing.T) {
 		{"mamba-130m", kernels.BF16, 96, limits{5, 1.02}, limits{9, 1.7}},
 		{"mamba2-130m", kernels.BF16, 96, limits{4, 1.02}, limits{7, 1.5}},
 	} {
-		if (c.like == "mamba-130m") != (c.math == kernels.F32) && !goldens.All() {
+		if (c.like == "mamba-130m") != (c.math == kernels.F32) && !goldens.All() || few && c.tokens == 160 {
 			continue
 		}
 		g, err := synth.Graph(synth.Options{Like: c.like, Layers: 2, Vocab: 256})

@@ -48,16 +48,21 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-// TestMeshBroken breaks a graph on a mesh in ways that running it must find, asking no rule.
+// TestMeshBroken breaks a graph on a mesh in ways that running it must find, asking no rule; by
+// default in two.
 func TestMeshBroken(t *testing.T) {
 	source, partitioned := onMesh(t, "../../testdata/golden/mamba-a", square)
 	text := graph.Print(partitioned)
-	for _, c := range []struct{ name, old, new, want string }{
+	few := goldens.Few(t)
+	for i, c := range []struct{ name, old, new, want string }{
 		{"a sum along the wrong axis", "all_reduce %mixer.out_proj {along=tp}", "all_reduce %mixer.out_proj {along=cp}", "mixer.out_proj_sum: all_reduce: takes layers."},
 		{"states gathered along the wrong axis", "all_gather %mixer.conv1d_made {along=cp}", "all_gather %mixer.conv1d_made {along=tp}", "mixer.conv1d_made_all: all_gather: takes layers."},
 		{"another part's state", "shard %mixer.conv1d_before {along=cp", "shard %mixer.conv1d_made_all {along=cp", "conv1d"},
 		{"rows that ranks of one row of the mesh do not have", "%h = embedding %ids_part @embeddings.weight : f32[t 64] partial cp shard(0: parts)", "%h = embedding %ids @embeddings.weight : f32[t 64] partial cp shard(0: parts)", "h"},
 	} {
+		if few && i%2 > 0 {
+			continue
+		}
 		broken := strings.Replace(text, c.old, c.new, 1)
 		if broken == text {
 			t.Fatalf("%s: nothing was changed", c.name)

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	share "github.com/krait-ml/krait/internal/goldens"
 )
 
 // heavyTail draws requests whose lengths and popularity have heavy tails of one exponent.
@@ -70,16 +72,22 @@ func (h *heavyTail) trace(n, drift int) (trace []Request) {
 
 // TestHeavyTails: on 36 cases with heavy tails (3 tails, popularity that stays and that drifts, 3
 // capacities, 2 grains) reuse and tuned hit at least 99 % of the tokens that lru hits, and reuse
-// nearly always more than the α that is chosen once.
+// nearly always more than the α that is chosen once. By default one of 5 cases runs.
 func TestHeavyTails(t *testing.T) {
 	const requests = 2000
-	below := 0
+	below, all, n, few := 0, 0, 0, share.Few(t)
 	for _, grain := range []int{1, Grain} {
 		m := Model{FLOPsPerToken: 14e9, StateBytes: 50 << 20, Grain: grain}
 		for i, tail := range []float64{1.5, 1.75, 2} {
 			for _, drift := range []int{0, 20} {
-				trace := newHeavyTail(uint64(i), tail).trace(requests, drift)
+				var trace []Request
 				for _, capacity := range []int64{1e9, 2e9, 4e9} {
+					if n++; few && n%5 != 0 {
+						continue
+					}
+					if all++; trace == nil {
+						trace = newHeavyTail(uint64(i), tail).trace(requests, drift)
+					}
 					hits := func(policy string) int64 {
 						r, err := Replay(policy, m, capacity, trace)
 						if err != nil {
@@ -100,8 +108,8 @@ func TestHeavyTails(t *testing.T) {
 			}
 		}
 	}
-	if below < 10 {
-		t.Errorf("α chosen once is below lru on %d of 36 traces: they show little", below)
+	if 4*below < all {
+		t.Errorf("α chosen once is below lru on %d of %d traces: they show little", below, all)
 	}
 }
 
