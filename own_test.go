@@ -191,7 +191,7 @@ func TestOwnModule(t *testing.T) {
 		}
 	}
 	c := exec.Command("go", "test", "-C", "examples/ownmodule", "./...")
-	c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=readonly", "GOWORK=off")
+	c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("%v (after a change of go.mod: cd examples/ownmodule && go mod tidy)\n%s", err, out)
 	}
