@@ -26,7 +26,7 @@ func TestStages(t *testing.T) {
 	}
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	if goldens.Few(t) {
-		folders = folders[:1]
+		folders = folders[1:] // whose scans go in chunks, of which microbatches are multiples
 	}
 	for _, folder := range folders {
 		for _, s := range staged {
