@@ -31,7 +31,7 @@ func Main() {
 			return
 		}
 	}()
-	os.Exit(run(ctx, end, os.Args[1:]))
+	os.Exit(run(ctx, end, newRoot(), os.Args[1:]))
 }
 
 // signalError is the cause of a context that a signal ended.
@@ -53,8 +53,7 @@ func (s signalError) status() int {
 }
 
 // run is Main without the process: it returns the exit status.
-func run(ctx context.Context, end context.CancelCauseFunc, args []string) int {
-	root := newRoot()
+func run(ctx context.Context, end context.CancelCauseFunc, root *cobra.Command, args []string) int {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		completeFlags(root)
 	}

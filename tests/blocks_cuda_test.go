@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestBlocksOnCUDA: weights in blocks, of some formats or with KRAIT_TEST_ALL of every one, give on
@@ -21,6 +22,9 @@ func TestBlocksOnCUDA(t *testing.T) {
 	names := []string{"wide", "mamba-a", "mamba2-g4", "jamba", "nemotron-h-moe", "lfm2-moe"}
 	kinds := append(slices.Sorted(maps.Keys(publications)), "q8_0", "q4_k_m", "q5_k_m", "q6_k", "iq4_xs", "q4_0", "q5_0", "iq4_nl")
 	kinds = covering.Drawn(t, kinds)
+	if goldens.Few(t) {
+		names = names[1:2]
+	}
 	for _, x := range covering.Drawn(t, covering.Each(t, []int{len(kinds), len(names), 3}, 1)) {
 		kind, name, ranks := kinds[x[0]], names[x[1]], 1+x[2]
 		t.Run(fmt.Sprintf("%s/%s/tp=%d", name, kind, ranks), func(t *testing.T) {

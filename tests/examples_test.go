@@ -31,7 +31,7 @@ func TestExamplesWriteNothing(t *testing.T) {
 	programs, tree := t.TempDir(), t.TempDir()
 	build := func(module, out, pattern string) {
 		c := exec.Command("go", "build", "-C", module, "-ldflags=-s -w", "-o", out, pattern)
-		c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS=-mod=readonly", "GOWORK=off")
+		c.Env = append(os.Environ(), "GOPROXY=off", "GOFLAGS="+os.Getenv("GOFLAGS")+" -mod=readonly", "GOWORK=off")
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestGGUF: files that llama.cpp's library wrote give the logits of the folders whose
@@ -99,8 +100,10 @@ func TestBlocksOfGGUF(t *testing.T) {
 			nearLogits(t, blocks, wide, krait.Options{Sharding: krait.Sharding{Ranks: ranks}}, 1e-4)
 		})
 	}
-	for _, x := range covering.Drawn(t, covering.Each(t, []int{4, len(counts)}, 1)) {
-		check("wide", kinds[x[0]], counts[x[1]])
+	if !goldens.Few(t) {
+		for _, x := range covering.Drawn(t, covering.Each(t, []int{4, len(counts)}, 1)) {
+			check("wide", kinds[x[0]], counts[x[1]])
+		}
 	}
 	for _, x := range covering.Each(t, []int{len(names), len(kinds), len(counts)}, 1) {
 		check(names[x[0]], kinds[x[1]], counts[x[2]])

@@ -31,6 +31,9 @@ func TestBatchInvariant(t *testing.T) {
 			if !goldens.All() {
 				company = company[[]int{2, 1, 0, 1}[i]:][:1]
 			}
+			if goldens.Few(t) {
+				company = []int{1}
+			}
 			for k, others := range company {
 				got := inCompany(t, m, others, k%2 == 0)
 				for row := range want {

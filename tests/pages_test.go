@@ -23,7 +23,7 @@ func TestPageTokens(t *testing.T) {
 	}{
 		{"jamba", 1, 0, []int{1, 3, 16, 48, 128}}, {"zamba2", 3, 0, []int{1, 48}}, {"bamba", 2, 1, []int{3}},
 	} {
-		if c.ranks == 3 && goldens.Few(t) {
+		if c.ranks > 1 && goldens.Few(t) {
 			continue
 		}
 		tokens := 140 // more than a block of keys

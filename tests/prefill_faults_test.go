@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/internal/faults"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/transfer"
 	"github.com/krait-ml/krait/transfer/ping"
 	"github.com/krait-ml/krait/transfer/prefill"
@@ -127,6 +128,10 @@ func TestPrefillFaults(t *testing.T) {
 		}
 		return read
 	}
+	cuts, stalls := int64(20), int64(4)
+	if goldens.Few(t) {
+		cuts, stalls = 6, 2
+	}
 	for _, atServer := range []bool{false, true} {
 		for number := range int64(2) {
 			all := run(t, atServer, number, faults.None, 0)
@@ -135,9 +140,9 @@ func TestPrefillFaults(t *testing.T) {
 			}
 			t.Logf("connection %d, at the server %v: %d bytes", number, atServer, all)
 			for _, fault := range []faults.Fault{faults.Cut, faults.Flip, faults.Stall} {
-				points := int64(20)
+				points := cuts
 				if fault == faults.Stall {
-					points = 4
+					points = stalls
 				}
 				for i := range points {
 					run(t, atServer, number, fault, i*(all-1)/(points-1))

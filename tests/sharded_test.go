@@ -235,7 +235,7 @@ func TestContextParallel(t *testing.T) {
 		{"bamba", "", 3, 1},
 		{"bamba", "", 2, 2},
 	} {
-		if c.gpus == 1 && !goldens.All() {
+		if c.gpus == 1 && !goldens.All() || (c.gpus == 2 || c.ranks == 8) && goldens.Few(t) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s/tp=%d on %d", c.model, c.ranks, c.gpus), func(t *testing.T) {

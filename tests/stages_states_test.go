@@ -7,14 +7,18 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestStagesStates: on a mesh with stages and replicas a sequence resumes from a snapshot of
 // another mesh, from copies in a slot of another replica, from an export, and after a trial of
 // which some tokens are kept, with the bits of one rank.
 func TestStagesStates(t *testing.T) {
-	for _, name := range []string{"mamba-a", "zamba2", "qwen3-next", "jamba"} {
-		for _, s := range []krait.Sharding{{Stages: 2}, {Replicas: 2}, {Ranks: 2, Stages: 2, Replicas: 2}} {
+	for i, name := range []string{"mamba-a", "zamba2", "qwen3-next", "jamba"} {
+		for k, s := range []krait.Sharding{{Stages: 2}, {Replicas: 2}, {Ranks: 2, Stages: 2, Replicas: 2}} {
+			if i%3 != k && goldens.Few(t) {
+				continue
+			}
 			t.Run(fmt.Sprintf("%s/tp=%d,pp=%d,dp=%d", name, s.Ranks, s.Stages, s.Replicas), func(t *testing.T) {
 				one := s
 				one.Stages, one.Replicas = 0, 0

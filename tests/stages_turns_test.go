@@ -53,8 +53,11 @@ func decodable(t *testing.T, m *krait.Model) (slots []int) {
 // TestTurns: three sequences that decode in turns on stages, with and without replicas, and leave
 // at different times, get the tokens, states and logits that they get in steps of all on one stage.
 func TestTurns(t *testing.T) {
-	for _, folder := range covering.Drawn(t, goldens.Folders(t, "..")) {
-		for _, s := range []krait.Sharding{{Stages: 2}, {Ranks: 2, Stages: 3}, {Stages: 2, Replicas: 2}} {
+	for i, folder := range covering.Drawn(t, goldens.Folders(t, "..")) {
+		for k, s := range []krait.Sharding{{Stages: 2}, {Ranks: 2, Stages: 3}, {Stages: 2, Replicas: 2}} {
+			if (i+k)%2 > 0 && goldens.Few(t) {
+				continue
+			}
 			if blocksOf(t, folder) < s.Stages {
 				continue
 			}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/serving/openai"
 )
 
@@ -35,6 +36,9 @@ func TestFormats(t *testing.T) {
 		format := fmt.Sprintf(`"response_format": {"type": "json_schema", "json_schema": {"name": %q, "schema": %s, "strict": true}}`, name, schema)
 		ended := 0
 		for _, temperature := range []string{"0", "2"} {
+			if temperature == "0" && goldens.Few(t) {
+				continue
+			}
 			body := fmt.Sprintf(`"max_tokens": 300, "seed": 3, "n": 3, "temperature": %s, %s`, temperature, format)
 			whole := ask(t, h, "/v1/completions", `{"prompt": "In the beginning", `+body+`}`)
 			for i, choice := range whole.Choices {

@@ -71,7 +71,10 @@ func TestSample(t *testing.T) {
 	var times []time.Duration
 	var compiled, valid, taken, invalid int
 	all := sample(t)
-	if !goldens.All() {
+	switch {
+	case goldens.Few(t):
+		all = all[:len(all)/10]
+	case !goldens.All():
 		all = all[:len(all)/3]
 	}
 	for _, e := range all {
@@ -118,7 +121,10 @@ func TestSample(t *testing.T) {
 func TestSampleTexts(t *testing.T) {
 	v, n, unread, endless := vocabulary(t), 0, 0, 0
 	all := sample(t)
-	if !goldens.All() {
+	switch {
+	case goldens.Few(t):
+		all = all[:30]
+	case !goldens.All():
 		all = all[:80]
 	}
 	for i, e := range all {

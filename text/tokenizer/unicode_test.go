@@ -8,6 +8,8 @@ import (
 	"unicode"
 
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestUnicodeVersion fails when Go's tables are newer than those from which
@@ -19,7 +21,8 @@ func TestUnicodeVersion(t *testing.T) {
 	}
 }
 
-// TestUnicodeTables compares every code point with what the reference said.
+// TestUnicodeTables compares every code point, by default one of seven, with what the reference
+// said.
 func TestUnicodeTables(t *testing.T) {
 	data, err := os.ReadFile("testdata/unicode-vs-15.json")
 	if err != nil {
@@ -33,6 +36,10 @@ func TestUnicodeTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	ascii := func(r rune) bool { return r < 128 && (unicode.IsPunct(r) || unicode.IsSymbol(r)) }
+	step := rune(1)
+	if goldens.Few(t) {
+		step = 7
+	}
 	for name, diff := range file.Classes {
 		base := func(r rune) bool { return unicode.Is(unicode.Categories[name[strings.Index(name, "_")+1:]], r) }
 		var got runeSet
@@ -45,7 +52,7 @@ func TestUnicodeTables(t *testing.T) {
 			got = categories()[name[strings.Index(name, "_")+1:]]
 		}
 		added, removed := parseSet(strings.Join(diff.Added, " ")), parseSet(strings.Join(diff.Removed, " "))
-		for r := range unicode.MaxRune + 1 {
+		for r := rune(0); r <= unicode.MaxRune; r += step {
 			want := (base(r) || added.contains(r)) && !removed.contains(r)
 			if got.contains(r) != want {
 				t.Errorf("%s: contains(%U) = %v, want %v", name, r, !want, want)
@@ -53,7 +60,7 @@ func TestUnicodeTables(t *testing.T) {
 		}
 	}
 	want := parseSet(strings.Join(file.Inert, " "))
-	for r := range unicode.MaxRune + 1 {
+	for r := rune(0); r <= unicode.MaxRune; r += step {
 		if inert().contains(r) != want.contains(r) {
 			t.Errorf("inert: contains(%U) = %v", r, inert().contains(r))
 		}
