@@ -14,8 +14,8 @@ KERNEL THREADS(256) take_apart_f32(bf16 *__restrict__ y, const float *__restrict
 	UNROLL for (int i = 0; i < pieces; i++) put_pairs((u16 *)y + (i64)i * rows * k, p[i]);
 }
 
-// The same of rows that are normed first, with the bits of rmsnorm in norm.cu: threads and the order
-// of sums are those. Blocks are rows.
+// The same of rows that are normed first, with the bits of rmsnorm in norm.cu: threads and the
+// order of sums are those. Blocks are rows.
 KERNEL THREADS(1024) norm_apart_f32(bf16 *__restrict__ y, const float *__restrict__ x, i64 xs,
 		const float *__restrict__ w, int rows, int k, float eps) {
 	x += block_x() * xs;

@@ -276,8 +276,8 @@ func mmaSlice(p *product) int {
 }
 
 // mmaTakes is how long a product of 64 rows takes in slices of k, in the time of a byte: the longer
-// of its bytes, where each slice but one moves its sums twice, and its operations, in whole waves of
-// blocks.
+// of its bytes, where each of several slices moves its sums twice, and its operations, in whole
+// waves of blocks.
 func mmaTakes(n, k, tiles, slices int, format graph.DType) float64 {
 	const rows = 2 * mmaLeast
 	moved := n*k*format.Bytes() + rows*(n+k)*4
@@ -297,8 +297,8 @@ func promptSlice(n, k int) int {
 	return ceilDiv(ceilDiv(k, slices), mmaDepth) * mmaDepth
 }
 
-// inPasses is how many rows a launch of tiles takes: if slices or bits must not depend on the number
-// of rows, as many are in each of several.
+// inPasses is how many rows a launch of tiles takes: all, or with slices or where bits must not
+// depend on the number of rows, an equal share for each of several launches.
 func (c *Call) inPasses(p *product) int {
 	t := p.y.Rows()
 	switch {

@@ -311,8 +311,8 @@ template <int Channels, int Sixteens, class V, bool Ends> struct alignas(16) Chu
 DEVICE void fetch_one(float *to, const float *from) { copy_async(to, from); }
 DEVICE void fetch_one(bf16 *to, const bf16 *from) { *to = *from; }
 
-// Copies rows of cols columns to a block's chunks, one after the other, 16 bytes at a time where rows
-// are aligned to them.
+// Copies rows of cols columns to a block's chunks, one after the other, 16 bytes at a time where
+// rows are aligned to them.
 template <int Threads, int Cols, class V> struct Rows {
 	static const int each = 16 / sizeof(V), per_row = Cols / each, apart = Threads / per_row;
 	const V *from;
@@ -353,7 +353,8 @@ template <class F, class T> DEVICE void store_own(T *p, F v, int n, bool vec) {
 		UNROLL for (int i = 0; i < width_of<F>; i++) if (i < n) narrow(p[i], v[i]);
 }
 
-// The same from shared memory, so many floats behind p, in one load: compilers make two of a pair's.
+// The same from shared memory, so many floats behind p, in one load: compilers make two of a
+// pair's.
 template <class F, int behind> DEVICE F load_shared(const float *p) {
 	if constexpr (width_of<F> == 4)
 		return whole4(p + behind);
@@ -395,7 +396,7 @@ template <class V> struct Scan {
 	const int *seg;
 	int seqs, cols, n, vec;
 	Gate<V> gate;
-	float *starts, *sums; // of pieces: states, and for each channel the sum of its steps; null: segments are whole
+	float *starts, *sums; // states of pieces, and for each channel the sum of its steps; null: no pieces
 	Groups groups;
 
 	template <bool Ends> __attribute__((device)) Span span() const {
