@@ -164,9 +164,9 @@ type given struct {
 	from, to int
 }
 
-// inPiecesOnly reports whether the last part gave the activations at an address and can give them in
-// pieces, and nothing reads them but products in pieces of this step. While steps are timed, each
-// has its own launches.
+// inPiecesOnly reports whether the last part gave the activations at an address and can give them
+// in pieces, and nothing reads them but products in pieces of this step. While steps are timed,
+// each has its own launches.
 func (b *builder) inPiecesOnly(c *call, x uint64) bool {
 	last := b.last
 	if last.part == nil || last.to != len(b.actions) || last.part.Results[0].Ptr != x || b.r.record != nil || b.key.once || b.key.trial != (trialKey{}) || !last.part.GivesPieces() {
