@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/krait-ml/krait/cuda/driver"
 	"github.com/krait-ml/krait/graph"
@@ -111,18 +112,15 @@ func (g *product) scratch() int64 { return int64(g.pieces) * int64(g.M*g.K*g.In.
 // gemm appends a product; activations in f32 are rounded or taken apart first, and the operand to
 // add is copied to the result.
 func (b *builder) gemm(c *call, part *kernels.Part, g *product) error {
+	if err := b.prepare(c, part, g); err != nil {
+		return err
+	}
 	if y := part.Results[0]; g.Accumulate && part.Args[2].Ptr != y.Ptr {
 		if err := b.launches(c.step.Name, c.step.Stream, kernels.Copy(y, part.Args[2])); err != nil {
 			return err
 		}
 	}
 	calls := []*driver.GemmCall{&g.GemmCall}
-	if x := part.Args[0]; g.pieces > 0 {
-		g.A, g.LDA = driver.Ptr(part.Call.Scratch), g.K
-		if err := b.launches(c.step.Name, c.step.Stream, g.prepare(part.Call.Scratch, x, part.Args[1].DType)); err != nil {
-			return err
-		}
-	}
 	if g.pieces > 1 {
 		calls = g.OfPieces(g.pieces)
 	}
@@ -132,15 +130,115 @@ func (b *builder) gemm(c *call, part *kernels.Part, g *product) error {
 	return nil
 }
 
-// prepare returns the launches that round the activations of a product to a format, or take them
-// apart, to scratch.
-func (g *product) prepare(scratch uint64, x kernels.Tensor, format graph.DType) []kernels.Launch {
-	if g.pieces > 1 {
-		return kernels.TakeApart(scratch, x)
+// prepare appends the launches that round the activations of a product to a format, or take them
+// apart, to scratch, where they are not there in pieces already.
+func (b *builder) prepare(c *call, part *kernels.Part, g *product) error {
+	x, to := part.Args[0], part.Args[0]
+	to.DType, to.Ptr, to.Stride = part.Args[1].DType, part.Call.Scratch, g.K
+	if g.pieces > 0 {
+		g.A, g.LDA = driver.Ptr(to.Ptr), g.K
 	}
-	to := x
-	to.DType, to.Ptr, to.Stride = format, scratch, g.K
-	return kernels.Convert(to, x)
+	switch {
+	case g.pieces == 0:
+		return nil
+	case g.pieces == 1:
+		b.apart.x = 0
+		return b.launches(c.step.Name, c.step.Stream, kernels.Convert(to, x))
+	case b.apart.x == x.Ptr:
+		g.A = driver.Ptr(b.apart.at)
+		return nil
+	}
+	b.apart.x, b.apart.at = x.Ptr, to.Ptr
+	if last := b.last; b.inPiecesOnly(c, x.Ptr) {
+		b.apart.at = max(to.Ptr, last.part.Call.Scratch) // which the last part may read what is before
+		g.A = driver.Ptr(b.apart.at)
+		return b.againInPieces(b.apart.at)
+	}
+	return b.launches(c.step.Name, c.step.Stream, kernels.TakeApart(to.Ptr, x))
+}
+
+// given is a part with its actions.
+type given struct {
+	c        *call
+	part     *kernels.Part
+	from, to int
+}
+
+// inPiecesOnly reports whether the last part gave the activations at an address and can give them
+// in pieces, and nothing reads them but products in pieces of this step. While steps are timed,
+// each has its own launches.
+func (b *builder) inPiecesOnly(c *call, x uint64) bool {
+	last := b.last
+	if last.part == nil || last.to != len(b.actions) || last.part.Results[0].Ptr != x || b.r.record != nil || b.key.once || b.key.trial != (trialKey{}) || !last.part.GivesPieces() {
+		return false
+	}
+	if last.c != c {
+		if from := last.c.step.Results[0]; last.c.step.Stream != c.step.Stream || c.step.Args[0].Buffer != from.Buffer || last.c.on.Results[0].Ptr != x || b.r.readers[last.c] != 1 {
+			return false
+		}
+	} else if slices.ContainsFunc(c.on.Results, func(t kernels.Tensor) bool { return t.Ptr == x }) {
+		return false
+	}
+	for i := range b.parts {
+		part := &b.parts[i]
+		at := slices.IndexFunc(part.Args, func(t kernels.Tensor) bool { return t.Ptr == x })
+		if at < 0 {
+			continue
+		}
+		if g := b.r.product(c, part); at > 0 || g == nil || g.pieces != kernels.Pieces {
+			return false
+		}
+	}
+	return true
+}
+
+// againInPieces replaces the actions of the last part by those that give its result in pieces.
+func (b *builder) againInPieces(at uint64) error {
+	last := b.last
+	last.part.Pieces = at
+	list, err := last.part.Launches(last.part.Call)
+	last.part.Pieces = 0
+	if err != nil {
+		return err
+	}
+	b.actions = b.actions[:last.from]
+	if err = b.launches(last.c.step.Name, last.c.step.Stream, list); err != nil {
+		return err
+	}
+	for i := last.from; i < len(b.actions); i++ {
+		b.actions[i].step = last.c.step
+	}
+	b.last = given{}
+	return nil
+}
+
+// countReaders counts, by call, how often its first result is read until its buffer is written
+// again, by steps and as an output.
+func (r *rank) countReaders() map[*call]int {
+	n := map[*call]int{}
+	for i, c := range r.calls {
+		if len(c.step.Results) == 0 {
+			continue
+		}
+		of, again := c.step.Results[0].Buffer, false
+		reads := func(x lowering.Ref) bool { return x.Buffer == of }
+		for _, later := range r.s.Steps[i+1:] {
+			for _, a := range later.Args {
+				if reads(a) {
+					n[c]++
+				}
+			}
+			if again = slices.ContainsFunc(later.Results, reads); again {
+				break
+			}
+		}
+		for _, out := range r.s.Outputs {
+			if !again && reads(out.Ref) {
+				n[c]++
+			}
+		}
+	}
+	return n
 }
 
 func formatOf(d graph.DType) driver.Format {

@@ -5,9 +5,11 @@ import "github.com/krait-ml/krait/graph"
 // Pieces is how many numbers of bf16 have the bits of one of f32.
 const Pieces = 3
 
-// apartDepth is the least k of products that a library does in pieces: each piece's product reads
-// and writes all results. An assumption, not measured.
-const apartDepth = 64
+// PiecesLeast is the least n and k of products that a library does in pieces: with a smaller k,
+// reading and writing results again for each piece takes longer than tiles, and with a smaller n
+// taking the activations apart does. By the model both would be up to about 500, and by the rate of
+// tiles that was measured for an in_proj up to 250: docs/benchmarks/gpu.md. Tests make it smaller.
+var PiecesLeast = 384
 
 // Apart reports whether a library, if there is one, computes a matmul by weights in bf16 in pieces:
 // of more rows than tiles cut k for, so that all multiprocessors have work.
@@ -16,7 +18,7 @@ func (p *Part) Apart() bool {
 		return false
 	}
 	w := &p.Args[1]
-	return w.DType == graph.BF16 && w.Cols >= apartDepth && p.Results[0].Rows() > mmaFused && p.Splits()
+	return w.DType == graph.BF16 && min(w.Rows(), w.Cols) >= PiecesLeast && p.Results[0].Rows() > mmaFused && p.Splits()
 }
 
 // TakeApart returns the launches that write [Pieces] matrices of bf16, packed and one behind the
@@ -28,4 +30,21 @@ func TakeApart(to uint64, x Tensor) []Launch {
 	c.launch("apart", "take_apart_f32", [3]int{x.Rows(), ceilDiv(x.Cols, elementCols), 1}, [3]int{elementThreads}, 0,
 		to, x.Ptr, x.stride(), x.Rows(), x.Cols)
 	return c.launches
+}
+
+// GivesPieces reports whether the part can store its result in pieces: for products that take
+// activations apart, where nothing else reads them. Scratch of the part's own is not used then.
+func (p *Part) GivesPieces() bool { return p.pieces != nil && p.pieces(p.Call) }
+
+// normPieces: rows that are taken apart by fours.
+func normPieces(c *Call) bool {
+	x := &c.Args[0]
+	return x.DType == graph.F32 && c.Results[0].DType == graph.F32 && x.Cols%8 == 0 && aligned(x) && c.Args[1].Ptr%16 == 0
+}
+
+// normApart is rmsnorm and [TakeApart], with their bits.
+func (c *Call) normApart() {
+	x := &c.Args[0]
+	c.launch("apart", "norm_apart_f32", [3]int{x.Rows(), 1, 1}, normThreads(x.Cols), 0,
+		c.Pieces, x.Ptr, x.stride(), c.Args[1].Ptr, x.Rows(), x.Cols, float32(c.Attrs.Float("eps")))
 }

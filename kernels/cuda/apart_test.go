@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -62,14 +63,15 @@ func TestApartPlan(t *testing.T) {
 		at      uint64 // of x
 		apart   bool
 	}{
-		{"a prompt", Options{}, 129, 40, 64, graph.BF16, 256, true},
-		{"few rows", Options{}, 128, 40, 64, graph.BF16, 256, false},
-		{"a short k", Options{}, 129, 40, 56, graph.BF16, 256, false},
-		{"weights in f16", Options{}, 129, 40, 64, graph.F16, 256, false},
-		{"weights in f32", Options{Split: true}, 129, 40, 64, graph.F32, 256, false},
-		{"rows of the weight that are not aligned", Options{}, 129, 40, 68, graph.BF16, 256, false},
-		{"x that is not aligned", Options{}, 129, 40, 64, graph.BF16, 260, false},
-		{"math of bf16", Options{Math: BF16}, 129, 40, 64, graph.BF16, 256, false},
+		{"a prompt", Options{}, 129, 384, 384, graph.BF16, 256, true},
+		{"few rows", Options{}, 128, 384, 384, graph.BF16, 256, false},
+		{"a short k", Options{}, 129, 384, 376, graph.BF16, 256, false},
+		{"few columns", Options{}, 129, 383, 384, graph.BF16, 256, false},
+		{"weights in f16", Options{}, 129, 384, 384, graph.F16, 256, false},
+		{"weights in f32", Options{Split: true}, 129, 384, 384, graph.F32, 256, false},
+		{"rows of the weight that are not aligned", Options{}, 129, 384, 388, graph.BF16, 256, false},
+		{"x that is not aligned", Options{}, 129, 384, 384, graph.BF16, 260, false},
+		{"math of bf16", Options{Math: BF16}, 129, 384, 384, graph.BF16, 256, false},
 	} {
 		for _, name := range []string{"matmul", "matmul_add", "norm_matmul"} {
 			call := &Call{Options: c.o, Attrs: graph.Attrs{"eps": 0.5}, Results: []Tensor{{Tensor: shaped(graph.F32, c.t, c.n), Ptr: 256}}}
@@ -87,6 +89,68 @@ func TestApartPlan(t *testing.T) {
 				t.Errorf("%s of %s: %v", name, c.what, got)
 			}
 		}
+	}
+}
+
+// TestGivenPieces: norms and scans that give their result in pieces give those of what they would
+// store, and leave the same state.
+func TestGivenPieces(t *testing.T) {
+	for _, name := range []string{"rmsnorm", "selective_scan", "selective_scan_gated"} {
+		op := findOp(t, name)
+		test := func(t *rapid.T) { checkGivenPieces(t, op) }
+		check(t, name, test)
+		if name != "rmsnorm" {
+			until(t, test, "scan_f32.selective_scan_16_apart", "scan_bf16.selective_scan_16_apart")
+		}
+	}
+}
+
+func checkGivenPieces(t *rapid.T, op *graph.Op) {
+	d, dev := newDraw(t), newDevice(t)
+	d.aligned = true
+	var c kernels.Call
+	if op.Name == "rmsnorm" {
+		rows, k := d.size("rows"), d.pick("k", 8, 384, 1032, 4104)
+		c = call(graph.Attrs{"eps": 0.5}, one(d.tensor(graph.F32, rows, k)), d.tensor(graph.F32, rows, k), d.packed(graph.F32, k))
+	} else {
+		d.decode, d.lens, d.most = false, []int{0, 2, 31, 32, 33, 70}, 2
+		next := selectiveOf(d, d.pick("n", 1, 3, 16, 16))
+		if op.Name != "selective_scan" {
+			next = gatedCase(d, next, nil)
+		}
+		c = next()
+	}
+	y, states := &c.Results[0], [2]map[int]Tensor{{}, {}}
+	var got [2][]uint16
+	for i := range got {
+		on := dev.deviceCall(op, &c, states[i], d.offset)
+		to := Tensor{Tensor: shaped(graph.BF16, Pieces*y.Rows(), y.Cols)}
+		to.U16 = make([]uint16, Pieces*y.Rows()*y.Cols)
+		to.Ptr = dev.alloc(2 * len(to.U16))
+		if i == 1 {
+			if part := (&Part{Kernels[op.Name], on}); !part.GivesPieces() {
+				return // channels are not by eights, or sequences have one token
+			}
+			on.Pieces = to.Ptr
+		}
+		dev.compute(op, on, d.rng.Uint64())
+		if i == 0 {
+			if on.Results[0].Stride%4 != 0 || y.Cols%8 != 0 {
+				return
+			}
+			dev.run(TakeApart(to.Ptr, on.Results[0]), d.rng.Uint64())
+		}
+		dev.download(to, &to.Tensor)
+		got[i] = to.U16
+	}
+	if !slices.Equal(got[0], got[1]) {
+		t.Fatal("the pieces differ")
+	}
+	for _, s := range op.States {
+		a, b := clone(&c.Args[s.Operand]), clone(&c.Args[s.Operand])
+		dev.download(states[0][s.Operand], &a)
+		dev.download(states[1][s.Operand], &b)
+		same(t, "state", &b, &a, 0)
 	}
 }
 

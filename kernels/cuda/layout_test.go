@@ -25,11 +25,11 @@ func inspectLayout(module, function string, params []any) {
 	if _, before := inspected.Load(key); before {
 		return
 	}
-	all, err := modules()
-	if err != nil {
-		panic(err)
-	}
-	if m := all[module]; m != nil { // others are registered
+	if _, ok := PTX()[module]; ok { // others are registered
+		m, err := declared(module)
+		if err != nil {
+			panic(err)
+		}
 		if e, ok := m.Entry(function); ok {
 			if err := checkLayout(e, alone(embedded(module), function), params); err != nil {
 				panic(fmt.Sprintf("%s: %v", kernel, err))
@@ -139,11 +139,11 @@ func checkLayout(e *ptx.Entry, text []byte, params []any) error {
 
 // TestLayouts: a launch whose struct lacks a field, or has one of another width or kind, is found.
 func TestLayouts(t *testing.T) {
-	all, err := modules()
+	m, err := declared("norm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, ok := all["norm"].Entry("rmsnorm")
+	e, ok := m.Entry("rmsnorm")
 	if !ok {
 		t.Fatal("there is no rmsnorm")
 	}
@@ -173,12 +173,12 @@ var withoutStruct = []string{"matmul", "gemv", "experts_tile", "experts_split", 
 
 // TestParamCounts: other kernels of more than eight parameters take a struct.
 func TestParamCounts(t *testing.T) {
-	all, err := modules()
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := map[string]bool{}
-	for name, module := range all {
+	for name := range PTX() {
+		module, err := declared(name)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for _, function := range module.Entries() {
 			e, _ := module.Entry(function)
 			if len(e.Params()) <= 8 {

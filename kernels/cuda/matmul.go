@@ -36,8 +36,12 @@ const (
 	mmaDepth        = 64   // along k, of which slices are multiples: of a stage at most
 	mmaSlices       = 20   // of k, at most: one block adds them up
 	mmaDeepest      = 128  // along k, of a slice at least
+	mmaIntensity    = 148  // operations of tiles, of bf16, in the time of a byte: 989 T · 0.45 / 3.0 T
 	multiprocessors = 132  // of an H100, whose waves choose the slices
-	mmaBlocks       = 2    // that a multiprocessor has room for
+
+	promptRows    = 2048 // of a launch of tiles with slices of k, at most: they have scratch
+	promptBlocks  = 512  // of as many rows, that slices are to make
+	promptDeepest = 512  // along k, of a slice at least
 )
 
 // product is x wᵀ, of x normed if there is a weight of the norm, and plus a sum, if there
@@ -251,12 +255,11 @@ func (p *product) columns() int {
 }
 
 // mmaSlice is how deep the slices are into which a product's k is cut. It depends on the shape of
-// the weight alone, up to mmaFused rows, and so do the bits of a row: as many slices as let the
-// slowest multiprocessor end first, where each slice moves its sums twice.
+// the weight alone, up to mmaFused rows and beyond, and so do the bits of a row.
 func mmaSlice(p *product) int {
 	n, k := p.columns(), p.w.Cols
 	if p.y.Rows() > mmaFused {
-		return ceilDiv(k, mmaDepth) * mmaDepth
+		return promptSlice(n, k)
 	}
 	cols := mmaWide
 	if p.other == nil && n < mmaWideFrom {
@@ -265,16 +268,46 @@ func mmaSlice(p *product) int {
 	best, least := k, math.Inf(1)
 	for slices := 1; slices == 1 || slices <= mmaSlices && k >= slices*mmaDeepest && ceilDiv(mmaFused, mmaLeast)*ceilDiv(n, cols) <= MaxArrivals; slices++ {
 		depth := ceilDiv(ceilDiv(k, slices), mmaDepth) * mmaDepth
-		blocks := ceilDiv(n, cols) * ceilDiv(k, depth)
-		moved := float64(n * k * p.w.DType.Bytes())
-		if slices > 1 {
-			moved += float64(2 * slices * n * 64 * 4)
-		}
-		if takes := moved * float64(ceilDiv(blocks, mmaBlocks*multiprocessors)) / float64(blocks); takes < least {
+		if takes := mmaTakes(n, k, ceilDiv(n, cols), ceilDiv(k, depth), p.w.DType); takes <= least {
 			best, least = depth, takes
 		}
 	}
 	return best
+}
+
+// mmaTakes is how long a product of 64 rows takes in slices of k, in the time of a byte: the longer
+// of its bytes, where each of several slices moves its sums twice, and its operations, in whole
+// waves of blocks.
+func mmaTakes(n, k, tiles, slices int, format graph.DType) float64 {
+	const rows = 2 * mmaLeast
+	moved := n*k*format.Bytes() + rows*(n+k)*4
+	if slices > 1 {
+		moved += 2 * slices * n * rows * 4
+	}
+	pieces := map[graph.DType]int{graph.BF16: 3, graph.F16: 5, graph.F32: 6}[format]
+	blocks := float64(2 * tiles * slices)
+	fill := blocks / multiprocessors
+	return max(float64(moved)/min(1, fill), float64(2*pieces*rows*n*k)/mmaIntensity/fill*math.Ceil(fill))
+}
+
+// promptSlice is as many slices as fill large GPUs with blocks of prompts of promptRows.
+func promptSlice(n, k int) int {
+	tiles := promptRows / mmaMost * ceilDiv(n, mmaWide)
+	slices := max(1, min(promptBlocks/max(1, tiles), k/promptDeepest, mmaSlices))
+	return ceilDiv(ceilDiv(k, slices), mmaDepth) * mmaDepth
+}
+
+// inPasses is how many rows a launch of tiles takes: all, or with slices or where bits must not
+// depend on the number of rows, an equal share for each of several launches.
+func (c *Call) inPasses(p *product) int {
+	t := p.y.Rows()
+	switch {
+	case c.Options.Invariant:
+		return ceilDiv(t, max(1, ceilDiv(t, mmaFused)))
+	case mmaSlice(p) < p.w.Cols:
+		return ceilDiv(t, max(1, ceilDiv(t, promptRows)))
+	}
+	return t
 }
 
 // scratchBytes is the scratch for a product, behind what is in use.
@@ -290,8 +323,8 @@ func (c *Call) partialBytes(p *product) int64 {
 	if c.isGemv(p) || !c.isFew(p) && !c.onTensorCores(p) {
 		return 0
 	}
-	if c.Options.Invariant && p.y.Rows() > mmaFused {
-		p = p.rows(0, mmaFused)
+	if rows := c.inPasses(p); rows < p.y.Rows() {
+		p = p.rows(0, rows)
 	}
 	t := c.tileOf(p)
 	slices := ceilDiv(p.w.Cols, t.deep)
@@ -336,12 +369,11 @@ func (c *Call) multiply(p *product) error {
 		return c.widened(p)
 	case c.isFew(p):
 		c.few(p)
-	case c.onTensorCores(p) && c.Options.Invariant && t > mmaFused: // with slices, as for fewer rows
-		for from := 0; from < t; from += mmaFused {
-			c.mma(p.rows(from, min(mmaFused, t-from)))
-		}
 	case c.onTensorCores(p):
-		c.mma(p)
+		rows := c.inPasses(p)
+		for from := 0; from < t; from += rows {
+			c.mma(p.rows(from, min(rows, t-from)))
+		}
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		name, vec := "matmul_"+format(p.w.DType), alignment(aligned(p.x, p.w), aligned(p.y))

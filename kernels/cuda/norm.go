@@ -8,7 +8,7 @@ import (
 var _ = kernels.Register(Kernels, Set{
 	"head_down":       {launch: headMatmul},
 	"head_up":         {launch: headMatmul},
-	"rmsnorm":         {launch: rmsnorm, accepts: normAccepts},
+	"rmsnorm":         {launch: rmsnorm, accepts: normAccepts, pieces: normPieces},
 	"unit_rmsnorm":    {launch: rmsnorm, accepts: normAccepts},
 	"group_rmsnorm":   {launch: groupRMSNorm, accepts: normAccepts},
 	"head_rmsnorm":    {launch: headRMSNorm},
@@ -30,7 +30,13 @@ func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(si
 // normAccepts: a norm reads and writes either format.
 func normAccepts(c *Call) []int { return []int{0, len(c.Args)} }
 
-func rmsnorm(c *Call) error { return c.norm(c.Args[0].Full, c.Args[0].Full, 0) }
+func rmsnorm(c *Call) error {
+	if c.Pieces != 0 {
+		c.normApart()
+		return nil
+	}
+	return c.norm(c.Args[0].Full, c.Args[0].Full, 0)
+}
 
 func groupRMSNorm(c *Call) error {
 	size := c.Args[0].Full / c.Attrs.Int("groups")

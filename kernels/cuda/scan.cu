@@ -1,10 +1,12 @@
 // The selective scan h = exp(dt A) h + dt u B, y = Σ_n h C (Gu and Dao 2023,
-// eq. 2), per channel. Four lanes share a channel: of every 16 states, a lane
-// has 4 neighbours. Both kernels do the same operations in the same order, so
-// that how a prompt is cut changes no bit of a state in f32. FORMAT is that in which the
+// eq. 2), per channel. Four lanes share a channel, or eight: of every 16 states, a lane
+// has 4 neighbours, or 2. All kernels do the same operations in the same order, so
+// that how a prompt is cut changes no bit of a result or a state in f32: pairs of neighbours are
+// added up first. FORMAT is that in which the
 // state is kept: it is rounded when it is stored, and so at the end of a segment only. For whole
 // segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
+#include "apart.h"
 #include "parts.h"
 #include "pieces.h"
 
@@ -16,22 +18,24 @@ DEVICE float squares(f32x4 v) {
 	return sum;
 }
 
-DEVICE f32x4 rates(f32x4 a) {
-	UNROLL for (int k = 0; k < 4; k++) a[k] = math::rate(a[k]);
+// How many neighbours a lane has, in f32x2 or f32x4.
+template <class F> const int width_of = sizeof(F) / sizeof(float);
+
+template <class F> DEVICE F rates(F a) {
+	UNROLL for (int k = 0; k < width_of<F>; k++) a[k] = math::rate(a[k]);
 	return a;
 }
 
-// One token of 4 states: the decays are those of dt A.
-DEVICE f32x4 step(f32x4 h, f32x4 rate, f32x4 b, float dt, float x) {
-	UNROLL for (int k = 0; k < 4; k++) h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
+// One token of a lane's states: the decays are those of dt A.
+template <class F> DEVICE F step(F h, F rate, F b, float dt, float x) {
+	UNROLL for (int k = 0; k < width_of<F>; k++) h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
 	return h;
 }
 
-// The same; gives what is added to y.
-DEVICE float recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, float sum) {
+// The same; adds what goes to y to the sums of pairs of states.
+template <class F> DEVICE void recur(F &h, F rate, F b, F c, float dt, float x, float (&sums)[width_of<F> / 2]) {
 	h = step(h, rate, b, dt, x);
-	UNROLL for (int k = 0; k < 4; k++) sum = fma(h[k], c[k], sum);
-	return sum;
+	UNROLL for (int k = 0; k < width_of<F>; k++) sums[k / 2] = fma(h[k], c[k], sums[k / 2]);
 }
 
 // What is done around the scan where it is fused with that: steps are softplus(dt + bias),
@@ -63,12 +67,26 @@ DEVICE float quad_sum(float v) {
 	return v + from_lane_xor(v, 1);
 }
 
-// The sum over the four lanes of a channel of each of 4 numbers: lane l gets that of number l.
-DEVICE float quad_sums(float (&v)[4]) {
-	bool upper = lane() & 2, odd = lane() & 1;
-	UNROLL for (int i = 0; i < 2; i++)
-		v[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
-	return pick(odd, v[1], v[0]) + from_lane_xor(pick(odd, v[0], v[1]), 1);
+// Lanes that are by apart give each other half of their first count numbers, and add what they get.
+template <int N> DEVICE void halve(float (&v)[N], int count, int by) {
+	bool upper = lane() & by;
+	UNROLL for (int i = 0; i < count / 2; i++)
+		v[i] = pick(upper, v[i + count / 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + count / 2]), by);
+}
+
+// The sum over the lanes of a channel, of which there are N, of each of N numbers: a lane gets that
+// of number sum_of<N>(). Of eight lanes, two neighbours have what one of four has.
+template <int N> DEVICE float lane_sums(float (&v)[N]) {
+	if (N == 8)
+		halve(v, 8, 1);
+	halve(v, 4, N / 2);
+	halve(v, 2, N / 4);
+	return v[0];
+}
+
+template <int N> DEVICE int sum_of() {
+	int l = lane() % N;
+	return N == 8 ? l % 2 * 4 + l / 2 % 2 + l / 4 * 2 : l;
 }
 
 // The value of one of a channel's lanes.
@@ -111,15 +129,15 @@ KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restri
 	kept *h = state + slot * hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
 		float d = of_quad(ch < cols && part == 0 ? dt[t * ds + ch] : 0, 0); // by the lane that writes y
-		float in = u[t * us + held], sum = 0;
+		float in = u[t * us + held], sums[2] = {};
 		d = own.step(d);
 		for (int k = part; k < n && ch < cols; k += 16) {
 			f32x4 rate = rates(load4(a + held * as + k, n - k, vec)), v = load4(h + k, n - k, vec);
-			sum = recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d,
-					d * in, sum);
+			recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, d * in,
+					sums);
 			store4(h + k, v, n - k, vec);
 		}
-		sum = quad_sum(sum);
+		float sum = quad_sum(sums[0] + sums[1]);
 		if (ch < cols && part == 0)
 			y[t * ys + ch] = own.out(sum, in, gate.factor(t, ch));
 	}
@@ -194,14 +212,16 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 	rate = rates(rate);
 	UNROLL for (int j = 0; j < Each; j++) {
 		f32x4 v = old[j].widened();
-		sums[j] = recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec),
-				Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, 0);
+		float pairs[2] = {};
+		recur(v, rate, norms.normed(in_b[j], norms.b, k, n, vec), norms.normed(in_c[j], norms.c, k, n, vec),
+				Each > 1 ? of_quad(d, j) : d, Each > 1 ? of_quad(x, j) : x, pairs);
+		sums[j] = pairs[0] + pairs[1];
 		if (tokens[j] > 0)
 			store4(h[j], v, whole ? 4 : left, whole || vec);
 	}
 	float sum;
 	if constexpr (Each > 1)
-		sum = quad_sums(sums);
+		sum = lane_sums<4>(sums);
 	else
 		sum = quad_sum(sums[0]);
 	if (own && ch < cols && (Each > 1 || quarter == 0))
@@ -277,68 +297,153 @@ TOKEN(f32)
 TOKEN(f16)
 TOKEN(bf16)
 
-// Tokens and channels that a block has at a time. While it computes one chunk,
-// the next comes to shared memory.
-const int chunk_tokens = 32, chunk_channels = 32;
+// Tokens that a block has at a time. While it computes one chunk, the next comes to shared memory.
+const int chunk_tokens = 32;
 
 // What a chunk is in shared memory: Sixteens · 16 states, the last ones 0; without C
 // where nothing is put out.
-template <int Sixteens, class V, bool Ends> struct alignas(16) Chunk {
-	V u[chunk_tokens][chunk_channels];
-	float dt[chunk_tokens][chunk_channels];
+template <int Channels, int Sixteens, class V, bool Ends> struct alignas(16) Chunk {
+	V u[chunk_tokens][Channels];
+	float dt[chunk_tokens][Channels];
 	float b[chunk_tokens][16 * Sixteens], c[Ends ? 1 : chunk_tokens][Ends ? 4 : 16 * Sixteens];
 };
 
 DEVICE void fetch_one(float *to, const float *from) { copy_async(to, from); }
 DEVICE void fetch_one(bf16 *to, const bf16 *from) { *to = *from; }
 
-// Copies the part of rows that lies in a chunk, 16 bytes at a time where rows are
-// aligned to them.
-template <int Cols, class V> DEVICE void fetch(V (*to)[Cols], const V *from, i64 stride, int rows, int cols) {
-	const int each = 16 / sizeof(V), per_row = Cols / each, apart = 128 / per_row;
-	int row = thread() / per_row, k = thread() % per_row * each;
-	from += row * stride + k;
-	bool whole = (u64)from % 16 == 0 && stride % each == 0 && k + each <= cols;
-	UNROLL for (int i = 0; i < chunk_tokens / apart; i++, row += apart, from += apart * stride) {
-		if (row < rows && whole)
-			copy_async_16(&to[row][k], from);
-		else if (row < rows)
-			NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(&to[row][k + e], from + e);
+// Copies rows of cols columns to a block's chunks, one after the other, 16 bytes at a time where
+// rows are aligned to them.
+template <int Threads, int Cols, class V> struct Rows {
+	static const int each = 16 / sizeof(V), per_row = Cols / each, apart = Threads / per_row;
+	const V *from;
+	i64 stride;
+	int row, k, cols;
+	bool whole;
+
+	__attribute__((device)) Rows(const V *p, i64 stride, int cols) : stride(stride), cols(cols) {
+		row = thread() / per_row, k = thread() % per_row * each;
+		from = p + row * stride + k;
+		whole = (u64)from % 16 == 0 && stride % each == 0 && k + each <= cols;
+	}
+	__attribute__((device, always_inline)) void fetch(V (*to)[Cols], int rows) {
+		const V *p = from;
+		UNROLL for (int r = row; r < row + chunk_tokens; r += apart, p += apart * stride) {
+			if (r < rows && whole)
+				copy_async_16(&to[r][k], p);
+			else if (r < rows)
+				NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(&to[r][k + e], p + e);
+		}
+		from += chunk_tokens * stride;
+	}
+};
+
+// A lane's neighbours of a state, of which the first n exist.
+template <class F, class T> DEVICE F load_own(const T *p, int n, bool vec) {
+	if constexpr (width_of<F> == 4)
+		return load4(p, n, vec);
+	F v = 0;
+	UNROLL for (int i = 0; i < width_of<F>; i++) if (i < n) v[i] = widen(p[i]);
+	return v;
+}
+
+template <class F, class T> DEVICE void store_own(T *p, F v, int n, bool vec) {
+	if constexpr (width_of<F> == 4)
+		store4(p, v, n, vec);
+	else
+		UNROLL for (int i = 0; i < width_of<F>; i++) if (i < n) narrow(p[i], v[i]);
+}
+
+// The same from shared memory, so many floats behind p, in one load: compilers make two of a
+// pair's.
+template <class F, int behind> DEVICE F load_shared(const float *p) {
+	if constexpr (width_of<F> == 4)
+		return whole4(p + behind);
+	float v, w;
+	asm volatile("ld.shared.v2.f32 {%0, %1}, [%2+%3];"
+		: "=f"(v), "=f"(w)
+		: "r"(shared_address(p)), "n"(4 * behind)
+		: "memory");
+	return F{v, w};
+}
+
+// Calls f for 0 to n - 1, as constants.
+template <int i> struct Nth {};
+template <int n, class F> DEVICE void each_of(F f) {
+	if constexpr (n > 0) {
+		each_of<n - 1>(f);
+		f(Nth<n - 1>{});
 	}
 }
 
 const int piece_tokens = 128; // of a piece of a segment
 
+// What the kernels of parts of segments are given: rows as in the other kernels.
+template <class V> struct Scan {
+	V *y;
+	i64 ys;
+	const V *u;
+	i64 us;
+	const float *dt;
+	i64 ds;
+	const float *a;
+	i64 as;
+	const float *b;
+	i64 bs;
+	const float *c;
+	i64 cs;
+	kept *state;
+	i64 hs;
+	const int *seg;
+	int seqs, cols, n, vec;
+	Gate<V> gate;
+	float *starts, *sums; // states of pieces, and for each channel the sum of its steps; null: no pieces
+	Groups groups;
+
+	template <bool Ends> __attribute__((device)) Span span() const {
+		return span_of<Ends>(seg, seqs, piece_tokens, starts, (i64)cols * n);
+	}
+};
+
 // Parts of segments: the state stays in registers, B and C are shared by the
-// channels of a block, which are of one group. Blocks of 128 threads are
-// (sequences or pieces, groups · each / 32).
-template <int Sixteens, class V, bool Ends>
-DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float *dt, i64 ds, const float *a, i64 as,
-		const float *b, i64 bs, const float *c, i64 cs, kept *state, i64 hs, float *sums, int cols, int n, int vec,
-		Groups groups, Gate<V> gate) {
-	SHARED static Chunk<Sixteens, V, Ends> chunks[2];
-	int per_group = ceil_div(groups.each, chunk_channels), group = block_y() / per_group;
-	int from = (group + groups.skip) * groups.each - groups.first; // the group's first channel
-	int last = min(from + groups.each, cols);
-	from = max(from, 0) + block_y() % per_group * chunk_channels;
+// channels of a block, which are of one group. A channel has 4 lanes, of 32 channels, or with up to
+// 16 states 8 lanes, of 8: a prompt then has the more warps and blocks, between which its few
+// instructions per token can change. Blocks are (sequences or pieces, groups · each / channels).
+// Apart: y is in pieces (apart.cu), ys apart, of packed rows, and channels come by eights.
+template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVICE void scan_chunks(const Scan<V> &s) {
+	const int threads = Lanes == 8 ? 64 : 128, channels = threads / Lanes, own = 16 / Lanes;
+	typedef float States __attribute__((ext_vector_type(own)));
+	SHARED static Chunk<channels, Sixteens, V, Ends> chunks[2];
+	// dt, and dt u; with more states there is no room.
+	SHARED static f32x2 steps[Lanes == 8 ? chunk_tokens : 1][channels];
+	SHARED static struct alignas(16) {
+		u16 y[Apart ? pieces : 1][chunk_tokens][channels];
+	} given;
+	Span span = s.template span<Ends>();
+	int per_group = ceil_div(s.groups.each, channels), group = block_y() / per_group, n = s.n;
+	int from = (group + s.groups.skip) * s.groups.each - s.groups.first; // the group's first channel
+	int last = min(from + s.groups.each, s.cols);
+	from = max(from, 0) + block_y() % per_group * channels;
 	int first = span.first, tokens = span.tokens;
 	if (from >= last || tokens < 1 || (Ends && span.last))
 		return;
-	int wide = min(chunk_channels, last - from), own = thread() / 4, part = 4 * (thread() % 4);
-	int ch = from + min(own, wide - 1); // all lanes take part in the sums
-	auto fetch_chunk = [&](int at) {
-		Chunk<Sixteens, V, Ends> &to = chunks[at / chunk_tokens % 2];
-		i64 row = first + at;
+	int wide = min(channels, last - from), at_channel = thread() / Lanes, part = own * (thread() % Lanes);
+	int held = min(at_channel, wide - 1), ch = from + held; // all lanes take part in the sums
+	Rows<threads, channels, V> of_u(s.u + first * s.us + from, s.us, wide);
+	Rows<threads, channels, float> of_dt(s.dt + first * s.ds + from, s.ds, wide);
+	Rows<threads, 16 * Sixteens, float> of_b(s.b + first * s.bs + (i64)group * n, s.bs, n);
+	Rows<threads, 16 * Sixteens, float> of_c(s.c + first * s.cs + (i64)group * n, s.cs, n);
+	auto fetch_chunk = [&](int at) ALWAYS_INLINE {
+		auto &to = chunks[at / chunk_tokens % 2];
 		int rows = min(chunk_tokens, tokens - at);
-		fetch(to.u, u + row * us + from, us, rows, wide);
-		fetch(to.dt, dt + row * ds + from, ds, rows, wide);
-		fetch(to.b, b + row * bs + (i64)group * n, bs, rows, n);
+		of_u.fetch(to.u, rows);
+		of_dt.fetch(to.dt, rows);
+		of_b.fetch(to.b, rows);
 		if constexpr (!Ends)
-			fetch(to.c, c + row * cs + (i64)group * n, cs, rows, n);
+			of_c.fetch(to.c, rows);
 		end_group();
 	};
 	if (n < 16 * Sixteens)
-		NO_UNROLL for (int i = thread(); i < 2 * chunk_tokens * 16 * Sixteens; i += 128) {
+		NO_UNROLL for (int i = thread(); i < 2 * chunk_tokens * 16 * Sixteens; i += threads) {
 			int k = i % (16 * Sixteens), row = i / (16 * Sixteens);
 			if (k >= n) {
 				chunks[row % 2].b[row / 2][k] = 0;
@@ -346,24 +451,27 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 					chunks[row % 2].c[row / 2][k] = 0;
 			}
 		}
-	f32x4 h[Sixteens], rate[Sixteens];
-	kept *held = state + span.slot * hs + (i64)ch * n;
+	States h[Sixteens], rate[Sixteens];
+	kept *state = s.state + span.slot * s.hs + (i64)ch * n;
 	float *begin = span.state + (i64)ch * n;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		if (Ends)
 			h[i] = 0;
 		else
-			h[i] = span.state ? load4(begin + k, n - k, vec) : load4(held + k, n - k, vec);
-		rate[i] = rates(load4(a + ch * as + k, n - k, vec));
+			h[i] = span.state ? load_own<States>(begin + k, n - k, s.vec) : load_own<States>(state + k, n - k, s.vec);
+		rate[i] = rates(load_own<States>(s.a + ch * s.as + k, n - k, s.vec));
 	}
-	auto around = gate.channel(ch);
-	float of_lane = around.on ? gate.bias[from + min(lane(), wide - 1)] : 0, steps = 0;
-	int quarter = thread() % 4; // of four tokens, this lane's
-	V *out = y + (first + quarter) * ys + ch;
-	const V *factors = gate.z + (first + quarter) * gate.zs + ch;
-	auto factor = [&](int at) { return at < tokens && around.on && !Ends ? factors[(at - quarter) * gate.zs] : V{}; };
-	V next = factor(quarter); // on its way while the four tokens before are computed
+	auto around = s.gate.channel(ch);
+	int to_step = thread() % channels; // the channel whose steps the thread makes
+	auto stepping = s.gate.channel(from + min(to_step, wide - 1));
+	float all_steps = 0;
+	int mine = sum_of<Lanes>(); // of as many tokens as a channel has lanes, this lane's
+	V *out = s.y + (first + mine) * s.ys + ch;
+	u16 *to_pieces = (u16 *)s.y + (i64)(first + lane()) * s.cols + from;
+	const V *factors = s.gate.z + (first + mine) * s.gate.zs + ch;
+	auto factor = [&](int at) { return at + mine < tokens && around.on && !Ends ? factors[at * s.gate.zs] : V{}; };
+	V next = factor(0); // on its way while the tokens before are computed
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {
 		if (at + chunk_tokens < tokens)
@@ -372,98 +480,95 @@ DEVICE void scan_chunks(Span span, V *y, i64 ys, const V *u, i64 us, const float
 			end_group();
 		wait_groups<1>();
 		sync();
-		Chunk<Sixteens, V, Ends> &now = chunks[at / chunk_tokens % 2];
+		auto &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
-		if (around.on) {
-			if (lane() < wide)
-				UNROLL_4 for (int t = warp(); t < count; t += 4)
-					now.dt[t][lane()] = math::softplus(now.dt[t][lane()] + of_lane);
-			sync();
-		}
-		auto token = [&](int t) {
-			float d = now.dt[t][ch - from], x = d * widen(now.u[t][ch - from]), sum = 0;
-			if constexpr (Ends) {
-				steps += d;
-				UNROLL for (int i = 0; i < Sixteens; i++)
-					h[i] = step(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), d, x);
-			} else
-				UNROLL for (int i = 0; i < Sixteens; i++)
-					sum = recur(h[i], rate[i], whole4(&now.b[t][part + 16 * i]), whole4(&now.c[t][part + 16 * i]), d, x,
-							sum);
-			return sum;
-		};
-		for (int t = 0; t < count; t += 4) {
-			float sums[4];
-			if (t + 4 <= count) {
-				UNROLL for (int j = 0; j < 4; j++) sums[j] = token(t + j);
-			} else {
-				UNROLL for (int j = 0; j < 4; j++) sums[j] = t + j < count ? token(t + j) : 0;
+		if (to_step < wide)
+			UNROLL_4 for (int t = thread() / channels; t < count; t += Lanes) {
+				float d = stepping.step(now.dt[t][to_step]);
+				if (Lanes == 8)
+					steps[t][to_step] = f32x2{d, d * widen(now.u[t][to_step])};
+				else
+					now.dt[t][to_step] = d;
 			}
+		sync();
+		auto token = [&]<int j>(int from, Nth<j>) ALWAYS_INLINE {
+			int t = from + j;
+			f32x2 of = Lanes == 8 ? steps[t][held] : f32x2{now.dt[t][held], now.dt[t][held] * widen(now.u[t][held])};
+			float sums[own / 2] = {};
+			all_steps += Ends ? of[0] : 0;
+			each_of<Sixteens>([&]<int i>(Nth<i>) ALWAYS_INLINE {
+				const int behind = 16 * (Sixteens * j + i);
+				States b = load_shared<States, behind>(&now.b[from][part]);
+				if constexpr (Ends)
+					h[i] = step(h[i], rate[i], b, of[0], of[1]);
+				else
+					recur(h[i], rate[i], b, load_shared<States, behind>(&now.c[from][part]), of[0], of[1], sums);
+			});
+			return own == 2 ? sums[0] : sums[0] + sums[own / 2 - 1];
+		};
+		for (int t = 0; t < count; t += Lanes) {
+			float sums[Lanes];
+			if (t + Lanes <= count)
+				each_of<Lanes>([&]<int j>(Nth<j> nth) ALWAYS_INLINE { sums[j] = token(t, nth); });
+			else
+				each_of<Lanes>([&]<int j>(Nth<j> nth) ALWAYS_INLINE { sums[j] = t + j < count ? token(t, nth) : 0; });
 			if constexpr (Ends)
 				continue;
-			float sum = quad_sums(sums);
-			int mine = t + quarter;
+			float sum = lane_sums<Lanes>(sums);
 			V z = next;
-			next = factor(at + mine + 4);
-			if (own < wide && mine < count)
-				narrow(out[(i64)(at + t) * ys], around.out(sum, widen(now.u[mine][ch - from]), widen(z)));
+			next = factor(at + t + Lanes);
+			if (at_channel >= wide || t + mine >= count)
+				continue;
+			float y = around.out(sum, widen(now.u[t + mine][held]), widen(z));
+			if constexpr (Apart)
+				UNROLL for (int i = 0; i < pieces; i++) {
+					given.y[i][t + mine][held] = bits_of(y) >> 16;
+					y = i == 0 ? rest_of(y) : y - cut_off(y);
+				}
+			else
+				narrow(out[(i64)(at + t) * s.ys], y);
 		}
 		sync(); // the next but one overwrites this
+		if (Apart && lane() < count)
+			for (int i = warp(); i < pieces; i += threads / 32)
+				*(u32x4 *)(to_pieces + i * s.ys + (i64)at * s.cols) = *(const u32x4 *)given.y[i][lane()];
 	}
-	if (own >= wide)
+	if (at_channel >= wide)
 		return;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		if (Ends)
-			store4(begin + k, h[i], n - k, vec);
+			store_own(begin + k, h[i], n - k, s.vec);
 		else if (span.last)
-			store4(held + k, h[i], n - k, vec);
+			store_own(state + k, h[i], n - k, s.vec);
 	}
 	if (Ends && part == 0)
-		sums[(i64)block_x() * cols + ch] = steps;
+		s.sums[(i64)block_x() * s.cols + ch] = all_steps;
 }
 
-#define SCAN(name, sixteens, V, threads) \
-	KERNEL threads selective_scan_##name(V *__restrict__ y, i64 ys, const V *__restrict__ u, i64 us, \
-			const float *__restrict__ dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, \
-			i64 bs, const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, \
-			int n, int vec, const float *bias, const float *skip, const V *z, i64 zs, float *starts, int seqs, \
-			Groups groups) { \
-		scan_chunks<sixteens, V, false>(span_of<false>(seg, seqs, piece_tokens, starts, (i64)cols * n), y, ys, u, us, \
-				dt, ds, a, as, b, bs, c, cs, state, hs, nullptr, cols, n, vec, groups, Gate<V>{bias, skip, z, zs}); \
-	}
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16(Scan<float> s) { scan_chunks<8, 1, float, false>(s); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_bf16(Scan<bf16> s) { scan_chunks<8, 1, bf16, false>(s); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_apart(Scan<float> s) { scan_chunks<8, 1, float, false, true>(s); }
+// Of which shared memory has room for no more on 8.6.
+KERNEL THREADS_BLOCKS(128, 3) selective_scan_32(Scan<float> s) { scan_chunks<4, 2, float, false>(s); }
+KERNEL THREADS_BLOCKS(128, 2) selective_scan_64(Scan<float> s) { scan_chunks<4, 4, float, false>(s); }
 
-SCAN(16, 1, float, THREADS_BLOCKS(128, 6)) // as of activations in bf16
-SCAN(32, 2, float, THREADS_BLOCKS(128, 3)) // of which shared memory has room for no more on 8.6
-SCAN(64, 4, float, THREADS(128))
-SCAN(16_bf16, 1, bf16, THREADS_BLOCKS(128, 6)) // one more, which shared memory has room for, spills
-
-#define ENDS(name, V) \
-	KERNEL THREADS_BLOCKS(128, 8) selective_scan_ends_##name(float *__restrict__ starts, float *__restrict__ sums, \
-			const V *__restrict__ u, i64 us, const float *__restrict__ dt, i64 ds, const float *__restrict__ a, \
-			i64 as, const float *__restrict__ b, i64 bs, const int *__restrict__ seg, int seqs, int cols, int n, \
-			int vec, const float *__restrict__ bias, Groups groups) { \
-		scan_chunks<1, V, true>(span_of<true>(seg, seqs, piece_tokens, starts, (i64)cols * n), (V *)nullptr, 0, u, us, \
-				dt, ds, a, as, b, bs, nullptr, 0, nullptr, 0, sums, cols, n, vec, groups, \
-				Gate<V>{bias, nullptr, nullptr, 0}); \
-	}
-
-ENDS(16, float)
-ENDS(16_bf16, bf16)
+// What pieces but the last of a segment add to its state.
+KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16(Scan<float> s) { scan_chunks<8, 1, float, true>(s); }
+KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16_bf16(Scan<bf16> s) { scan_chunks<8, 1, bf16, true>(s); }
 
 // From what pieces add, the states with which they begin. One thread per state of a
 // channel, in blocks of 128: (sequences, channels · states / 128).
-KERNEL THREADS(128) selective_scan_starts(float *starts, const float *__restrict__ sums, const float *__restrict__ a,
-		i64 as, const kept *__restrict__ state, i64 hs, const int *__restrict__ seg, int cols, int n) {
-	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(seg[3 * seq + 1], piece_tokens);
-	if (i >= cols * n || count < 1)
+KERNEL THREADS(128) selective_scan_starts(Scan<float> s) {
+	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(s.seg[3 * seq + 1], piece_tokens);
+	if (i >= s.cols * s.n || count < 1)
 		return;
-	i64 piece = pieces_before(seg, seq, piece_tokens);
-	int ch = i / n;
-	float rate = math::rate(a[ch * as + i % n]);
-	sums += piece * cols + ch;
-	begin_pieces(starts + piece * cols * n + i, (i64)cols * n, count, widen(state[seg[3 * seq + 2] * hs + i]),
-			[&](int at) { return math::decay(sums[(i64)at * cols] * rate); });
+	i64 piece = pieces_before(s.seg, seq, piece_tokens), all = (i64)s.cols * s.n;
+	int ch = i / s.n;
+	float rate = math::rate(s.a[ch * s.as + i % s.n]);
+	const float *sums = s.sums + piece * s.cols + ch;
+	begin_pieces(s.starts + piece * all + i, all, count, widen(s.state[s.seg[3 * seq + 2] * s.hs + i]),
+			[&](int at) { return math::decay(sums[(i64)at * s.cols] * rate); });
 }
 
 // Passes states from part to part, h = exp(a Σdt) h + u: before each part it is stored. Columns are

@@ -10,12 +10,12 @@ import (
 
 var _ = kernels.Register(Kernels, Set{
 	"conv1d":         {launch: conv1d, accepts: convAccepts(3)},
-	"selective_scan": {launch: selective(plainSelective), scratch: selectiveScratch(plainSelective), accepts: selectiveAccepts(2, 6, 0, 7)},
+	"selective_scan": {launch: selective(plainSelective), scratch: selectiveScratch(plainSelective), accepts: selectiveAccepts(2, 6, 0, 7), pieces: selectiveInPieces(plainSelective)},
 	"conv1d_silu":    {launch: convSilu, accepts: convAccepts(4)},
 
 	"unbiased_conv1d_silu": {launch: unbiasedConvSilu, accepts: convAccepts(3)},
 
-	"selective_scan_gated":       {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10)},
+	"selective_scan_gated":       {launch: selective(gatedSelective), scratch: selectiveScratch(gatedSelective), accepts: selectiveAccepts(3, 9, 0, 7, 10), pieces: selectiveInPieces(gatedSelective)},
 	"selective_scan_projected":   {launch: selective(projectedSelective), parts: selectiveParts(4, 10)},
 	"selective_scan_normed":      {launch: selective(normedSelective), parts: selectiveParts(5, 13)},
 	"selective_scan_unit_normed": {launch: selective(unitNormedSelective), parts: selectiveParts(4, 10)},
@@ -26,6 +26,7 @@ const (
 	convTokens   = 32  // of a piece
 	fastWidth    = 4   // of the filters that have a kernel of their own
 	scanChannels = 32  // of a block
+	fewChannels  = 8   // of a block for whole segments and pieces of up to fewStates states
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
 	fewStates    = 16  // of the kernels for single tokens, for activations in bf16 and for pieces
 	scanEach     = 4   // sequences of a block of the kernel for single tokens
@@ -206,30 +207,64 @@ func (c *Call) selective(o *selectiveArgs) error {
 			launch("selective_scan_steps", blocks(1), state, nil, groups, o.dt.Ptr, o.dt.stride())
 		})
 	}
-	states := 16
-	for states < n {
-		states *= 2
-	}
-	grid := [3]int{s, o.b.Cols / n * ceilDiv(each, scanChannels), 1}
-	starts := uint64(0)
-	if p := c.selectivePieces(o); p > 0 {
-		grid[0], starts = p, c.Scratch
-		sums := starts + uint64(4*p*y.Cols*n)
-		bias := o.gate.params()[0]
-		c.launch("scan_"+format(state.DType), u.suffixed("selective_scan_ends_16"), grid, [3]int{4 * scanChannels}, 0, starts, sums, u.Ptr, u.stride(), o.dt.Ptr, o.dt.stride(),
-			o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), seg.Ptr, s, y.Cols, n, vec, bias, groups)
-		c.launch("scan_"+format(state.DType), "selective_scan_starts", [3]int{s, ceilDiv(y.Cols*n, 128), 1}, [3]int{128}, 0, starts, sums, o.a.Ptr, o.a.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, n)
-	}
-	launch(u.suffixed(fmt.Sprint("selective_scan_", states)), grid, state, []any{starts, s}, groups, o.dt.Ptr, o.dt.stride())
+	c.wholeSegments(o, Struct{y.Ptr, y.stride(), u.Ptr, u.stride(), o.dt.Ptr, o.dt.stride(), o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
+		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, n, vec}, groups)
 	return nil
 }
 
-// scanBlocks is how many blocks are enough. By count of instructions and their latencies, a token
-// takes a block 230 cycles if its multiprocessor has few blocks; of many, each takes 70 of the
-// multiprocessor's, and 115 in pieces. So whole segments are as fast from two blocks on each of the
-// 132 multiprocessors of large GPUs on.
-const scanBlocks = 2 * 132
+// wholeSegments launches scans of segments, or of their pieces; the parameters are those up to the
+// gate.
+func (c *Call) wholeSegments(o *selectiveArgs, params, groups Struct) {
+	state, seg, n, cols := &c.Args[o.state], &c.Args[o.seg], o.a.Cols, c.Results[0].Cols
+	states, block := 16, [3]int{8 * fewChannels}
+	for states < n {
+		states, block = 2*states, [3]int{4 * scanChannels}
+	}
+	grid := [3]int{seg.Rows(), o.scanBlocks(), 1}
+	p := c.selectivePieces(o)
+	starts, sums := uint64(0), uint64(0)
+	if p > 0 {
+		starts, sums, grid[0] = c.Scratch, c.Scratch+uint64(4*p*cols*n), p
+	}
+	function := o.u.suffixed(fmt.Sprint("selective_scan_", states))
+	if c.Pieces != 0 {
+		function += "_apart"
+		params[0], params[1] = c.Pieces, int64(c.Results[0].Rows()*cols)
+	}
+	params = append(append(params, o.gate.params()...), starts, sums, groups)
+	module := "scan_" + format(state.DType)
+	if p > 0 {
+		c.launch(module, o.u.suffixed("selective_scan_ends_16"), grid, block, 0, params)
+		c.launch(module, "selective_scan_starts", [3]int{seg.Rows(), ceilDiv(cols*n, 128), 1}, [3]int{128}, 0, params)
+	}
+	c.launch(module, function, grid, block, 0, params)
+}
+
+// selectiveInPieces: the kernel of whole segments of up to fewStates states puts out eight channels
+// at a time.
+func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) bool {
+	return func(c *Call) bool {
+		o, y := of(c.Args), &c.Results[0]
+		_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, max(1, o.a.Cols))
+		return o.u.DType == graph.F32 && y.DType == graph.F32 && y.Cols%fewChannels == 0 && each%fewChannels == 0 &&
+			!c.Options.Invariant && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0
+	}
+}
+
+// scanBlocks is how many blocks a whole segment has.
+func (o *selectiveArgs) scanBlocks() int {
+	n, channels := o.a.Cols, fewChannels
+	if n > fewStates {
+		channels = scanChannels
+	}
+	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
+	return o.b.Cols / n * ceilDiv(each, channels)
+}
+
+// scanEnough is how many blocks are enough. By count, pieces take 1.9 times as many instructions as
+// whole segments, so that they gain where blocks of these are on less than 1 / 1.9 of the 132
+// multiprocessors of large GPUs.
+const scanEnough = 70
 
 // scanPieces is how many pieces segments must have on average for two more launches to be worth it.
 // Tests make it smaller.
@@ -243,8 +278,7 @@ func (c *Call) selectivePieces(o *selectiveArgs) int {
 	if c.Options.Invariant || n > fewStates || n == 0 || t < scanPieces*scanPiece*s {
 		return 0
 	}
-	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
-	if s*(o.b.Cols/n)*ceilDiv(each, scanChannels) >= scanBlocks {
+	if s*o.scanBlocks() >= scanEnough {
 		return 0
 	}
 	return pieces(t, s, scanPiece)

@@ -1,6 +1,7 @@
 // Tiles of matrix products on tensor cores that give f32's result but for the last bits: see
 // matmul_split.cu.
 #pragma once
+#include "apart.h"
 #include "matmul.h"
 #include "mma.h"
 
@@ -8,7 +9,7 @@
 // each warp has half the rows and a quarter of the columns of it: the more, the more products for
 // each number that is taken apart. While the block multiplies one step, the next comes to
 // registers.
-const int tile_depth = 16, pieces = 3;
+const int tile_depth = 16;
 
 template <class T> const int weight_pieces = 2;
 template <> const int weight_pieces<bf16> = 1;
@@ -19,22 +20,6 @@ template <> const int weight_pieces<float> = 3;
 template <int rows, int cols, int weights> struct alignas(16) Step {
 	u16 x[pieces][rows][tile_depth + 8], w[weights][cols][tile_depth + 8];
 };
-
-// The upper halves of two words: bf16 of the two numbers, cut off.
-DEVICE u32 upper_halves(float lo, float hi) { return __nvvm_prmt(bits_of(lo), bits_of(hi), 0x7632); }
-
-DEVICE float cut_off(float v) { return float_of(bits_of(v) & 0xffff0000); }
-
-// Takes four numbers apart: piece 0 has their first 8 bits, and of what is left so on. Infinity is
-// in piece 0 alone; what is left of NaN is NaN, wherever its bits are.
-DEVICE float rest_of(float v) { return __builtin_fabsf(v) == __builtin_inff() ? 0 : v - cut_off(v); }
-
-DEVICE void take_apart(f32x4 v, u32x2 (&p)[pieces]) {
-	UNROLL for (int i = 0; i < pieces; i++) {
-		p[i] = u32x2{upper_halves(v[0], v[1]), upper_halves(v[2], v[3])};
-		UNROLL for (int e = 0; e < 4; e++) v[e] = i == 0 ? rest_of(v[e]) : v[e] - cut_off(v[e]);
-	}
-}
 
 // bf16 is one piece; the 11 bits of f16 are 8 and 3, the 24 of f32 three times 8.
 template <class T> DEVICE void take_apart(Raw<T> r, u32x4 (&p)[weight_pieces<T>]) {

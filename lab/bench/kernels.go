@@ -407,8 +407,13 @@ func (b *kernelBench) productOfPieces(n *graph.Node, call *cuda.Call, m *memory,
 	call.Scratch = uint64(scratch)
 	var products []*driver.GemmCall
 	var list []cuda.Launch
-	for _, part := range kernel.Parts(call) {
+	there, parts := uint64(0), kernel.Parts(call) // what is in pieces
+	for i := range parts {
+		part := &parts[i]
 		if !part.Apart() {
+			if i+1 < len(parts) && parts[i+1].Apart() && part.GivesPieces() {
+				there, part.Pieces = part.Results[0].Ptr, parts[i+1].Call.Scratch
+			}
 			more, err := part.Launches(part.Call)
 			if err != nil {
 				return nil, err
@@ -416,7 +421,9 @@ func (b *kernelBench) productOfPieces(n *graph.Node, call *cuda.Call, m *memory,
 			list = append(list, more...)
 			continue
 		}
-		list = append(list, cuda.TakeApart(part.Call.Scratch, part.Args[0])...)
+		if x := part.Args[0]; x.Ptr != there {
+			there, list = x.Ptr, append(list, cuda.TakeApart(part.Call.Scratch, x)...)
+		}
 		g := gemmOf(part.Call.Scratch, &part.Args[1], &part.Results[0], part.Args[2:])
 		g.In = driver.BF16
 		products = append(products, g.OfPieces(cuda.Pieces)...)
