@@ -27,17 +27,16 @@ const (
 	tileRows, tileCols = 128, 64 // of f32
 
 	mmaThreads      = 256
-	mmaMost         = 64   // rows of a tile
-	mmaLeast        = 32   // where rows are up to mmaFused
-	mmaFused        = 128  // rows of which every block may take the norm
-	mmaNarrow       = 32   // columns of a block, where few would be wide
-	mmaWide         = 128  // columns of a block elsewhere
-	mmaWideFrom     = 2048 // columns of which slices are counted in wide blocks
-	mmaDepth        = 64   // along k, of which slices are multiples: of a stage at most
-	mmaSlices       = 20   // of k, at most: one block adds them up
-	mmaDeepest      = 128  // along k, of a slice at least
-	mmaIntensity    = 148  // operations of tiles, of bf16, in the time of a byte: 989 T · 0.45 / 3.0 T
-	multiprocessors = 132  // of an H100, whose waves choose the slices
+	mmaMost         = 64  // rows of a tile
+	mmaLeast        = 32  // where rows are up to mmaFused
+	mmaFused        = 128 // rows of which every block may take the norm
+	mmaNarrow       = 32  // columns of a block, where few would be wide
+	mmaWide         = 128 // columns of a block elsewhere
+	mmaDepth        = 64  // along k, of which slices are multiples: of a stage at most
+	mmaSlices       = 33  // of k, at most: one block adds them up
+	mmaDeepest      = 128 // along k, of a slice at least
+	mmaIntensity    = 148 // operations of tiles, of bf16, in the time of a byte: 989 T · 0.45 / 3.0 T
+	multiprocessors = 132 // of an H100, whose waves choose the slices
 
 	promptRows    = 2048 // of a launch of tiles with slices of k, at most: they have scratch
 	promptBlocks  = 512  // of as many rows, that slices are to make
@@ -233,13 +232,14 @@ func (c *Call) tileOf(p *product) tile {
 	return mmaTile(p)
 }
 
+// mmaTile takes narrow blocks where wide ones would leave half of a GPU idle. The width changes no
+// bit, so it may depend on the number of rows.
 func mmaTile(p *product) tile {
 	t := tile{mmaLeast, mmaWide, mmaSlice(p)}
-	blocks := ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, t.deep)
 	if p.y.Rows() > mmaFused {
 		t.rows = mmaMost
-		blocks *= ceilDiv(p.y.Rows(), t.rows)
 	}
+	blocks := ceilDiv(p.columns(), mmaWide) * ceilDiv(p.w.Cols, t.deep) * ceilDiv(p.y.Rows(), t.rows)
 	if p.other == nil && blocks < multiprocessors/2 {
 		t.cols = mmaNarrow
 	}
@@ -262,7 +262,7 @@ func mmaSlice(p *product) int {
 		return promptSlice(n, k)
 	}
 	cols := mmaWide
-	if p.other == nil && n < mmaWideFrom {
+	if p.other == nil && n < mmaWide {
 		cols = mmaNarrow
 	}
 	best, least := k, math.Inf(1)
