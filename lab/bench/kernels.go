@@ -87,7 +87,8 @@ func (p *phase) sizes() graph.Sizes {
 var asOnGPU = passes.Options{Fuse: passes.ForLaunches}
 
 // Kernels measures each distinct operation of a model's graph, compiled as for a GPU, on the first
-// device of a driver.
+// device of a driver. Where a scan gives the product after it pieces within a step, it gives its
+// result whole here, and the product takes it apart.
 func Kernels(ctx context.Context, d driver.Driver, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
 	g, err := passes.Compile(g, asOnGPU)
 	if err != nil {
