@@ -251,20 +251,19 @@ func (m *mixture) passes(c *Call) {
 	if m.up != nil {
 		cols /= 2
 	}
-	launch := func(name string, w *Tensor, grid [3]int, args ...any) {
+	launch := func(name string, w *Tensor, grid [3]int, args Struct) {
 		f := format(w.DType)
-		c.launch("experts_tile_"+f, fmt.Sprint(name, f, "_", rows), grid, gemvThreads(m.columns(w)), 0, args...)
+		c.launch("experts_tile_"+f, fmt.Sprint(name, f, "_", rows), grid, gemvThreads(m.columns(w)), 0, args)
 	}
 	x, units := m.spreadOver(c, m.x, m.gate), m.zeroUnits(c, m.tokens)
 	used := min(m.experts, rows*c.Attrs.Int("top")) // more take turns
 	vec := alignment(aligned(x) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), false)
 	launch("expert_hidden_", m.gate, [3]int{pass, ceilDiv(m.hidden, cols), used},
-		append(m.product(c, units.Ptr, x, m.gate, m.up, vec), m.of(c, m.p, m.gate, m.tokens, 1, true))...)
+		m.product(units, x, m.gate, m.up, nil, vec, m.of(c, m.p, m.gate, m.tokens, 1, true)))
 	units = m.spreadOver(c, units, m.down)
 	vec = alignment(m.loads(m.down) && units.Cols%4 == 0, false)
 	launch("expert_output_", m.down, [3]int{pass, ceilDiv(m.cols, m.down.passCols()), 1},
-		append(append([]any{m.y.Ptr, m.y.stride(), units.Ptr, units.stride(), m.down.Ptr, m.line(m.down), m.cols, units.Cols, vec}, m.added(m.sum)...),
-			m.of(c, m.p, m.down, m.tokens, 1, false))...)
+		m.product(m.y, units, m.down, nil, m.sum, vec, m.of(c, m.p, m.down, m.tokens, 1, false)))
 }
 
 // loads reports whether a weight may be loaded 16 bytes at a time.
@@ -301,15 +300,15 @@ func (m *mixture) zeroUnits(c *Call, tokens int) *Tensor {
 }
 
 // added is what is added, as kernels take it.
-func (m *mixture) added(sum *Tensor) []any { return (&product{sum: sum}).added() }
+func (m *mixture) added(sum *Tensor) Struct { return (&product{sum: sum}).added() }
 
-// product is the arguments of a product, but the last.
-func (m *mixture) product(c *Call, y uint64, x, w, w1 *Tensor, vec int) []any {
+// product is a product as kernels take it.
+func (m *mixture) product(y, x, w, w1, sum *Tensor, vec int, of Struct) Struct {
 	second := uint64(0)
 	if w1 != nil {
 		second = w1.Ptr
 	}
-	return []any{y, int64(w.Dims[1]), x.Ptr, x.stride(), w.Ptr, second, m.line(w), w.Dims[1], m.columns(w), vec}
+	return Struct{y.Ptr, y.stride(), x.Ptr, x.stride(), w.Ptr, second, m.line(w), w.Dims[1], m.columns(w), vec, m.added(sum), of}
 }
 
 // of is which rows the experts have, and what comes behind their sums, as kernels take it.
@@ -343,10 +342,11 @@ func (m *mixture) launch(c *Call, from, tokens int) {
 	}
 	in, units := m.spreadOver(c, &x, m.gate), m.zeroUnits(c, tokens)
 	vec := alignment(aligned(in) && m.loads(m.gate) && (m.up == nil || m.loads(m.up)), m.hidden%4 == 0)
-	m.multiply(c, m.gate, tokens, vec, append(m.product(c, units.Ptr, in, m.gate, m.up, vec), m.of(c, &p, m.gate, tokens, m.room, true)))
+	m.multiply(c, m.gate, tokens, vec, m.product(units, in, m.gate, m.up, nil, vec, m.of(c, &p, m.gate, tokens, m.room, true)))
 	units = m.spreadOver(c, units, m.down)
 	vec = alignment(m.loads(m.down) && units.Cols%4 == 0, m.cols%4 == 0)
-	m.multiply(c, m.down, tokens, vec, append(m.product(c, c.Scratch+m.out, units, m.down, nil, vec), m.of(c, &p, m.down, tokens, 1, false)))
+	out := Tensor{Ptr: c.Scratch + m.out, Tensor: kernels.Tensor{Stride: m.cols}}
+	m.multiply(c, m.down, tokens, vec, m.product(&out, units, m.down, nil, nil, vec, m.of(c, &p, m.down, tokens, 1, false)))
 
 	name := "experts_sum"
 	if m.by == byTensors {
@@ -358,7 +358,7 @@ func (m *mixture) launch(c *Call, from, tokens int) {
 }
 
 // multiply launches a product of many tokens.
-func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
+func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args Struct) {
 	name, n := format(w.DType), w.Dims[1]
 	grid := func(rows, cols int) [3]int {
 		if w == m.gate && m.up != nil {
@@ -369,16 +369,16 @@ func (m *mixture) multiply(c *Call, w *Tensor, tokens, vec int, args []any) {
 	average := tokens * c.Attrs.Int("top") / m.experts // rows of an expert
 	switch {
 	case m.by == byTensors && average > expertsMany && !c.Options.Invariant:
-		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args...)
+		c.launch("experts_mma_"+name, "expert_mma_tile_"+name, grid(mmaRows, mmaCols), [3]int{mmaThreads}, 0, args)
 	case m.by == byTensors:
-		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args...)
+		c.launch("experts_mma_"+name, "expert_mma_few_"+name, grid(fewPass, fewCols), [3]int{mmaThreads}, 0, args)
 	case w.DType != graph.F32 && w.Blocks == nil && vec&1 != 0 && w.Dims[2]%8 == 0:
 		cols := splitCols
 		if w.DType == graph.BF16 {
 			cols = splitWide
 		}
-		c.launch("experts_split_"+name, "expert_mma_split_"+name, grid(splitRows, cols), [3]int{mmaThreads}, 0, args...)
+		c.launch("experts_split_"+name, "expert_mma_split_"+name, grid(splitRows, cols), [3]int{mmaThreads}, 0, args)
 	default:
-		c.launch("experts_tile_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args...)
+		c.launch("experts_tile_"+name, "expert_matmul_"+name, grid(tileRows, tileCols), [3]int{128}, 0, args)
 	}
 }

@@ -25,6 +25,19 @@ struct Experts {
 	__attribute__((device)) Listed rows(int e) const { return Listed{counts[e], share, lists + (i64)e * tokens}; }
 };
 
+// What the kernels of experts' products are given: x and y in V, weights in T.
+template <class T, class V = float> struct Mixture {
+	V *y;
+	i64 ys;
+	const V *x;
+	i64 xs;
+	const T *w, *w1;
+	i64 ws;
+	int n, k, vec;
+	Sum add;
+	Experts of;
+};
+
 template <class F> DEVICE f32x4 each(f32x4 v, F f) { return f32x4{f(v[0]), f(v[1]), f(v[2]), f(v[3])}; }
 template <class F> DEVICE float each(float v, F f) { return f(v); }
 
@@ -47,6 +60,10 @@ template <class T> struct Paired {
 	const T *w;
 	i64 up, stride;
 	int from, n, both;
+
+	template <class V>
+	__attribute__((device)) Paired(const Mixture<T, V> &arg, int expert, int from)
+		: w(arg.w + expert * arg.of.es), up(arg.w1 - arg.w), stride(arg.ws), from(from), n(arg.n), both(arg.of.both) {}
 
 	__attribute__((device)) Row<T> row(int c) const {
 		i64 to = both && c / 8 % 2 ? up : 0;

@@ -22,13 +22,12 @@ struct FinishFew : Finish<1, few_cols, bf16> {
 
 // Blocks are (rows / 32, columns / 64, experts) and (rows / 128, columns / 128, experts).
 #define PRODUCT(name, T, product, rows_of, cols_of, End) \
-	KERNEL THREADS(256) expert_##name##_##T(bf16 *__restrict__ y, i64 ys, const bf16 *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
-		int e = block_z(), from = block_x() * rows_of, col = block_y() * (of.both ? cols_of / 2 : cols_of);         \
-		Listed rows = of.rows(e);                                                                                  \
-		if (from < rows.count)                                                                                     \
-			product<T>(x, xs, rows, from, Paired<T>{w + e * of.es, w1 - w, ws, col, n, of.both}, k,    \
-				End{of, rows, e, y, ys, from, col, n, vec});                                             \
+	KERNEL THREADS(256) expert_##name##_##T(Mixture<T, bf16> arg) { \
+		int e = block_z(), from = block_x() * rows_of, col = block_y() * (arg.of.both ? cols_of / 2 : cols_of); \
+		Listed rows = arg.of.rows(e); \
+		if (from < rows.count) \
+			product<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, e, col), arg.k, \
+				End{arg.of, rows, e, arg.y, arg.ys, from, col, arg.n, arg.vec}); \
 	}
 
 #define ALL(T) \

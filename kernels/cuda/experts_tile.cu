@@ -7,21 +7,20 @@
 
 // What comes behind the sums of a tile: they pass through shared memory, half of the rows at a
 // time.
-template <class T> DEVICE void matmul(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws, int n,
-		int k, int vec, const Experts &of) {
+template <class T> DEVICE void matmul(const Mixture<T> &arg) {
 	const int stride = tile_cols + 4;
-	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (of.both ? tile_cols / 2 : tile_cols);
-	Listed rows = of.rows(e);
+	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (arg.of.both ? tile_cols / 2 : tile_cols);
+	Listed rows = arg.of.rows(e);
 	if (from >= rows.count)
 		return;
-	tile<T>(x, xs, rows, from, Paired<T>{w + e * of.es, w1 - w, ws, col, n, of.both}, k, vec,
+	tile<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, e, col), arg.k, arg.vec,
 			[&](f32x4 (&sums)[8][2], int r, int c, float *shared) ALWAYS_INLINE {
 		NO_UNROLL for (int half = 0; half < 2; half++) {
 			UNROLL for (int i = 0; i < 8; i++) if (i / 4 == half)
 				UNROLL for (int h = 0; h < 2; h++)
 					*(f32x4 *)&shared[(r + i % 4) * stride + c + h * (tile_cols / 2)] = sums[i][h];
 			sync();
-			put_rows<tile_rows / 2, tile_cols, stride>(shared, of, rows, e, y, ys, col, n, vec,
+			put_rows<tile_rows / 2, tile_cols, stride>(shared, arg.of, rows, e, arg.y, arg.ys, col, arg.n, arg.vec,
 					[=](int q) ALWAYS_INLINE { return from + half * (tile_rows / 2) + q; });
 			sync();
 		}
@@ -63,34 +62,34 @@ const int gemv_cols = Blocks<FORMAT> ? 2 : 4; // of a block
 
 // The rows of one weight, or two of one and two of another.
 template <class T> struct Halves {
-	const T *w;
-	i64 up, stride;
-	int from, n, both;
+	const Mixture<T> &arg;
+	int expert, from;
 
 	__attribute__((device)) Row<T> row(int c) const {
-		i64 to = both && c >= gemv_cols / 2 ? up : 0;
-		return row_of(w + to, min(from + (both ? c % (gemv_cols / 2) : c), n - 1), stride);
+		int both = arg.of.both;
+		i64 to = both && c >= gemv_cols / 2 ? arg.w1 - arg.w : 0;
+		int at = min(from + (both ? c % (gemv_cols / 2) : c), arg.n - 1);
+		return row_of(arg.w + expert * arg.of.es + to, at, arg.ws);
 	}
 };
 
 // What experts have in their hidden units, of few tokens. Blocks are (tokens / M, columns / 2 or 4,
 // experts that are used), of which each takes every so manieth.
-template <int M, class T> DEVICE void hidden(float *y, i64 ys, const float *x, i64 xs, const T *w, const T *w1, i64 ws,
-		int n, int k, int vec, const Experts &of) {
+template <int M, class T> DEVICE void hidden(const Mixture<T> &arg) {
 	SHARED static Parts<M, gemv_cols> parts;
+	const Experts &of = arg.of;
 	int first = block_x() * M, wide = of.both ? gemv_cols / 2 : gemv_cols, col = block_y() * wide, turn = block_z();
 	each_used<M>(of, first, [&](int e, int before, u32 mask) {
 		if (before != turn)
 			return;
 		turn += blocks_z();
 		Users<M> rows{mask, __builtin_popcount(mask), first, 1, 0};
-		gemv<T, M, gemv_cols, false>(parts, x, xs, rows, 0, Halves<T>{w + e * of.es, w1 - w, ws, col, n, of.both}, k,
-				vec, nullptr);
+		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0, Halves<T>{arg, e, col}, arg.k, arg.vec, nullptr);
 		int m = thread() / wide, c = thread() % wide;
-		if (m < rows.count && col + c < n) {
+		if (m < rows.count && col + c < arg.n) {
 			int token = rows.token(m), at = m * gemv_cols + c;
 			float up = of.both ? parts.sum(at + wide) : 1;
-			y[((i64)token * of.experts + e) * ys + col + c] = activation(of.act, parts.sum(at)) * up
+			arg.y[((i64)token * of.experts + e) * arg.ys + col + c] = activation(of.act, parts.sum(at)) * up
 					* of.weights[token * of.ts + e];
 		}
 		sync(); // parts are in use
@@ -99,39 +98,31 @@ template <int M, class T> DEVICE void hidden(float *y, i64 ys, const float *x, i
 
 // What they put out, added up in the order of the experts, and to what there is. Blocks are (tokens
 // / M, columns / 4).
-template <int M, class T> DEVICE void output(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int n, int k,
-		int vec, const Experts &of, Sum add) {
+template <int M, class T> DEVICE void output(const Mixture<T> &arg) {
 	SHARED static Parts<M, gemv_cols> parts;
+	const Experts &of = arg.of;
 	int first = block_x() * M, col = block_y() * gemv_cols, m = thread() / gemv_cols, c = thread() % gemv_cols;
 	float total = 0;
 	each_used<M>(of, first, [&](int e, int, u32 mask) {
 		Users<M> rows{mask, __builtin_popcount(mask), first, of.experts, e};
-		gemv<T, M, gemv_cols, false>(parts, x, xs, rows, 0, Columns<T>{w + e * of.es, ws, col, n}, k, vec, nullptr);
+		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0,
+				Columns<T>{arg.w + e * of.es, arg.ws, col, arg.n}, arg.k, arg.vec, nullptr);
 		if (m < M && mask >> m & 1)
 			total += parts.sum(__builtin_popcount(mask & ((1u << m) - 1)) * gemv_cols + c);
 		sync(); // parts are in use
 	});
 	int token = first + m;
-	if (m < M && token < of.tokens && col + c < n)
-		y[token * ys + col + c] = add.to(total, token, col + c);
+	if (m < M && token < of.tokens && col + c < arg.n)
+		arg.y[token * arg.ys + col + c] = arg.add.to(total, token, col + c);
 }
 
 #define GEMV(T, m, threads) \
-	KERNEL threads expert_hidden_##T##_##m(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
-		hidden<m>(y, ys, x, xs, w, w1, ws, n, k, vec, of);                                                          \
-	}                                                                                                                  \
-	KERNEL threads expert_output_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, i64 ws, int n, int k, int vec, const float *add, i64 as, Experts of) { \
-		output<m>(y, ys, x, xs, w, ws, n, k, vec, of, Sum{add, as});                                                \
-	}
+	KERNEL threads expert_hidden_##T##_##m(Mixture<T> arg) { hidden<m>(arg); } \
+	KERNEL threads expert_output_##T##_##m(Mixture<T> arg) { output<m>(arg); }
 
 // Blocks of expert_matmul are (rows / 128, columns / 64, experts).
 #define MATMUL(T) \
-	KERNEL THREADS(128) expert_matmul_##T(float *__restrict__ y, i64 ys, const float *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, const T *__restrict__ w1, i64 ws, int n, int k, int vec, Experts of) { \
-		matmul(y, ys, x, xs, w, w1, ws, n, k, vec, of);                                                             \
-	}
+	KERNEL THREADS(128) expert_matmul_##T(Mixture<T> arg) { matmul(arg); }
 
 #define ALL(T) \
 	MATMUL(T)                                                                                                          \

@@ -167,9 +167,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// withoutStruct are the modules with kernels of more than eight parameters that take no struct yet:
-// products in f32 and of experts, and the selective scan.
-var withoutStruct = []string{"matmul", "gemv", "experts_tile", "experts_split", "experts_mma", "scan"}
+// withoutStruct are the modules with kernels of more than eight parameters that take no struct yet.
+var withoutStruct = []string{"gemv", "scan"}
 
 // TestParamCounts: other kernels of more than eight parameters take a struct.
 func TestParamCounts(t *testing.T) {

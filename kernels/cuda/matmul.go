@@ -168,11 +168,11 @@ func (p *product) args(t, n, k int) []any {
 }
 
 // added is the sum as kernels take it.
-func (p *product) added() []any {
+func (p *product) added() Struct {
 	if p.sum == nil {
-		return []any{uint64(0), int64(0)}
+		return Struct{uint64(0), int64(0)}
 	}
-	return []any{p.sum.Ptr, p.sum.stride()}
+	return Struct{p.sum.Ptr, p.sum.stride()}
 }
 
 // tensorCores reports whether a product of rows may be of bf16.
@@ -377,7 +377,7 @@ func (c *Call) multiply(p *product) error {
 	default:
 		grid := [3]int{ceilDiv(t, tileRows), ceilDiv(n, tileCols), 1}
 		name, vec := "matmul_"+format(p.w.DType), alignment(aligned(p.x, p.w), aligned(p.y))
-		c.launch(name, name, grid, [3]int{128}, 0, append(append(p.args(t, n, k), vec), p.added()...)...)
+		c.launch(name, name, grid, [3]int{128}, 0, append(Struct(p.args(t, n, k)), vec, p.added()))
 	}
 	return nil
 }

@@ -14,6 +14,18 @@ struct Sum {
 	__attribute__((device)) float to(float v, i64 row, int col) const { return y ? v + y[row * stride + col] : v; }
 };
 
+// What the tiles of products in f32 are given: y = x wᵀ, of t rows and n columns.
+template <class T> struct Matmul {
+	float *y;
+	i64 ys;
+	const float *x;
+	i64 xs;
+	const T *w;
+	i64 ws;
+	int t, n, k, vec;
+	Sum add;
+};
+
 // Which rows a product is of: those of the batch, in order. Others are experts.h's: ragged are
 // those that may leave most of a tile empty.
 struct All {
