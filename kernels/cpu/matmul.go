@@ -18,7 +18,7 @@ const (
 // more than sums of f32 are: theirs are all long.
 func byDepth(short, long func(c *kernels.Call, lo, hi int)) func(c *kernels.Call, lo, hi int) {
 	return func(c *kernels.Call, lo, hi int) {
-		if w := &c.Args[1]; w.Cols < shortDepth && w.Blocks == nil {
+		if w := &c.Args[1]; w.Cols < kernels.ShortDepth && w.Blocks == nil {
 			short(c, lo, hi)
 		} else {
 			long(c, lo, hi)

@@ -28,7 +28,7 @@ func matmulGrid(c *kernels.Call) grid {
 
 func (p *products) units(c *kernels.Call) int {
 	switch w := &c.Args[1]; {
-	case w.Cols < shortDepth && w.Blocks == nil:
+	case w.Cols < kernels.ShortDepth && w.Blocks == nil:
 		return matmulUnits(c)
 	case p.panels.serve(c):
 		return p.panelGrid(c).units()

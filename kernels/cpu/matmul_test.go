@@ -60,13 +60,13 @@ func TestMatmul(t *testing.T) {
 			tokens, n := 1+rng.IntN(15), 1+rng.IntN(13)
 			switch {
 			case i >= 606: // of two blocks of packed tokens
-				tokens, n, k = 680+rng.IntN(10), 14+rng.IntN(50), shortDepth+rng.IntN(20)
+				tokens, n, k = 680+rng.IntN(10), 14+rng.IntN(50), kernels.ShortDepth+rng.IntN(20)
 			case i >= 600: // of several panels, blocks and parts
-				tokens, n, k = 16+rng.IntN(100), 14+rng.IntN(50), shortDepth+16*rng.IntN(108)+rng.IntN(2)
+				tokens, n, k = 16+rng.IntN(100), 14+rng.IntN(50), kernels.ShortDepth+16*rng.IntN(108)+rng.IntN(2)
 			case i >= 500:
 				k = 66 + rng.IntN(1100)
 			case i >= 200: // not in float64
-				k += shortDepth - 1
+				k += kernels.ShortDepth - 1
 			}
 			x := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8))
 			w := table(d, n, k, k+rng.IntN(3), rng.IntN(16))
@@ -115,7 +115,7 @@ func checkMatmul(t *testing.T, what string, x, w, y *kernels.Tensor, lanes int) 
 				size += math.Abs(p)
 			}
 			bound := roundings * 0x1p-24 * size
-			if k < shortDepth { // in float64, rounded once
+			if k < kernels.ShortDepth { // in float64, rounded once
 				bound = 0x1p-24*math.Abs(want) + float64(k)*0x1p-52*size
 			}
 			if got := float64(y.Row(i)[j]); !(math.Abs(got-want) <= bound) {
@@ -183,15 +183,15 @@ func TestMatmulSpecial(t *testing.T) {
 	}
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		few := goldens.Few(t)
-		for k := 1; k <= shortDepth+65; k++ {
-			if k > 65 && (k < shortDepth || k%16 > 1) || few && k%4 > 1 {
+		for k := 1; k <= kernels.ShortDepth+65; k++ {
+			if k > 65 && (k < kernels.ShortDepth || k%16 > 1) || few && k%4 > 1 {
 				continue
 			}
 			for _, d := range weightTypes {
 				x, w := table(graph.F32, 7, k, k, 0), table(d, 5, k, k, 0)
 				y := table(graph.F32, 7, 5, 5, 0)
 				call := &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
-				for at := max(0, k-65); at < k; at += 1 + k/shortDepth {
+				for at := max(0, k-65); at < k; at += 1 + k/kernels.ShortDepth {
 					for i, v := range numbers[d] {
 						if i%3 != (k+at)%3 && !goldens.All() {
 							continue // at this place of other sums
@@ -232,7 +232,7 @@ func TestMatmulWidens(t *testing.T) {
 	const numbers = 1 << 16
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		for _, d := range []graph.DType{graph.BF16, graph.F16} {
-			for _, c := range [][2]int{{1, 0}, {16, 8}, {shortDepth, 256}} {
+			for _, c := range [][2]int{{1, 0}, {16, 8}, {kernels.ShortDepth, 256}} {
 				k, at := c[0], c[1]
 				x, w, y := table(graph.F32, 1, k, k, 0), table(d, numbers, k, k, 0), table(graph.F32, 1, numbers, numbers, 0)
 				x.F32[at] = 1

@@ -39,7 +39,7 @@ var (
 // serve reports whether matmul goes through panels.
 func (p *panels) serve(c *kernels.Call) bool {
 	w := &c.Args[1]
-	return c.Args[0].Rows() >= panelTokens && w.Cols >= shortDepth && w.Blocks == nil
+	return c.Args[0].Rows() >= panelTokens && w.Cols >= kernels.ShortDepth && w.Blocks == nil
 }
 
 // blocks is how many tokens go past a panel at a time, and how often there are as many.

@@ -8,7 +8,7 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// shortProducts are products whose sums are in float64, see shortDepth, by the format of
+// shortProducts are products whose sums are in float64, see kernels.ShortDepth, by the format of
 // the weight. Those of a format differ in how many tokens they take, most first, and not
 // in the order of a sum.
 type shortProducts struct {
@@ -47,7 +47,7 @@ const panelBytes = 256 << 10
 const shortTokens = 6
 
 // packedShort has memory for packed tokens.
-var packedShort = sync.Pool{New: func() any { return new([shortTokens * shortDepth]float64) }}
+var packedShort = sync.Pool{New: func() any { return new([shortTokens * kernels.ShortDepth]float64) }}
 
 // multiplyShort computes units lo to hi: for a panel of them, a few tokens after the other.
 func multiplyShort[E float32 | uint16](s *shortProducts, c *kernels.Call, w []E, ps []shortProduct[E], lo, hi int) {
@@ -56,7 +56,7 @@ func multiplyShort[E float32 | uint16](s *shortProducts, c *kernels.Call, w []E,
 		shortMatmul(c, lo, hi)
 		return
 	}
-	packed := packedShort.Get().(*[shortTokens * shortDepth]float64)
+	packed := packedShort.Get().(*[shortTokens * kernels.ShortDepth]float64)
 	defer packedShort.Put(packed)
 	units := max(1, panelBytes/(matmulCols*weight.Cols*int(unsafe.Sizeof(w[0]))))
 	for ; lo < hi; lo += units {

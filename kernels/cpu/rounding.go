@@ -72,7 +72,7 @@ func rounding(other kernels.Kernel) kernels.Kernel {
 // rounded.
 func roundedSize(c *kernels.Call) int {
 	x, w := &c.Args[0], &c.Args[1]
-	if w.DType != graph.BF16 || w.Cols < shortDepth {
+	if w.DType != graph.BF16 || w.Cols < kernels.ShortDepth {
 		return 0
 	}
 	return (4*x.Rows()*x.Cols + 63) &^ 63

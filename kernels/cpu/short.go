@@ -2,18 +2,16 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-const shortDepth = kernels.ShortDepth
-
 // shortMatmul is matmul for a weight whose rows are short.
 func shortMatmul(c *kernels.Call, lo, hi int) {
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
-	var buf [matmulCols][shortDepth]float64
-	var row [shortDepth]float64
+	var buf [matmulCols][kernels.ShortDepth]float64
+	var row [kernels.ShortDepth]float64
 	for u := lo; u < hi; u++ {
 		n := u * matmulCols
 		cols := min(matmulCols, w.Rows()-n)
 		for j := range cols {
-			var line [shortDepth]float32
+			var line [kernels.ShortDepth]float32
 			w.Read(line[:w.Cols], (n+j)*w.Stride)
 			toFloat64(buf[j][:], line[:w.Cols])
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 var (
-	_ = kernels.Register(amx, kernels.Set{"matmul": tiled{3, shortDepth}.kernel()})
-	_ = kernels.Register(amxRounding, kernels.Set{"matmul": tiled{1, shortDepth}.kernel()})
+	_ = kernels.Register(amx, kernels.Set{"matmul": tiled{3, kernels.ShortDepth}.kernel()})
+	_ = kernels.Register(amxRounding, kernels.Set{"matmul": tiled{1, kernels.ShortDepth}.kernel()})
 )
 
 // tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since those in f32

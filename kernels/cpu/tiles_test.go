@@ -14,7 +14,7 @@ import (
 // TestMatmulTiles is TestMatmul around the edges of tiles, and of what a part of the work is.
 func TestMatmulTiles(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
-		checkTiles(t, kernel, lanes[isa], shortDepth, nil)
+		checkTiles(t, kernel, lanes[isa], kernels.ShortDepth, nil)
 	})
 }
 
@@ -62,7 +62,7 @@ func checkTiles(t *testing.T, kernel kernels.Kernel, lanes, depth int, round fun
 // near to float64 as sums in f32 are, down to the smallest numbers.
 func TestMatmulWide(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
-		checkSizes(t, kernel, lanes[isa], shortDepth, 100)
+		checkSizes(t, kernel, lanes[isa], kernels.ShortDepth, 100)
 	})
 }
 
@@ -170,7 +170,7 @@ func TestMatmulRounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 18 {
-			d, tokens, k := weightTypes[i%3], []int{1, 18, 66}[i/3%3], []int{600, shortDepth - 1}[i/9]
+			d, tokens, k := weightTypes[i%3], []int{1, 18, 66}[i/3%3], []int{600, kernels.ShortDepth - 1}[i/9]
 			x, w := table(graph.F32, tokens, k, k+3, 1), table(d, n, k, k, 0)
 			y, want := table(graph.F32, tokens, n, n, 0), table(graph.F32, tokens, n, n, 0)
 			fill(&x, gauss)
@@ -183,7 +183,7 @@ func TestMatmulRounds(t *testing.T) {
 			if n := allocations(set["matmul"], call); n != 0 {
 				t.Errorf("%d tokens in %s: %v allocations", tokens, d, n)
 			}
-			if d == graph.BF16 && k >= shortDepth {
+			if d == graph.BF16 && k >= kernels.ShortDepth {
 				kernels.Round(graph.BF16, x.F32)
 			}
 			if isa == "amx" { // one product is not a third of three, to the bit

@@ -7,8 +7,8 @@ const Pieces = 3
 
 // PiecesLeast is the least n and k of products that a library does in pieces: with a smaller k,
 // reading and writing results again for each piece takes longer than tiles, and with a smaller n
-// taking the activations apart does. By the model both would be up to about 500, and by the rate of
-// tiles that was measured for an in_proj up to 250: docs/benchmarks/gpu.md. Tests make it smaller.
+// taking the activations apart does. It was not measured: both are even at about 500 by the
+// modelled rate of tiles, and at about 250 by one that was measured. Tests make it smaller.
 var PiecesLeast = 384
 
 // Apart reports whether a library, if there is one, computes a matmul by weights in bf16 in pieces:
