@@ -4,7 +4,8 @@
 # source that lists formats (of weights, or of what is kept) gives a module for each,
 # with FORMAT as its name, since the driver compiles all of a module, and a model has one.
 # BLOCKS among them are all formats of blocks.h. The modules of a source are one file, as they are
-# alike: a third of what each alone takes; those of a format of blocks are, as a model has few.
+# alike: a third of what each alone takes; those of alike formats of blocks are (q4_0 to q8 in q),
+# as a model has few.
 # With --check nothing is written: it fails when the committed PTX is not what
 # the sources give, or when what they give for 9.0 differs in more than the line that
 # says so: then one set would not do. The compiler must be the one of ptx/COMPILER, which a build
@@ -50,15 +51,16 @@ build() { # to folder, sources
   done
 }
 
-# What is packed, and from which modules: those of a source, and those of a format of blocks.
+# What is packed, and from which modules: those of a source, and those of formats of blocks whose
+# names have the same letters before a number.
 packs() {
-  local name
+  local name source
   for name in *.cu; do
     name=${name%.cu}
     echo "$name $name" "$name"_{bf16,e4m3,f16,f32}
   done
-  for name in $blocks; do
-    echo "$name" $(for source in *.cu; do echo "${source%.cu}_$name"; done)
+  for name in $(sed 's|[0-9].*||' <<<"$blocks" | sort -u); do
+    echo "$name" $(for source in *.cu; do grep "^$name[0-9]" <<<"$blocks" | sed "s|^|${source%.cu}_|"; done)
   done
 }
 

@@ -78,8 +78,8 @@ func embedded(module string) []byte {
 		source = strings.TrimSuffix(source, "_"+format(d))
 	}
 	for d := range planes {
-		if strings.HasSuffix(module, "_"+format(d)) {
-			source = format(d)
+		if f := format(d); strings.HasSuffix(module, "_"+f) {
+			source = f[:strings.IndexAny(f, "0123456789")]
 		}
 	}
 	if of, ok := sources()[source]; ok {
@@ -88,9 +88,9 @@ func embedded(module string) []byte {
 	return nil
 }
 
-// sources are the files of modules, by the name of what they were compiled from, or of the blocks
-// that they are for. Each is unpacked
-// when one of its modules is first asked for.
+// sources are the files of modules, by the name of what they were compiled from, or by the letters
+// with which names of the blocks that they are for begin. Each is unpacked when one of its modules
+// is first asked for.
 var sources = sync.OnceValue(func() map[string]func() map[string][]byte {
 	entries, err := files.ReadDir("ptx")
 	if err != nil {
