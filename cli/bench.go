@@ -30,10 +30,10 @@ func newBench() *cobra.Command {
 and the time of a decode step, which is one token for each sequence of the batch.
 
 It prints the share of the roofline that each phase reaches. The roofline is the time to move
-weights and state once at the memory bandwidth measured in the same run (a copy within a GPU's
-memory; a read loop on the CPU), and for prefill on the CPU the time of its arithmetic at the
-measured f32 rate of multiply-adds in registers. On a GPU it also counts launches and copies
-per step. All runs must give the same logits to the last bit; the output says where they do not.
+weights and state once at the measured memory bandwidth (a copy within a GPU's memory; on the CPU
+a read loop in turns with the steps, the median share of all turns), and for prefill on the CPU
+the time of its arithmetic at the measured f32 rate of multiply-adds in registers. On a GPU it
+also counts launches and copies per step. All runs must give the same logits to the last bit; the output says where they do not.
 
 -o FILE also writes the measurements as JSON, for krait bench report. A name that ends in .jsonl
 gets a line per measurement, appended as soon as it is made.`,
@@ -177,7 +177,7 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 	}
 	if b.all = append(b.all, b.m); b.o.Counter == nil && len(b.all) == 1 {
 		f := measureRoofline(b.options.Workers)
-		b.o.Bandwidth, b.o.Rate = f.Bytes, f.FLOPs
+		b.o.Bandwidth, b.o.Rate, b.o.Read = f.Bytes, f.FLOPs, f.Read
 		b.file.Environment.Measured(&f)
 	}
 	return err
@@ -217,8 +217,16 @@ func printResult(w io.Writer, r *bench.Result) {
 	if r.Share > 0 {
 		fmt.Fprintf(w, "  a step moves %s, which takes %.4g ms: %.1f %% of the roofline\n", driver.Bytes(r.Bytes), r.Roofline, 100*r.Share)
 	}
+	printReads(w, "  between steps", r.Reads)
 	if !*r.Repeats {
 		fmt.Fprintf(w, "  NOT REPEATABLE: runs gave different logits\n")
+	}
+}
+
+// printReads prints the bandwidth of memory beside what was measured.
+func printReads(w io.Writer, when string, reads bench.Spread) {
+	if reads.Median > 0 {
+		fmt.Fprintf(w, "%s memory read at %v GB/s\n", when, reads.GB())
 	}
 }
 

@@ -30,7 +30,8 @@ func newBenchKernels() *cobra.Command {
 		Long: `Kernels measures every operation of a model after fusion, in every shape that the model
 uses: the time of its kernels, and the roofline: the time to move operands and results once,
 or to compute, whichever is longer. Weights are random: --like names a published size, --config a
-config.json. Operands are packed and evicted from caches before every run.
+config.json. Operands are packed and evicted from caches before every run. On the CPU a read loop
+does that, and the share is the median of those by the bandwidth beside each run.
 
 On the CPU the default is one prompt of 512 tokens.`,
 		Example: `  krait bench kernels --device cuda --like mamba-2.8b -o kernels.json
@@ -112,7 +113,8 @@ func cpuKernels(ctx context.Context, w io.Writer, file *bench.File, g *graph.Gra
 	file.Environment = bench.Here(nil)
 	file.Environment.Measured(&f)
 	printRoofline(w, &file.Environment)
-	_, err = bench.CPUKernels(ctx, isa, f, g, model, o)
+	list, err := bench.CPUKernels(ctx, isa, f, g, model, o)
+	printReads(w, "between runs", bench.ReadsOf(list))
 	return err
 }
 

@@ -32,7 +32,8 @@ func newBenchPaired() *cobra.Command {
 median tokens per second, Krait to llama.cpp. PEER is a folder with llama.cpp's programs
 in bin/ (llama-bench, llama-batched-bench), its models as gguf/NAME-TYPE.gguf, and the folders
 that they were converted from as hf/NAME-TYPE; of a model that --only names, both open the file if
-it has no folder. In a batch, sequences have an eighth of
+it has no folder. Shares of the roofline are by reads of memory between Krait's steps, and before
+and after each of llama.cpp's runs. In a batch, sequences have an eighth of
 --prompt and half of --tokens. Run it on an otherwise idle machine.`,
 		Example: `  krait bench paired ~/peer --only mamba-130m-bf16 --batch 16
   krait bench paired ~/peer --only mamba-130m-q4_k_m --math int8`,

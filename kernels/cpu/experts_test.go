@@ -68,6 +68,12 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 				edit(c)
 				y := &c.Results[0]
 				fill(y, func() float32 { return 1e30 })
+				kernel.Prepare(c)
+				if b := kernel.Before; b != nil { // in two parts, the second first
+					cut := rng.IntN(b.Units(c) + 1)
+					b.Run(c, cut, b.Units(c))
+					b.Run(c, 0, cut)
+				}
 				units := kernel.Units(c)
 				cut := rng.IntN(units + 1)
 				kernel.Run(c, cut, units)

@@ -57,7 +57,7 @@ func init() {
 		integerProducts[name] = func(set kernels.Set) {
 			p.integers.into(set)
 			for _, op := range []string{"experts", "ungated_experts"} {
-				set[op] = kernels.Kernel{Units: expertUnits, Run: p.experts}
+				set[op] = p.expertsKernel()
 			}
 		}
 	}

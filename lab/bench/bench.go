@@ -3,6 +3,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,6 +30,8 @@ type Options struct {
 	Counter *Counter
 	// Bandwidth of memory, bytes per second; 0: unknown.
 	Bandwidth float64
+	// Read measures it again, in turns with decode steps; nil: Bandwidth counts.
+	Read func() float64
 	// Rate of the processors, floating-point operations per second; 0: unknown.
 	Rate float64
 	GPUs int // of the ranks; 0: none
@@ -85,10 +88,11 @@ type Result struct {
 	Copies   float64 `json:"copies_per_step,omitempty"`
 	Host     float64 `json:"host_us_per_step,omitempty"`
 
-	Bytes     int64   `json:"bytes_per_step,omitempty"`   // weights and states, of the GPU with most
-	Bandwidth float64 `json:"bytes_per_second,omitempty"` // measured
-	Roofline  float64 `json:"floor_ms,omitempty"`         // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
-	Share     float64 `json:"share_of_floor,omitempty"`   // Roofline of Step: 1 is as fast as memory
+	Bytes     int64   `json:"bytes_per_step,omitempty"`        // weights and states, of the GPU with most
+	Bandwidth float64 `json:"bytes_per_second,omitempty"`      // measured: the median of Reads, if there are any
+	Reads     Spread  `json:"reads_bytes_per_second,omitzero"` // of memory, in turns with steps
+	Roofline  float64 `json:"floor_ms,omitempty"`              // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
+	Share     float64 `json:"share_of_floor,omitempty"`        // Roofline of Step: 1 is as fast as memory; of pairs of reads and steps, the median
 
 	// Of prefill, on the CPU.
 	FLOPs          int64   `json:"prompt_flops,omitempty"`
@@ -99,6 +103,9 @@ type Result struct {
 	Logits  string `json:"logits_sha256,omitempty"`   // after the last token
 	Repeats *bool  `json:"repeats_bitwise,omitempty"` // all runs had the same logits and tokens
 	Note    string `json:"note,omitempty"`
+
+	ops   int64     // of a decode step
+	reads []float64 // that Reads is of
 }
 
 // run is a model under measurement.
@@ -112,6 +119,7 @@ type run struct {
 	batch  exec.Batch
 	greedy []exec.Choice
 	done   int // steps, as Progress counts them
+	pairs  pairs
 }
 
 // Measure measures a model that has a free slot for each sequence of the batch.
@@ -128,7 +136,10 @@ func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
 }
 
 func newRun(m *krait.Model, o Options) (*run, error) {
-	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch), greedy: make([]exec.Choice, o.Batch)}
+	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch), greedy: make([]exec.Choice, o.Batch), pairs: pairs{long: pairSteps}}
+	if !o.NoCache { // otherwise a step is a prefill
+		r.pairs.read = o.Read
+	}
 	for i := range o.Batch {
 		slot, err := r.e.Alloc()
 		if err != nil {
@@ -141,6 +152,9 @@ func newRun(m *krait.Model, o Options) (*run, error) {
 	r.batch.Sequences = make([]exec.Sequence, o.Batch)
 	return r, nil
 }
+
+// pairSteps is the time of the decode steps between two reads of memory, at least.
+const pairSteps = 50 * time.Millisecond
 
 func (r *run) close() {
 	for _, slot := range r.slots {
@@ -179,6 +193,8 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 		}
 		if sums = append(sums, sum); i > 0 { // the first run compiles and captures
 			prefill, steps, host, calls = append(prefill, first), append(steps, list...), append(host, at...), made
+		} else {
+			r.pairs.reads, r.pairs.list = nil, nil
 		}
 	}
 	return r.result(prefill, steps, host, calls, sums), nil
@@ -223,6 +239,7 @@ func (r *run) read(ctx context.Context, texts [][]int) (time.Duration, error) {
 // decode runs the decode steps. It returns the time of each, and the host's part without waiting.
 func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Calls, err error) {
 	texts := slices.Clone(r.prompt)
+	r.pairs.start()
 	for range r.o.Tokens {
 		r.advance()
 		before := r.o.Counter.Calls()
@@ -241,8 +258,10 @@ func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Cal
 		took := time.Since(start)
 		made = r.o.Counter.Calls().Minus(before)
 		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
+		r.pairs.add(took)
 		r.tell()
 	}
+	r.pairs.end()
 	r.advance()
 	return steps, host, made, nil
 }
@@ -317,16 +336,18 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 func (r *run) judge(out *Result) {
 	o, list := &r.o, r.e.Schedules()
 	past := o.Prompt + o.Tokens/2
-	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), o.Bandwidth, o.Rate
+	out.reads, out.Reads = r.pairs.reads, spreadOf(r.pairs.reads)
+	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), cmp.Or(out.Reads.Median, o.Bandwidth), o.Rate
 	if !o.NoCache { // otherwise a step is a prefill
 		step := phase{seqs: o.Batch, tokens: 1, past: past}
-		out.Roofline = least(out.Bytes, flops(list, step.sizes()), o.Bandwidth, o.Rate)
-		out.Share = out.Roofline / out.Step
+		out.ops = flops(list, step.sizes())
+		out.Roofline = least(out.Bytes, out.ops, out.Bandwidth, o.Rate)
+		out.Share = cmp.Or(r.pairs.share(out.Bytes, out.ops, o.Rate), out.Roofline/out.Step)
 	}
 	if o.Rate > 0 {
 		var bytes int64
 		bytes, out.FLOPs = promptCost(list, o)
-		out.PromptRoofline = least(bytes, out.FLOPs, o.Bandwidth, o.Rate)
+		out.PromptRoofline = least(bytes, out.FLOPs, out.Bandwidth, o.Rate)
 		out.PromptShare = out.PromptRoofline / out.TTFT
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -145,8 +146,8 @@ func TestKernels(t *testing.T) {
 			}
 			runs := computed(t, g, asOnGPU)
 			runsOnCPU := computed(t, g, passes.Options{})
-			o := KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5, Repeat: 1, wash: 1 << 20}
-			onCPU, err := CPUKernels(context.Background(), "plain", Roofline{Threads: 2, Bytes: 1e9, FLOPs: 1e9}, g, name, o)
+			o := KernelOptions{Decode: []int{2}, Batch: 2, Prompt: 5, Repeat: 1}
+			onCPU, err := CPUKernels(context.Background(), "plain", Roofline{Threads: 2, Bytes: 1e9, FLOPs: 1e9, Read: func() float64 { return 2e9 }}, g, name, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -165,6 +166,9 @@ func TestKernels(t *testing.T) {
 				t.Errorf("measured %v, on the CPU %v, where %v and %v run", measured, counted, runs, runsOnCPU)
 			}
 			for _, k := range append(list, onCPU...) {
+				if k.Launch == "plain" && k.Bound == "memory" && math.Abs(k.Roofline/(1e6*float64(k.Bytes)/2e9)-1) > 1e-9 {
+					t.Errorf("%s: not by the reads beside it: %+v", k.Op, k)
+				}
 				if k.Error != "" || k.Time <= 0 || k.Roofline <= 0 || k.Bytes <= 0 || k.Launch == "" {
 					t.Errorf("%+v", k)
 				}
@@ -180,8 +184,8 @@ func TestKernels(t *testing.T) {
 // prompts whatever the chunks, twice the parameters of products for each token.
 func TestRoofline(t *testing.T) {
 	f := MeasureRoofline(2)
-	if f.Bytes <= 0 || f.FLOPs <= 0 || f.Threads != 2 || f.ISA == "" {
-		t.Errorf("%+v", f)
+	if again := f.Read(); f.Bytes <= 0 || f.FLOPs <= 0 || f.Threads != 2 || f.ISA == "" || again <= 0 {
+		t.Errorf("%g bytes per second, %+v", again, f)
 	}
 	m, err := krait.Open("../../testdata/golden/mamba-a", krait.Options{Slots: 2})
 	if err != nil {
@@ -193,13 +197,17 @@ func TestRoofline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Chunk = 3
+	reads := 0
+	o.Chunk, o.Rate, o.Read = 3, 1e15, func() float64 { reads++; return 1e9 * float64(1+reads%2) }
 	cut, err := Measure(context.Background(), m, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if whole.FLOPs != cut.FLOPs || whole.FLOPs < 2*2*7*50000 || whole.FLOPs > 2*2*7*500000 {
 		t.Errorf("prompts are %d operations, cut %d", whole.FLOPs, cut.FLOPs)
+	}
+	if want := (Spread{1e9, 1e9, 2e9}); reads != 2*2 || cut.Bandwidth != 1e9 || cut.Reads != want || math.Abs(1.5*cut.Share/(cut.Roofline/cut.Step)-1) > 1e-9 { // a pair of reads of 1 and 2
+		t.Errorf("%d reads: %+v, want %v", reads, cut, want)
 	}
 	if whole.PromptRoofline != 1e3*float64(whole.FLOPs)/1e9 || whole.PromptShare != whole.PromptRoofline/whole.TTFT || whole.Roofline < 1e3*float64(whole.Bytes)/1e9 {
 		t.Errorf("%+v", whole)
@@ -224,8 +232,8 @@ func TestReport(t *testing.T) {
 		{By: "transformers", Model: "m", Batch: 1, Prompt: 9, Decode: 200, Prefill: 100},
 		{By: "other", Model: "m", Note: "it failed"},
 		{By: "torched", Model: "m", Batch: 1, Prompt: 9, Decode: 2},
-	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Median: 3, Least: 3, Most: 3}, Peer: Side{Note: "it fell"}},
-		{Model: "m", Work: "decode 1", By: "torched", Math: "bf16", Ratio: 2.5, Krait: Side{[]float64{5, 4, 6}, 5, 4, 6, 0, "", 0}, Peer: Side{[]float64{2, 1, 3}, 2, 1, 3, 0, "", 0}},
+	}, nil, []Pair{{Model: "m", Work: "decode 1", Ratio: 1.5, Krait: Side{Runs: []float64{3}, Spread: Spread{3, 3, 3}}, Peer: Side{Note: "it fell"}},
+		{Model: "m", Work: "decode 1", By: "torched", Math: "bf16", Ratio: 2.5, Krait: Side{Runs: []float64{5, 4, 6}, Spread: Spread{5, 4, 6}}, Peer: Side{Runs: []float64{2, 1, 3}, Spread: Spread{2, 1, 3}}},
 		{Model: "m", Work: "decode 2", By: "torched", Math: "f32", Krait: Side{Note: "it fell, too"}, Peer: Side{Note: "as said"}},
 	}, nil, nil, nil, nil}
 	a, b := filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")

@@ -21,12 +21,12 @@ type cpuBench struct {
 	set      kernels.Set
 	workers  *cpu.Workers
 	roofline Roofline
-	washer   kernels.Kernel // clears the caches between runs
 	o        *KernelOptions
 }
 
 // CPUKernels is [Kernels] on the CPU, for the kernels of an instruction set, with the number of
-// threads of the roofline.
+// threads of the roofline. Where that reads memory, runs take turns with reads, and so find their
+// operands in memory.
 func CPUKernels(ctx context.Context, isa string, f Roofline, g *graph.Graph, model string, o KernelOptions) ([]Kernel, error) {
 	set, err := isas.ForISA(isa)
 	if err == nil {
@@ -37,7 +37,6 @@ func CPUKernels(ctx context.Context, isa string, f Roofline, g *graph.Graph, mod
 	}
 	b := &cpuBench{isa: isa, set: set, workers: cpu.NewWorkers(f.Threads), roofline: f, o: &o}
 	defer b.workers.Close()
-	b.washer = washer(cmp.Or(o.wash, rooflineBytes/2))
 	list, counts := distinct(g, func(op string) bool { _, ok := set[op]; return ok })
 	var out []Kernel
 	for _, p := range o.phases() {
@@ -68,43 +67,26 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 	}()
 	call, kernel, cost, z := hostCall(n, p), b.set[n.Op.Name], n.Cost(), p.sizes()
 	var list []time.Duration
+	turns := pairs{read: b.roofline.Read}
 	for run := range max(1, b.o.Repeat) + 1 {
-		if run > 0 { // the first does not count
-			if err := b.workers.Run(&b.washer, call, washCost, graph.Sizes{}); err != nil {
-				return err
-			}
-		}
 		start := time.Now()
 		if err := b.workers.Run(&kernel, call, cost, z); err != nil {
 			return err
 		}
-		list = append(list, time.Since(start))
+		took := max(time.Since(start), 1)
+		if run == 0 { // does not count
+			turns.start()
+			continue
+		}
+		turns.add(took) // and what is read leaves none of the operands in a cache
+		list = append(list, took)
 	}
-	k.Launch = b.isa
-	k.Time = 1e3 * ms(max(quantile.Median(list[1:]), 1))
-	k.Roofline, k.Bound = 1e3*least(k.Bytes, 0, b.roofline.Bytes, 0), "memory"
-	if arithmetic := 1e3 * least(0, k.FLOPs, 0, b.roofline.FLOPs); arithmetic > k.Roofline {
-		k.Roofline, k.Bound = arithmetic, "arithmetic"
-	}
-	k.Share = k.Roofline / k.Time
+	k.Launch, k.Reads = b.isa, spreadOf(turns.reads)
+	k.Time = 1e3 * ms(quantile.Median(list))
+	memory, arithmetic := 1e3*least(k.Bytes, 0, cmp.Or(k.Reads.Median, b.roofline.Bytes), 0), 1e3*least(0, k.FLOPs, 0, b.roofline.FLOPs)
+	k.Roofline, k.Bound = max(memory, arithmetic), map[bool]string{true: "arithmetic", false: "memory"}[arithmetic > memory]
+	k.Share = cmp.Or(turns.share(k.Bytes, k.FLOPs, b.roofline.FLOPs), k.Roofline/k.Time)
 	return nil
-}
-
-// washCost is large enough for all workers to take part.
-var washCost = graph.Cost{FLOPs: graph.Const(1 << 30)}
-
-// washer returns a kernel that writes that many bytes.
-func washer(bytes int) kernels.Kernel {
-	data := make([]byte, bytes)
-	const unit = 4 << 10
-	return kernels.Kernel{
-		Units: func(*kernels.Call) int { return len(data) / unit },
-		Run: func(_ *kernels.Call, lo, hi int) {
-			for at := lo * unit; at < hi*unit; at += 64 {
-				data[at] = 1 // reading first would fault twice on a page
-			}
-		},
-	}
 }
 
 // hostCall returns a call with filled operands and results, packed.

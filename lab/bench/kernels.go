@@ -20,8 +20,6 @@ type KernelOptions struct {
 	Prompt   int   // tokens of each prompt, and of KV caches in decode
 	Repeat   int   // runs on the CPU, after a warm-up run
 	Progress func(Kernel)
-
-	wash int // bytes written between runs; 0: more than caches have
 }
 
 // phases returns the batches to measure.
@@ -54,7 +52,19 @@ type Kernel struct {
 	Roofline float64 `json:"floor_us"`
 	Bound    string  `json:"bound"` // memory or arithmetic
 	Share    float64 `json:"share_of_floor"`
+	Reads    Spread  `json:"reads_bytes_per_second,omitzero"` // of memory, in turns with runs on the CPU
 	Error    string  `json:"error,omitempty"`
+}
+
+// ReadsOf returns the median of the kernels' medians, and the least and most read of all.
+func ReadsOf(list []Kernel) Spread {
+	var medians, ends []float64
+	for i := range list {
+		if s := list[i].Reads; s.Median > 0 {
+			medians, ends = append(medians, s.Median), append(ends, s.Least, s.Most)
+		}
+	}
+	return Spread{spreadOf(medians).Median, spreadOf(ends).Least, spreadOf(ends).Most}
 }
 
 // kernelBench measures the operations of one model in one phase.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait"
-	"github.com/krait-ml/krait/internal/quantile"
 )
 
 // PairedOptions configure a measurement of Krait and a peer in turns.
@@ -36,18 +35,22 @@ type Pair struct {
 	// then the median of the rounds' ratios. Empty: [PeerName].
 	By   string `json:"by,omitempty"`
 	Math string `json:"math,omitempty"`
+	// Reads of memory, in bytes per second, between steps of Krait and before and after runs of the
+	// peer.
+	Reads Spread `json:"reads_bytes_per_second,omitzero"`
+
+	limit func(bandwidth float64) float64 // the roofline in tokens per second; nil: unknown
+	reads []float64
 }
 
 // Side is one side's numbers.
 type Side struct {
-	Runs   []float64 `json:"runs"`
-	Median float64   `json:"median"`
-	Least  float64   `json:"least"`
-	Most   float64   `json:"most"`
-	Share  float64   `json:"share_of_floor,omitempty"` // of the median
-	Note   string    `json:"note,omitempty"`           // why a run failed
+	Runs []float64 `json:"runs"`
+	Spread
+	Share float64 `json:"share_of_floor,omitempty"` // median of those of the runs, each by the bandwidth beside it
+	Note  string  `json:"note,omitempty"`           // why a run failed
 
-	roofline float64 // tokens per second
+	shares, beside []float64 // of the runs: shares, or bandwidths to find them by
 }
 
 // The measurements of a model, in the order of its pairs.
@@ -94,11 +97,39 @@ func Paired(ctx context.Context, p *Peer, models []string, o PairedOptions) ([]P
 
 // measure measures a model with the peer.
 func (p *Peer) measure(ctx context.Context, model string, list []Pair, o *PairedOptions) {
+	first := o.Roofline.now()
 	prompt, decode, err := p.one(ctx, model, o)
-	list[promptOne].Peer.add(prompt, err)
-	list[decodeOne].Peer.add(decode, err)
+	second := o.Roofline.now()
+	list[promptOne].peer(prompt, err, first, second)
+	list[decodeOne].peer(decode, err, first, second)
 	decode, err = p.many(ctx, model, o)
-	list[decodeMany].Peer.add(decode, err)
+	list[decodeMany].peer(decode, err, second, o.Roofline.now())
+}
+
+// peer adds a run of the peer between two reads of memory.
+func (p *Pair) peer(v float64, err error, before, after float64) {
+	p.Peer.add(v, err)
+	p.reads = append(p.reads, before, after)
+	if err == nil {
+		p.Peer.beside = append(p.Peer.beside, (before+after)/2)
+	}
+}
+
+// krait adds a run of Krait: prompts, or steps.
+func (p *Pair) krait(r *Result, err error, prompt bool) {
+	switch {
+	case err != nil:
+		p.Krait.add(0, err)
+	case prompt:
+		p.Krait.add(r.Prefill, nil)
+		p.Krait.shares = append(p.Krait.shares, r.PromptShare)
+		p.limit = func(float64) float64 { return rate(r.Prompt, r.PromptRoofline) }
+	default:
+		p.Krait.add(r.Decode, nil)
+		p.Krait.shares = append(p.Krait.shares, r.Share)
+		p.limit = func(bandwidth float64) float64 { return rate(r.Batch, least(r.Bytes, r.ops, bandwidth, r.Rate)) }
+		p.reads = append(p.reads, r.reads...)
+	}
 }
 
 // ours measures a model with Krait, as krait bench does.
@@ -112,22 +143,13 @@ func ours(ctx context.Context, dir string, list []Pair, o *PairedOptions) {
 	}
 	defer m.Close()
 	each, on := o.each()
-	b := Options{Batch: 1, Prompt: o.Prompt, Chunk: o.Prompt, Tokens: o.Tokens, Repeat: 1, Bandwidth: o.Roofline.Bytes, Rate: o.Roofline.FLOPs}
+	b := Options{Batch: 1, Prompt: o.Prompt, Chunk: o.Prompt, Tokens: o.Tokens, Repeat: 1, Bandwidth: o.Roofline.Bytes, Rate: o.Roofline.FLOPs, Read: o.Roofline.Read}
 	r, err := Measure(ctx, m, b)
-	if r == nil {
-		r = &Result{}
-	} else {
-		list[promptOne].Krait.roofline, list[decodeOne].Krait.roofline = rate(r.Prompt, r.PromptRoofline), rate(1, r.Roofline)
-	}
-	list[promptOne].Krait.add(r.Prefill, err)
-	list[decodeOne].Krait.add(r.Decode, err)
+	list[promptOne].krait(r, err, true)
+	list[decodeOne].krait(r, err, false)
 	b.Batch, b.Prompt, b.Chunk, b.Tokens = o.Batch, each, each, on
-	if r, err = Measure(ctx, m, b); r == nil {
-		r = &Result{}
-	} else {
-		list[decodeMany].Krait.roofline = rate(r.Batch, r.Roofline)
-	}
-	list[decodeMany].Krait.add(r.Decode, err)
+	r, err = Measure(ctx, m, b)
+	list[decodeMany].krait(r, err, false)
 }
 
 // add adds a measurement.
@@ -146,11 +168,14 @@ func (p *Pair) close() {
 		if len(s.Runs) == 0 {
 			continue
 		}
-		s.Median, s.Least, s.Most = quantile.Median(s.Runs), slices.Min(s.Runs), slices.Max(s.Runs)
-		if p.Krait.roofline > 0 {
-			s.Share = s.Median / p.Krait.roofline
+		for i, bandwidth := range s.beside {
+			if p.limit != nil {
+				s.shares = append(s.shares, s.Runs[i]/p.limit(bandwidth))
+			}
 		}
+		s.Spread, s.Share = spreadOf(s.Runs), spreadOf(s.shares).Median
 	}
+	p.Reads = spreadOf(p.reads)
 	if p.Peer.Median > 0 {
 		p.Ratio = p.Krait.Median / p.Peer.Median
 	}
@@ -160,13 +185,16 @@ func (p *Pair) close() {
 func ReportPairs(w io.Writer, list []Pair) {
 	var rows [][]string
 	for _, p := range list {
-		times := "–"
+		times, memory := "–", "–"
 		if p.Ratio > 0 {
 			times = fmt.Sprintf("%.2f", p.Ratio)
 		}
-		rows = append(rows, []string{p.Model, p.Work, p.Peer.String(), percent(p.Peer.Share), p.Krait.String(), percent(p.Krait.Share), times})
+		if p.Reads.Median > 0 {
+			memory = p.Reads.GB().String()
+		}
+		rows = append(rows, []string{p.Model, p.Work, p.Peer.String(), percent(p.Peer.Share), p.Krait.String(), percent(p.Krait.Share), times, memory})
 	}
-	table(w, 2, "model|tokens/s|"+PeerName+"|of the roofline|Krait|of the roofline|Krait / peer", rows)
+	table(w, 2, "model|tokens/s|"+PeerName+"|of the roofline|Krait|of the roofline|Krait / peer|memory, GB/s", rows)
 	for _, p := range list {
 		if p.Peer.Note != "" {
 			fmt.Fprintf(w, "\n%s, %s, %s: %s\n", p.Model, p.Work, PeerName, p.Peer.Note)
@@ -181,5 +209,5 @@ func (s *Side) String() string {
 	if len(s.Runs) == 0 {
 		return "failed"
 	}
-	return fmt.Sprintf("%.1f (%.1f to %.1f)", s.Median, s.Least, s.Most)
+	return s.Spread.String()
 }

@@ -67,7 +67,8 @@ func TestPaired(t *testing.T) {
 	if err != nil || len(models) != 2 || len(left) != 0 {
 		t.Fatalf("%v, %v, %v", models, left, err)
 	}
-	o := PairedOptions{Rounds: 2, Threads: 2, Batch: 4, Prompt: 16, Tokens: 4, Roofline: Roofline{Bytes: 1e9, FLOPs: 1e9},
+	reads := 0
+	o := PairedOptions{Rounds: 2, Threads: 2, Batch: 4, Prompt: 16, Tokens: 4, Roofline: Roofline{Bytes: 1e9, FLOPs: 1e15, Read: func() float64 { reads++; return 1e9 * float64(1+reads%2) }},
 		Open: func(dir string) (*krait.Model, error) { return krait.Open(dir, krait.Options{Slots: 4, Workers: 2}) }}
 	pairs, err := Paired(context.Background(), p, models, o)
 	if err != nil {
@@ -84,6 +85,9 @@ func TestPaired(t *testing.T) {
 		}
 		if x.Peer.Median != want[x.Work] || len(x.Peer.Runs) != 2 || len(x.Krait.Runs) != 2 || x.Ratio != x.Krait.Median/x.Peer.Median || x.Krait.Share <= 0 || x.Peer.Share <= 0 {
 			t.Errorf("%+v", x)
+		}
+		if want := (Spread{1e9, 1e9, 2e9}); x.Reads != want && !strings.HasPrefix(x.Work, "prompt") {
+			t.Errorf("%s: reads of %+v, want %+v", x.Work, x.Reads, want)
 		}
 	}
 	if len(pairs) != 6 {

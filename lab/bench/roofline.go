@@ -2,7 +2,6 @@ package bench
 
 import (
 	"runtime"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -17,6 +16,9 @@ type Roofline struct {
 	Threads int     // that ran them concurrently
 	Bytes   float64 // read from memory per second
 	FLOPs   float64 // floating-point operations per second, multiplications and additions in f32
+	// Read reads memory once more, for some tens of milliseconds, and returns bytes per second: it
+	// can change within seconds. nil: Bytes counts.
+	Read func() float64
 }
 
 const (
@@ -28,29 +30,16 @@ const (
 )
 
 // MeasureRoofline measures reads and then multiplications with a number of threads; 0: GOMAXPROCS.
+// Read keeps memory to read from.
 func MeasureRoofline(threads int) Roofline {
 	if threads < 1 {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	p := cpu.BestPeak()
-	f := Roofline{ISA: p.ISA, Threads: threads}
-	data := make([]byte, rooflineBytes)
-	each := len(data) / threads / rooflinePiece * rooflinePiece
-	atOnce(threads, func(i int) {
-		for at := 0; at < each; at += 4 << 10 {
-			data[i*each+at] = 1 // pages never written all map to the same zero page
-		}
-	})
+	f := Roofline{ISA: p.ISA, Threads: threads, Read: reader(p, threads)}
 	for range rooflineRuns {
-		took := atOnce(threads, func(i int) {
-			for at := 0; at < each; at += rooflinePiece {
-				p.Read(data[i*each+at:][:rooflinePiece])
-			}
-		})
-		f.Bytes = max(f.Bytes, float64(threads*each)/took.Seconds())
+		f.Bytes = max(f.Bytes, f.Read())
 	}
-	data = nil
-	debug.FreeOSMemory()
 	turns := rooflineTurns
 	for run := 0; run < rooflineRuns; {
 		took := atOnce(threads, func(int) {
@@ -66,6 +55,33 @@ func MeasureRoofline(threads int) Roofline {
 		run++
 	}
 	return f
+}
+
+// reader returns a function that reads memory, and returns its bytes per second.
+func reader(p cpu.Peak, threads int) func() float64 {
+	data := make([]byte, rooflineBytes)
+	each := len(data) / threads / rooflinePiece * rooflinePiece
+	atOnce(threads, func(i int) {
+		for at := 0; at < each; at += 4 << 10 {
+			data[i*each+at] = 1 // pages never written all map to the same zero page
+		}
+	})
+	return func() float64 {
+		took := atOnce(threads, func(i int) {
+			for at := 0; at < each; at += rooflinePiece {
+				p.Read(data[i*each+at:][:rooflinePiece])
+			}
+		})
+		return float64(threads*each) / took.Seconds()
+	}
+}
+
+// now returns the bandwidth of memory at this moment, or where nothing reads it, that of before.
+func (f *Roofline) now() float64 {
+	if f.Read == nil {
+		return f.Bytes
+	}
+	return f.Read()
 }
 
 // atOnce runs f for 0 to n-1 concurrently, and returns the time that took.
