@@ -65,6 +65,27 @@ func gemmF16x4x3AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, 
 //go:noescape
 func gemmF32x1x3AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 
+// streamF32AVX2 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are apart
+// elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up in
+// order.
+//
+//go:noescape
+func streamF32AVX2(w *float32, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+
+// streamBF16AVX2 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are apart
+// elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up in
+// order.
+//
+//go:noescape
+func streamBF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+
+// streamF16AVX2 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are apart
+// elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up in
+// order.
+//
+//go:noescape
+func streamF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+
 // gemmF32x4x1AVX512 adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements.
 // Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart bytes
 // apart, the first of them ahead, and moves ahead by step; at each group it fetches near bytes of
@@ -187,3 +208,24 @@ func gemmF16x4x6AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int
 //
 //go:noescape
 func gemmF32x1x6AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
+
+// streamF32AVX512 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are
+// apart elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up
+// in order.
+//
+//go:noescape
+func streamF32AVX512(w *float32, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+
+// streamBF16AVX512 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are
+// apart elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up
+// in order.
+//
+//go:noescape
+func streamBF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+
+// streamF16AVX512 adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are
+// apart elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up
+// in order.
+//
+//go:noescape
+func streamF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)

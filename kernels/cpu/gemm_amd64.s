@@ -50,11 +50,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x08, R10
 	JLT    narrow
 
@@ -165,11 +165,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x08, R10
 	JLT    narrow
 
@@ -263,11 +263,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x08, R10
 	JLT    narrow
 
@@ -356,8 +356,8 @@ fetch:
 	MOVQ       R10, next+88(FP)
 
 fetched:
-	VXORPS Y0, Y0, Y0
 	MOVQ   k+48(FP), R9
+	VXORPS Y0, Y0, Y0
 	SUBQ   $0x08, R9
 	JLT    narrow
 
@@ -444,6 +444,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -452,7 +453,6 @@ fetched:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -581,6 +581,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -589,7 +590,6 @@ fetched:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -695,6 +695,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -703,7 +704,6 @@ fetched:
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -804,9 +804,9 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x08, R10
 	JLT    narrow
 
@@ -903,6 +903,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -915,7 +916,6 @@ fetched:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -1080,6 +1080,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1092,7 +1093,6 @@ fetched:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -1228,6 +1228,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -1240,7 +1241,6 @@ fetched:
 	VXORPS Y9, Y9, Y9
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x08, R11
 	JLT    narrow
 
@@ -1371,10 +1371,10 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x08, R10
 	JLT    narrow
 
@@ -1456,6 +1456,290 @@ summed:
 	VZEROUPPER
 	RET
 
+// func streamF32AVX2(w *float32, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, CMOV, FMA3
+TEXT ·streamF32AVX2(SB), NOSPLIT, $0-72
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	SHLQ $0x02, CX
+	MOVQ apart+16(FP), DX
+	SHLQ $0x02, DX
+	LEAQ (DX)(DX*2), BX
+	MOVQ y+32(FP), SI
+	MOVQ ys+40(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (DI)(DI*2), R8
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X0
+	VINSERTPS $0x10, (SI)(DI*1), X0, X0
+	VINSERTPS $0x20, (SI)(DI*2), X0, X0
+	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	MOVQ    R12, R13
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	SUBQ    $0x08, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS     (R10), Y5
+	VMOVUPS     (R9), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R9)(DX*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R9)(DX*2), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R9)(BX*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $0x20, R9
+	ADDQ        $0x20, R10
+	SUBQ        $0x08, R12
+	JGE         vectors
+
+narrow:
+	ANDQ        $0x07, R13
+	JZ          summed
+	LEAQ        gemmMask<>+32(SB), R12
+	SHLQ        $0x02, R13
+	SUBQ        R13, R12
+	VMOVUPS     (R12), Y5
+	VMASKMOVPS  (R10), Y5, Y5
+	VMOVUPS     (R12), Y6
+	VMASKMOVPS  (R9), Y6, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VMOVUPS     (R12), Y6
+	VMASKMOVPS  (R9)(DX*1), Y6, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VMOVUPS     (R12), Y6
+	VMASKMOVPS  (R9)(DX*2), Y6, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VMOVUPS     (R12), Y6
+	VMASKMOVPS  (R9)(BX*1), Y6, Y6
+	VFMADD231PS Y6, Y5, Y4
+
+summed:
+	VPERM2F128 $0x20, Y1, Y1, Y5
+	VPERM2F128 $0x31, Y1, Y1, Y1
+	VADDPS     Y1, Y5, Y5
+	VPERM2F128 $0x20, Y2, Y2, Y1
+	VPERM2F128 $0x31, Y2, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VPERM2F128 $0x20, Y3, Y3, Y2
+	VPERM2F128 $0x31, Y3, Y3, Y3
+	VADDPS     Y3, Y2, Y2
+	VPERM2F128 $0x20, Y4, Y4, Y3
+	VPERM2F128 $0x31, Y4, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	VUNPCKLPD  Y1, Y5, Y4
+	VUNPCKHPD  Y1, Y5, Y1
+	VADDPS     Y1, Y4, Y4
+	VUNPCKLPD  Y3, Y2, Y1
+	VUNPCKHPD  Y3, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VSHUFPS    $0x88, Y1, Y4, Y2
+	VSHUFPS    $0xdd, Y1, Y4, Y1
+	VADDPS     Y1, Y2, Y2
+	VADDPS     X0, X2, X0
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X0, (SI)
+	VEXTRACTPS $0x01, X0, (SI)(DI*1)
+	VEXTRACTPS $0x02, X0, (SI)(DI*2)
+	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
+	VZEROUPPER
+	RET
+
+// func streamBF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·streamBF16AVX2(SB), NOSPLIT, $0-72
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	SHLQ $0x01, CX
+	MOVQ apart+16(FP), DX
+	SHLQ $0x01, DX
+	LEAQ (DX)(DX*2), BX
+	MOVQ y+32(FP), SI
+	MOVQ ys+40(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (DI)(DI*2), R8
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X0
+	VINSERTPS $0x10, (SI)(DI*1), X0, X0
+	VINSERTPS $0x20, (SI)(DI*2), X0, X0
+	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	SUBQ    $0x08, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS     (R10), Y5
+	VPMOVZXWD   (R9), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y5, Y1
+	VPMOVZXWD   (R9)(DX*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y5, Y2
+	VPMOVZXWD   (R9)(DX*2), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y5, Y3
+	VPMOVZXWD   (R9)(BX*1), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $0x10, R9
+	ADDQ        $0x20, R10
+	SUBQ        $0x08, R12
+	JGE         vectors
+
+narrow:
+	VPERM2F128 $0x20, Y1, Y1, Y5
+	VPERM2F128 $0x31, Y1, Y1, Y1
+	VADDPS     Y1, Y5, Y5
+	VPERM2F128 $0x20, Y2, Y2, Y1
+	VPERM2F128 $0x31, Y2, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VPERM2F128 $0x20, Y3, Y3, Y2
+	VPERM2F128 $0x31, Y3, Y3, Y3
+	VADDPS     Y3, Y2, Y2
+	VPERM2F128 $0x20, Y4, Y4, Y3
+	VPERM2F128 $0x31, Y4, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	VUNPCKLPD  Y1, Y5, Y4
+	VUNPCKHPD  Y1, Y5, Y1
+	VADDPS     Y1, Y4, Y4
+	VUNPCKLPD  Y3, Y2, Y1
+	VUNPCKHPD  Y3, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VSHUFPS    $0x88, Y1, Y4, Y2
+	VSHUFPS    $0xdd, Y1, Y4, Y1
+	VADDPS     Y1, Y2, Y2
+	VADDPS     X0, X2, X0
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X0, (SI)
+	VEXTRACTPS $0x01, X0, (SI)(DI*1)
+	VEXTRACTPS $0x02, X0, (SI)(DI*2)
+	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
+	VZEROUPPER
+	RET
+
+// func streamF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, CMOV, F16C, FMA3
+TEXT ·streamF16AVX2(SB), NOSPLIT, $0-72
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	SHLQ $0x01, CX
+	MOVQ apart+16(FP), DX
+	SHLQ $0x01, DX
+	LEAQ (DX)(DX*2), BX
+	MOVQ y+32(FP), SI
+	MOVQ ys+40(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (DI)(DI*2), R8
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X0
+	VINSERTPS $0x10, (SI)(DI*1), X0, X0
+	VINSERTPS $0x20, (SI)(DI*2), X0, X0
+	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	VXORPS  Y1, Y1, Y1
+	VXORPS  Y2, Y2, Y2
+	VXORPS  Y3, Y3, Y3
+	VXORPS  Y4, Y4, Y4
+	SUBQ    $0x08, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS     (R10), Y5
+	VCVTPH2PS   (R9), Y6
+	VFMADD231PS Y6, Y5, Y1
+	VCVTPH2PS   (R9)(DX*1), Y6
+	VFMADD231PS Y6, Y5, Y2
+	VCVTPH2PS   (R9)(DX*2), Y6
+	VFMADD231PS Y6, Y5, Y3
+	VCVTPH2PS   (R9)(BX*1), Y6
+	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $0x10, R9
+	ADDQ        $0x20, R10
+	SUBQ        $0x08, R12
+	JGE         vectors
+
+narrow:
+	VPERM2F128 $0x20, Y1, Y1, Y5
+	VPERM2F128 $0x31, Y1, Y1, Y1
+	VADDPS     Y1, Y5, Y5
+	VPERM2F128 $0x20, Y2, Y2, Y1
+	VPERM2F128 $0x31, Y2, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VPERM2F128 $0x20, Y3, Y3, Y2
+	VPERM2F128 $0x31, Y3, Y3, Y3
+	VADDPS     Y3, Y2, Y2
+	VPERM2F128 $0x20, Y4, Y4, Y3
+	VPERM2F128 $0x31, Y4, Y4, Y4
+	VADDPS     Y4, Y3, Y3
+	VUNPCKLPD  Y1, Y5, Y4
+	VUNPCKHPD  Y1, Y5, Y1
+	VADDPS     Y1, Y4, Y4
+	VUNPCKLPD  Y3, Y2, Y1
+	VUNPCKHPD  Y3, Y2, Y2
+	VADDPS     Y2, Y1, Y1
+	VSHUFPS    $0x88, Y1, Y4, Y2
+	VSHUFPS    $0xdd, Y1, Y4, Y1
+	VADDPS     Y1, Y2, Y2
+	VADDPS     X0, X2, X0
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X0, (SI)
+	VEXTRACTPS $0x01, X0, (SI)(DI*1)
+	VEXTRACTPS $0x02, X0, (SI)(DI*2)
+	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
+	VZEROUPPER
+	RET
+
 // func gemmF32x4x1AVX512(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·gemmF32x4x1AVX512(SB), NOSPLIT, $0-104
@@ -1484,11 +1768,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x10, R10
 	JLT    narrow
 
@@ -1609,11 +1893,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x10, R10
 	JLT    narrow
 
@@ -1719,11 +2003,11 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x10, R10
 	JLT    narrow
 
@@ -1824,8 +2108,8 @@ fetch:
 	MOVQ       R10, next+88(FP)
 
 fetched:
-	VPXORD Z0, Z0, Z0
 	MOVQ   k+48(FP), R9
+	VPXORD Z0, Z0, Z0
 	SUBQ   $0x10, R9
 	JLT    narrow
 
@@ -1913,6 +2197,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1921,7 +2206,6 @@ fetched:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2059,6 +2343,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -2067,7 +2352,6 @@ fetched:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2185,6 +2469,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2193,7 +2478,6 @@ fetched:
 	VPXORD Z5, Z5, Z5
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2306,9 +2590,9 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x10, R10
 	JLT    narrow
 
@@ -2405,6 +2689,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2417,7 +2702,6 @@ fetched:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2582,6 +2866,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -2594,7 +2879,6 @@ fetched:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2734,6 +3018,7 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -2746,7 +3031,6 @@ fetched:
 	VPXORD Z9, Z9, Z9
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -2881,10 +3165,10 @@ fetch:
 	MOVQ       R11, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R10
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
-	MOVQ   k+48(FP), R10
 	SUBQ   $0x10, R10
 	JLT    narrow
 
@@ -2997,6 +3281,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3013,7 +3298,6 @@ fetched:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -3199,6 +3483,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -3215,7 +3500,6 @@ fetched:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -3371,6 +3655,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3387,7 +3672,6 @@ fetched:
 	VPXORD Z13, Z13, Z13
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -3538,11 +3822,11 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -3666,6 +3950,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -3686,7 +3971,6 @@ fetched:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -3919,6 +4203,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -3939,7 +4224,6 @@ fetched:
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -4137,6 +4421,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4157,7 +4442,6 @@ fetched:
 	VPXORD Z17, Z17, Z17
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -4350,12 +4634,12 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -4499,6 +4783,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -4523,7 +4808,6 @@ fetched:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -4771,6 +5055,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
@@ -4795,7 +5080,6 @@ fetched:
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -5003,6 +5287,7 @@ fetch:
 	MOVQ       R13, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R12
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -5027,7 +5312,6 @@ fetched:
 	VPXORD Z21, Z21, Z21
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
-	MOVQ   k+48(FP), R12
 	SUBQ   $0x10, R12
 	JLT    narrow
 
@@ -5230,13 +5514,13 @@ fetch:
 	MOVQ       R12, next+88(FP)
 
 fetched:
+	MOVQ   k+48(FP), R11
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
-	MOVQ   k+48(FP), R11
 	SUBQ   $0x10, R11
 	JLT    narrow
 
@@ -5346,5 +5630,323 @@ summed:
 	ADDQ          $0x04, BX
 	DECQ          groups+56(FP)
 	JNZ           group
+	VZEROUPPER
+	RET
+
+// func streamF32AVX512(w *float32, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·streamF32AVX512(SB), NOSPLIT, $0-72
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	SHLQ $0x02, CX
+	MOVQ apart+16(FP), DX
+	SHLQ $0x02, DX
+	LEAQ (DX)(DX*2), BX
+	MOVQ y+32(FP), SI
+	MOVQ ys+40(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (DI)(DI*2), R8
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X0
+	VINSERTPS $0x10, (SI)(DI*1), X0, X0
+	VINSERTPS $0x20, (SI)(DI*2), X0, X0
+	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	MOVQ    R12, R13
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	SUBQ    $0x10, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS     (R10), Z5
+	VMOVUPS     (R9), Z6
+	VFMADD231PS Z6, Z5, Z1
+	VMOVUPS     (R9)(DX*1), Z6
+	VFMADD231PS Z6, Z5, Z2
+	VMOVUPS     (R9)(DX*2), Z6
+	VFMADD231PS Z6, Z5, Z3
+	VMOVUPS     (R9)(BX*1), Z6
+	VFMADD231PS Z6, Z5, Z4
+	ADDQ        $0x40, R9
+	ADDQ        $0x40, R10
+	SUBQ        $0x10, R12
+	JGE         vectors
+
+narrow:
+	ANDQ        $0x0f, R13
+	JZ          summed
+	MOVL        $-1, R12
+	BZHIL       R13, R12, R12
+	KMOVW       R12, K1
+	VMOVUPS.Z   (R10), K1, Z5
+	VMOVUPS.Z   (R9), K1, Z6
+	VFMADD231PS Z6, Z5, Z1
+	VMOVUPS.Z   (R9)(DX*1), K1, Z6
+	VFMADD231PS Z6, Z5, Z2
+	VMOVUPS.Z   (R9)(DX*2), K1, Z6
+	VFMADD231PS Z6, Z5, Z3
+	VMOVUPS.Z   (R9)(BX*1), K1, Z6
+	VFMADD231PS Z6, Z5, Z4
+
+summed:
+	VSHUFF64X2 $0x44, Z1, Z1, Z5
+	VSHUFF64X2 $0xee, Z1, Z1, Z6
+	VADDPS     Z6, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z6
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z6, Z6
+	VSHUFF64X2 $0x44, Z2, Z2, Z5
+	VSHUFF64X2 $0xee, Z2, Z2, Z7
+	VADDPS     Z7, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z7
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z7, Z7
+	VSHUFF64X2 $0x44, Z3, Z3, Z5
+	VSHUFF64X2 $0xee, Z3, Z3, Z8
+	VADDPS     Z8, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z8
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z8, Z8
+	VSHUFF64X2 $0x44, Z4, Z4, Z5
+	VSHUFF64X2 $0xee, Z4, Z4, Z9
+	VADDPS     Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z9
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z9, Z9
+	VUNPCKLPD  Z7, Z6, Z5
+	VUNPCKHPD  Z7, Z6, Z6
+	VADDPS     Z6, Z5, Z5
+	VUNPCKLPD  Z9, Z8, Z6
+	VUNPCKHPD  Z9, Z8, Z7
+	VADDPS     Z7, Z6, Z6
+	VSHUFPS    $0x88, Z6, Z5, Z7
+	VSHUFPS    $0xdd, Z6, Z5, Z5
+	VADDPS     Z5, Z7, Z7
+	VADDPS     X0, X7, X0
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X0, (SI)
+	VEXTRACTPS $0x01, X0, (SI)(DI*1)
+	VEXTRACTPS $0x02, X0, (SI)(DI*2)
+	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
+	VZEROUPPER
+	RET
+
+// func streamBF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, AVX512BW, AVX512F, CMOV
+TEXT ·streamBF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ    w+0(FP), AX
+	MOVQ    ws+8(FP), CX
+	SHLQ    $0x01, CX
+	MOVQ    apart+16(FP), DX
+	SHLQ    $0x01, DX
+	LEAQ    (DX)(DX*2), BX
+	MOVQ    y+32(FP), SI
+	MOVQ    ys+40(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (DI)(DI*2), R8
+	VMOVUPS gemmWords<>+0(SB), Z0
+	MOVL    $0xaaaaaaaa, R9
+	KMOVD   R9, K1
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X1
+	VINSERTPS $0x10, (SI)(DI*1), X1, X1
+	VINSERTPS $0x20, (SI)(DI*2), X1, X1
+	VINSERTPS $0x30, (SI)(R8*1), X1, X1
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	SUBQ    $0x10, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS         (R10), Z6
+	VBROADCASTI64X4 (R9), Z7
+	VPERMW.Z        Z7, Z0, K1, Z7
+	VFMADD231PS     Z7, Z6, Z2
+	VBROADCASTI64X4 (R9)(DX*1), Z7
+	VPERMW.Z        Z7, Z0, K1, Z7
+	VFMADD231PS     Z7, Z6, Z3
+	VBROADCASTI64X4 (R9)(DX*2), Z7
+	VPERMW.Z        Z7, Z0, K1, Z7
+	VFMADD231PS     Z7, Z6, Z4
+	VBROADCASTI64X4 (R9)(BX*1), Z7
+	VPERMW.Z        Z7, Z0, K1, Z7
+	VFMADD231PS     Z7, Z6, Z5
+	ADDQ            $0x20, R9
+	ADDQ            $0x40, R10
+	SUBQ            $0x10, R12
+	JGE             vectors
+
+narrow:
+	VSHUFF64X2 $0x44, Z2, Z2, Z6
+	VSHUFF64X2 $0xee, Z2, Z2, Z7
+	VADDPS     Z7, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z6, Z7
+	VSHUFF32X4 $0xdd, Z6, Z6, Z6
+	VADDPS     Z6, Z7, Z7
+	VSHUFF64X2 $0x44, Z3, Z3, Z6
+	VSHUFF64X2 $0xee, Z3, Z3, Z8
+	VADDPS     Z8, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z6, Z8
+	VSHUFF32X4 $0xdd, Z6, Z6, Z6
+	VADDPS     Z6, Z8, Z8
+	VSHUFF64X2 $0x44, Z4, Z4, Z6
+	VSHUFF64X2 $0xee, Z4, Z4, Z9
+	VADDPS     Z9, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z6, Z9
+	VSHUFF32X4 $0xdd, Z6, Z6, Z6
+	VADDPS     Z6, Z9, Z9
+	VSHUFF64X2 $0x44, Z5, Z5, Z6
+	VSHUFF64X2 $0xee, Z5, Z5, Z10
+	VADDPS     Z10, Z6, Z6
+	VSHUFF32X4 $0x88, Z6, Z6, Z10
+	VSHUFF32X4 $0xdd, Z6, Z6, Z6
+	VADDPS     Z6, Z10, Z10
+	VUNPCKLPD  Z8, Z7, Z6
+	VUNPCKHPD  Z8, Z7, Z7
+	VADDPS     Z7, Z6, Z6
+	VUNPCKLPD  Z10, Z9, Z7
+	VUNPCKHPD  Z10, Z9, Z8
+	VADDPS     Z8, Z7, Z7
+	VSHUFPS    $0x88, Z7, Z6, Z8
+	VSHUFPS    $0xdd, Z7, Z6, Z6
+	VADDPS     Z6, Z8, Z8
+	VADDPS     X1, X8, X1
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X1, (SI)
+	VEXTRACTPS $0x01, X1, (SI)(DI*1)
+	VEXTRACTPS $0x02, X1, (SI)(DI*2)
+	VEXTRACTPS $0x03, X1, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
+	VZEROUPPER
+	RET
+
+// func streamF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·streamF16AVX512(SB), NOSPLIT, $0-72
+	MOVQ w+0(FP), AX
+	MOVQ ws+8(FP), CX
+	SHLQ $0x01, CX
+	MOVQ apart+16(FP), DX
+	SHLQ $0x01, DX
+	LEAQ (DX)(DX*2), BX
+	MOVQ y+32(FP), SI
+	MOVQ ys+40(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (DI)(DI*2), R8
+
+group:
+	MOVQ      AX, R9
+	MOVQ      x+24(FP), R10
+	MOVQ      k+48(FP), R11
+	VMOVSS    (SI), X0
+	VINSERTPS $0x10, (SI)(DI*1), X0, X0
+	VINSERTPS $0x20, (SI)(DI*2), X0, X0
+	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+
+depth:
+	MOVQ    depth+56(FP), R12
+	CMPQ    R11, R12
+	CMOVQLT R11, R12
+	SUBQ    R12, R11
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	SUBQ    $0x10, R12
+	JLT     narrow
+
+vectors:
+	VMOVUPS     (R10), Z5
+	VCVTPH2PS   (R9), Z6
+	VFMADD231PS Z6, Z5, Z1
+	VCVTPH2PS   (R9)(DX*1), Z6
+	VFMADD231PS Z6, Z5, Z2
+	VCVTPH2PS   (R9)(DX*2), Z6
+	VFMADD231PS Z6, Z5, Z3
+	VCVTPH2PS   (R9)(BX*1), Z6
+	VFMADD231PS Z6, Z5, Z4
+	ADDQ        $0x20, R9
+	ADDQ        $0x40, R10
+	SUBQ        $0x10, R12
+	JGE         vectors
+
+narrow:
+	VSHUFF64X2 $0x44, Z1, Z1, Z5
+	VSHUFF64X2 $0xee, Z1, Z1, Z6
+	VADDPS     Z6, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z6
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z6, Z6
+	VSHUFF64X2 $0x44, Z2, Z2, Z5
+	VSHUFF64X2 $0xee, Z2, Z2, Z7
+	VADDPS     Z7, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z7
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z7, Z7
+	VSHUFF64X2 $0x44, Z3, Z3, Z5
+	VSHUFF64X2 $0xee, Z3, Z3, Z8
+	VADDPS     Z8, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z8
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z8, Z8
+	VSHUFF64X2 $0x44, Z4, Z4, Z5
+	VSHUFF64X2 $0xee, Z4, Z4, Z9
+	VADDPS     Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z5, Z5, Z9
+	VSHUFF32X4 $0xdd, Z5, Z5, Z5
+	VADDPS     Z5, Z9, Z9
+	VUNPCKLPD  Z7, Z6, Z5
+	VUNPCKHPD  Z7, Z6, Z6
+	VADDPS     Z6, Z5, Z5
+	VUNPCKLPD  Z9, Z8, Z6
+	VUNPCKHPD  Z9, Z8, Z7
+	VADDPS     Z7, Z6, Z6
+	VSHUFPS    $0x88, Z6, Z5, Z7
+	VSHUFPS    $0xdd, Z6, Z5, Z5
+	VADDPS     Z5, Z7, Z7
+	VADDPS     X0, X7, X0
+	TESTQ      R11, R11
+	JNZ        depth
+	VMOVSS     X0, (SI)
+	VEXTRACTPS $0x01, X0, (SI)(DI*1)
+	VEXTRACTPS $0x02, X0, (SI)(DI*2)
+	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	ADDQ       CX, AX
+	ADDQ       $0x04, SI
+	DECQ       groups+64(FP)
+	JNZ        group
 	VZEROUPPER
 	RET

@@ -14,6 +14,7 @@ type products struct {
 	fewPasses int             // of 16-bit weights, for which widening them each time costs less than a buffer
 	row       []tile[float32] // of a row of weights with 1, 2, … tokens
 	f32       []tile[float32] // of 4 rows
+	one       stream[float32]
 	bf16, f16 narrow
 	blocks    map[graph.DType]blockWeights
 	panels    *panels
@@ -31,6 +32,26 @@ type tile[E weight] func(w *E, ws int, x *float32, xs int, y *float32, ys, k, gr
 type narrow struct {
 	tiles []tile[uint16]
 	widen func(to *float32, from *uint16, n int)
+	one   stream[uint16]
+}
+
+// stream multiplies one token with rows of weights that are far apart; see the generator in gen.
+type stream[E weight] func(w *E, ws, apart int, x *float32, y *float32, ys, k, depth, groups int)
+
+// multiply multiplies one token with as many rows as fill groups, and returns what is left. A group
+// has a row of each quarter of the rows, and so memory is read in four long runs.
+func (s stream[E]) multiply(m *product, w []E) (product, []E) {
+	groups := m.rows / groupRows
+	if m.tokens > 1 || groups == 0 {
+		return *m, w
+	}
+	rows, rest := groups*groupRows, *m
+	m.clear(0, 1, 0, rows)
+	s(&w[0], m.ws, groups*m.ws, &m.x[0], &m.y[0], groups, m.k, mostDepth(m.k), groups)
+	if rest.rows -= rows; rest.rows > 0 {
+		rest.at, rest.y, w = rest.at+rows*m.ws, m.y[rows:], w[rows*m.ws:]
+	}
+	return rest, w
 }
 
 // product is y = x wᵀ, or where more is set y + x wᵀ. Rows of w, x and y are ws, xs and ys
@@ -111,7 +132,8 @@ func (m *product) clear(t, tokens, r, n int) {
 }
 
 func (p *products) multiplyF32(m *product, w []float32) {
-	for s := sweepOf(p, m, w); s.panel(); {
+	rest, w := p.one.multiply(m, w)
+	for s := sweepOf(p, &rest, w); s.panel(); {
 		for s.block() {
 			s.wide(w[s.r*m.ws+s.from:], m.ws, s.r, s.n)
 		}
@@ -121,6 +143,11 @@ func (p *products) multiplyF32(m *product, w []float32) {
 // multiply16 widens weights in the tiles, or into a buffer: for many tokens, and what
 // does not fill vectors or groups.
 func (p *products) multiply16(m *product, w []uint16, f *narrow) {
+	rest := *m
+	if m.k%p.lanes == 0 {
+		rest, w = f.one.multiply(m, w)
+		m = &rest
+	}
 	s := sweepOf(p, m, w)
 	direct := s.passes <= p.fewPasses && m.k%p.lanes == 0
 	var buf widened
@@ -273,8 +300,9 @@ var productsAVX2 = products{
 	panels: &panelsAVX2,
 	row:    []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
 	f32:    []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
-	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2},
-	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX2, gemmF16x4x2AVX2, gemmF16x4x3AVX2}, widenF16AVX2},
+	one:    streamF32AVX2,
+	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2, streamBF16AVX2},
+	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX2, gemmF16x4x2AVX2, gemmF16x4x3AVX2}, widenF16AVX2, streamF16AVX2},
 	blocks: blocksAVX2,
 }
 
@@ -283,7 +311,8 @@ var productsAVX512 = products{
 	panels: &panelsAVX512,
 	row:    []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
 	f32:    []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
-	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512},
-	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX512, gemmF16x4x2AVX512, gemmF16x4x3AVX512, gemmF16x4x4AVX512, gemmF16x4x5AVX512, gemmF16x4x6AVX512}, widenF16AVX512},
+	one:    streamF32AVX512,
+	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512, streamBF16AVX512},
+	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX512, gemmF16x4x2AVX512, gemmF16x4x3AVX512, gemmF16x4x4AVX512, gemmF16x4x5AVX512, gemmF16x4x6AVX512}, widenF16AVX512, streamF16AVX512},
 	blocks: blocksWide(),
 }

@@ -56,6 +56,9 @@ func gemm(c *build.Context) {
 			}
 			(&generator{vec: newVec(c, set), mask: mask, words: words, format: f32, rows: 1, tokens: tokens}).write()
 		}
+		for _, f := range formats {
+			(&generator{vec: newVec(c, set), mask: mask, words: words, format: f, rows: 4, tokens: 1}).streams()
+		}
 	}
 }
 
@@ -79,8 +82,12 @@ func (g *generator) write() {
 	g.declare()
 	g.Label("group")
 	g.nextTokens()
-	sums := g.vectors()
-	g.masked(sums)
+	sums := g.vectors(g.param("k"), g.fetchAhead)
+	if g.format == f32 { // others have whole vectors
+		n := g.GP64()
+		g.Load(g.Param("k"), n)
+		g.masked(sums, n)
+	}
 	g.store(g.reduce(sums))
 	g.next()
 }
@@ -189,11 +196,10 @@ func (g *generator) sums() [][]vector {
 	return sums
 }
 
-// vectors sums what fills vectors: a vector of each row of weights is loaded and
-// widened once, for all tokens.
-func (g *generator) vectors() [][]vector {
+// vectors sums what fills vectors of k elements: a vector of each row of weights is loaded and
+// widened once, for all tokens. It changes k.
+func (g *generator) vectors(k reg.Register, each func()) [][]vector {
 	sums := g.sums()
-	k := g.param("k")
 	g.SUBQ(U8(g.set.lanes), k)
 	g.JLT(LabelRef("narrow"))
 	g.Label("vectors")
@@ -209,7 +215,7 @@ func (g *generator) vectors() [][]vector {
 			g.VFMADD231PS(w, x[t], sums[t][r])
 		}
 	}
-	g.fetchAhead()
+	each()
 	g.ADDQ(Imm(uint64(g.set.lanes*g.format.size)), g.w)
 	g.ADDQ(Imm(uint64(g.set.lanes*4)), g.x)
 	if g.upper != nil {
@@ -247,13 +253,8 @@ func (g *generator) widen(from Mem, to vector) {
 	}
 }
 
-// masked sums what does not fill a vector.
-func (g *generator) masked(sums [][]vector) {
-	if g.format != f32 {
-		return
-	}
-	n := g.GP64()
-	g.Load(g.Param("k"), n)
+// masked sums what of n elements does not fill a vector. It changes n.
+func (g *generator) masked(sums [][]vector, n reg.GPVirtual) {
 	g.ANDQ(U8(g.set.lanes-1), n)
 	g.JZ(LabelRef("summed"))
 	load := g.maskedLoad(n)
