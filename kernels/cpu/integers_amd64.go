@@ -180,62 +180,62 @@ func unpackIQ4NLAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 //go:noescape
 func unpackIQ4XSAVX2(to *byte, from *byte, ws int, blocks int, ahead int)
 
-// singleQ8AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ8AVX2 adds to y the products of groups of 8 rows with one token: rows of a group are apart
+// bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ8AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ8AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ4x0AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ4x0AVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ4x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ4x0AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ4x1AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ4x1AVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ4x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ4x1AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ5x0AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ5x0AVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ5x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ5x0AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ5x1AVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ5x1AVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ5x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ5x1AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleIQ4NLAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleIQ4NLAVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleIQ4NLAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleIQ4NLAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleIQ4XSAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleIQ4XSAVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleIQ4XSAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleIQ4XSAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ4KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ4KAVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ4KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ4KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ5KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ5KAVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ5KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ5KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 
-// singleQ6KAVX2 adds to y the products of groups of 8 rows, which are ws bytes apart, with one
-// token, and fetches what is ahead bytes further on.
+// singleQ6KAVX2 adds to y the products of groups of 8 rows with one token: rows of a group are
+// apart bytes apart and those of y ys elements, groups ws and 1.
 //
 //go:noescape
-func singleQ6KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+func singleQ6KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)

@@ -6387,53 +6387,63 @@ DATA lanesFFFFFFE0<>+16(SB)/8, $0xffffffe0ffffffe0
 DATA lanesFFFFFFE0<>+24(SB)/8, $0xffffffe0ffffffe0
 GLOBL lanesFFFFFFE0<>(SB), RODATA|NOPTR, $32
 
-// func singleQ8AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ8AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ8AVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ8AVX2(SB), NOSPLIT, $384-64
 	MOVQ w+0(FP), AX
-	MOVQ groups+16(FP), CX
-	MOVQ y+32(FP), DX
-	MOVQ ws+8(FP), BX
+	MOVQ y+32(FP), CX
+	MOVQ ys+40(FP), DX
+	SHLQ $0x02, DX
+	LEAQ (DX)(DX*2), SI
+	MOVQ apart+16(FP), DI
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y0
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y0, Y0, Y0
+	VMOVSS      (CX), X1
+	VINSERTPS   $0x10, (CX)(DX*1), X1, X1
+	VINSERTPS   $0x20, (CX)(DX*2), X1, X1
+	VINSERTPS   $0x30, (CX)(SI*1), X1, X1
+	VINSERTF128 $0x00, X1, Y0, Y0
+	VMOVSS      (BX), X1
+	VINSERTPS   $0x10, (BX)(DX*1), X1, X1
+	VINSERTPS   $0x20, (BX)(DX*2), X1, X1
+	VINSERTPS   $0x30, (BX)(SI*1), X1, X1
+	VINSERTF128 $0x01, X1, Y0, Y0
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0   (SI)
-	PREFETCHT0   64(SI)
-	ADDQ         $0x00000044, SI
-	VMOVDQU      2(DI), Y1
+	PREFETCHT0   768(R8)
+	PREFETCHT0   768(R8)(DI*4)
+	VMOVDQU      2(R8), Y1
 	VPABSB       Y1, Y2
-	VMOVDQU      (R11), Y3
+	VMOVDQU      (R12), Y3
 	VPSIGNB      Y1, Y3, Y3
 	VPMADDUBSW   Y3, Y2, Y2
 	VPMADDWD     integerOnes<>+0(SB), Y2, Y2
-	VMOVDQU      2(DI)(BX*4), Y1
+	VMOVDQU      2(R8)(DI*4), Y1
 	VPABSB       Y1, Y3
-	VMOVDQU      (R11), Y4
+	VMOVDQU      (R12), Y4
 	VPSIGNB      Y1, Y4, Y4
 	VPMADDUBSW   Y4, Y3, Y3
 	VPMADDWD     integerOnes<>+0(SB), Y3, Y3
 	VPERM2I128   $0x21, Y3, Y2, Y1
 	VPBLENDD     $0xf0, Y3, Y2, Y2
 	VPADDD       Y1, Y2, Y2
-	VMOVDQU      Y2, (SP)(R8*1)
-	VPBROADCASTD (DI), Y1
-	VPBROADCASTD (DI)(BX*4), Y2
+	VMOVDQU      Y2, (SP)(R9*1)
+	VPBROADCASTD (R8), Y1
+	VPBROADCASTD (R8)(DI*4), Y2
 	VPBLENDD     $0xf0, Y2, Y1, Y1
-	VMOVDQU      Y1, 256(SP)(R8*1)
-	ADDQ         BX, DI
-	ADDQ         $0x20, R8
-	CMPQ         R8, $0x00000080
+	VMOVDQU      Y1, 256(SP)(R9*1)
+	ADDQ         DI, R8
+	ADDQ         $0x20, R9
+	CMPQ         R9, $0x00000080
 	JLT          pair
 	VMOVDQU      (SP), Y1
 	VMOVDQU      32(SP), Y2
@@ -6459,68 +6469,87 @@ pair:
 	VCVTPH2PS    X2, Y2
 	VCVTDQ2PS    Y1, Y1
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS 32(R11), Y2
+	VBROADCASTSS 32(R12), Y2
 	VFMADD231PS  Y1, Y2, Y0
-	ADDQ         $0x00000022, R10
-	ADDQ         $0x00000028, R11
-	DECQ         R9
+	ADDQ         $0x00000022, R11
+	ADDQ         $0x00000028, R12
+	DECQ         R10
 	JNZ          block
-	VMOVUPS      Y0, (DX)
-	ADDQ         $0x20, DX
-	LEAQ         (AX)(BX*8), AX
-	DECQ         CX
+	VEXTRACTF128 $0x01, Y0, X1
+	VMOVSS       X0, (CX)
+	VEXTRACTPS   $0x01, X0, (CX)(DX*1)
+	VEXTRACTPS   $0x02, X0, (CX)(DX*2)
+	VEXTRACTPS   $0x03, X0, (CX)(SI*1)
+	VMOVSS       X1, (BX)
+	VEXTRACTPS   $0x01, X1, (BX)(DX*1)
+	VEXTRACTPS   $0x02, X1, (BX)(DX*2)
+	VEXTRACTPS   $0x03, X1, (BX)(SI*1)
+	ADDQ         $0x04, CX
+	ADDQ         ws+8(FP), AX
+	DECQ         groups+56(FP)
 	JNZ          group
 	VZEROUPPER
 	RET
 
-// func singleQ4x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ4x0AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ4x0AVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ4x0AVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerLevels<>+0(SB), Y1
 	VMOVDQU integerHalves<>+0(SB), Y1
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y2
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y2, Y2, Y2
+	VMOVSS      (CX), X3
+	VINSERTPS   $0x10, (CX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (CX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (CX)(SI*1), X3, X3
+	VINSERTF128 $0x00, X3, Y2, Y2
+	VMOVSS      (BX), X3
+	VINSERTPS   $0x10, (BX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (BX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (BX)(SI*1), X3, X3
+	VINSERTF128 $0x01, X3, Y2, Y2
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	ADDQ           $0x00000024, SI
-	VBROADCASTI128 2(DI), Y3
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	VBROADCASTI128 2(R8), Y3
 	VPSRLVD        Y1, Y3, Y3
 	VPAND          Y0, Y3, Y3
-	VPMADDUBSW     (R11), Y3, Y3
+	VPMADDUBSW     (R12), Y3, Y3
 	VPMADDWD       integerOnes<>+0(SB), Y3, Y3
-	VBROADCASTI128 2(DI)(BX*4), Y4
+	VBROADCASTI128 2(R8)(DI*4), Y4
 	VPSRLVD        Y1, Y4, Y4
 	VPAND          Y0, Y4, Y4
-	VPMADDUBSW     (R11), Y4, Y4
+	VPMADDUBSW     (R12), Y4, Y4
 	VPMADDWD       integerOnes<>+0(SB), Y4, Y4
 	VPERM2I128     $0x21, Y4, Y3, Y5
 	VPBLENDD       $0xf0, Y4, Y3, Y3
 	VPADDD         Y5, Y3, Y3
-	VMOVDQU        Y3, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y3
-	VPBROADCASTD   (DI)(BX*4), Y4
+	VMOVDQU        Y3, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y3
+	VPBROADCASTD   (R8)(DI*4), Y4
 	VPBLENDD       $0xf0, Y4, Y3, Y3
-	VMOVDQU        Y3, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y3, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y3
 	VMOVDQU        32(SP), Y4
@@ -6547,18 +6576,26 @@ pair:
 	VCVTDQ2PS      Y3, Y3
 	VMULPS         Y4, Y3, Y3
 	VMULPS         lanesC1000000<>+0(SB), Y4, Y4
-	VBROADCASTSS   36(R11), Y5
+	VBROADCASTSS   36(R12), Y5
 	VFMADD231PS    Y5, Y4, Y3
-	VBROADCASTSS   32(R11), Y4
+	VBROADCASTSS   32(R12), Y4
 	VFMADD231PS    Y3, Y4, Y2
-	ADDQ           $0x00000012, R10
-	ADDQ           $0x00000028, R11
-	DECQ           R9
+	ADDQ           $0x00000012, R11
+	ADDQ           $0x00000028, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y2, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y2, X3
+	VMOVSS         X2, (CX)
+	VEXTRACTPS     $0x01, X2, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X2, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X2, (CX)(SI*1)
+	VMOVSS         X3, (BX)
+	VEXTRACTPS     $0x01, X3, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
@@ -6569,54 +6606,65 @@ DATA integerHalves<>+16(SB)/8, $0x0000000400000004
 DATA integerHalves<>+24(SB)/8, $0x0000000400000004
 GLOBL integerHalves<>(SB), RODATA|NOPTR, $32
 
-// func singleQ4x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ4x1AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ4x1AVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ4x1AVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerLevels<>+0(SB), Y1
 	VMOVDQU integerHalves<>+0(SB), Y1
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y2
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y2, Y2, Y2
+	VMOVSS      (CX), X3
+	VINSERTPS   $0x10, (CX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (CX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (CX)(SI*1), X3, X3
+	VINSERTF128 $0x00, X3, Y2, Y2
+	VMOVSS      (BX), X3
+	VINSERTPS   $0x10, (BX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (BX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (BX)(SI*1), X3, X3
+	VINSERTF128 $0x01, X3, Y2, Y2
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	ADDQ           $0x00000028, SI
-	VBROADCASTI128 4(DI), Y3
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	VBROADCASTI128 4(R8), Y3
 	VPSRLVD        Y1, Y3, Y3
 	VPAND          Y0, Y3, Y3
-	VPMADDUBSW     (R11), Y3, Y3
+	VPMADDUBSW     (R12), Y3, Y3
 	VPMADDWD       integerOnes<>+0(SB), Y3, Y3
-	VBROADCASTI128 4(DI)(BX*4), Y4
+	VBROADCASTI128 4(R8)(DI*4), Y4
 	VPSRLVD        Y1, Y4, Y4
 	VPAND          Y0, Y4, Y4
-	VPMADDUBSW     (R11), Y4, Y4
+	VPMADDUBSW     (R12), Y4, Y4
 	VPMADDWD       integerOnes<>+0(SB), Y4, Y4
 	VPERM2I128     $0x21, Y4, Y3, Y5
 	VPBLENDD       $0xf0, Y4, Y3, Y3
 	VPADDD         Y5, Y3, Y3
-	VMOVDQU        Y3, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y3
-	VPBROADCASTD   (DI)(BX*4), Y4
+	VMOVDQU        Y3, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y3
+	VPBROADCASTD   (R8)(DI*4), Y4
 	VPBLENDD       $0xf0, Y4, Y3, Y3
-	VMOVDQU        Y3, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y3, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y3
 	VMOVDQU        32(SP), Y4
@@ -6648,82 +6696,101 @@ pair:
 	VCVTPH2PS      X4, Y4
 	VCVTDQ2PS      Y3, Y3
 	VMULPS         Y4, Y3, Y3
-	VBROADCASTSS   36(R11), Y4
+	VBROADCASTSS   36(R12), Y4
 	VFMADD231PS    Y4, Y5, Y3
-	VBROADCASTSS   32(R11), Y4
+	VBROADCASTSS   32(R12), Y4
 	VFMADD231PS    Y3, Y4, Y2
-	ADDQ           $0x00000014, R10
-	ADDQ           $0x00000028, R11
-	DECQ           R9
+	ADDQ           $0x00000014, R11
+	ADDQ           $0x00000028, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y2, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y2, X3
+	VMOVSS         X2, (CX)
+	VEXTRACTPS     $0x01, X2, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X2, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X2, (CX)(SI*1)
+	VMOVSS         X3, (BX)
+	VEXTRACTPS     $0x01, X3, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
 
-// func singleQ5x0AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ5x0AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ5x0AVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ5x0AVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerLevels<>+0(SB), Y1
 	VMOVDQU integerHalves<>+0(SB), Y1
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y2
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y2, Y2, Y2
+	VMOVSS      (CX), X3
+	VINSERTPS   $0x10, (CX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (CX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (CX)(SI*1), X3, X3
+	VINSERTF128 $0x00, X3, Y2, Y2
+	VMOVSS      (BX), X3
+	VINSERTPS   $0x10, (BX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (BX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (BX)(SI*1), X3, X3
+	VINSERTF128 $0x01, X3, Y2, Y2
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	ADDQ           $0x0000002c, SI
-	VBROADCASTI128 6(DI), Y3
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	VBROADCASTI128 6(R8), Y3
 	VPSRLVD        Y1, Y3, Y3
 	VPAND          Y0, Y3, Y3
-	VPBROADCASTD   2(DI), Y4
+	VPBROADCASTD   2(R8), Y4
 	VPSHUFB        integerBytesOf<>+0(SB), Y4, Y4
 	VPAND          integerEighths<>+0(SB), Y4, Y4
 	VPCMPEQB       integerEighths<>+0(SB), Y4, Y4
 	VPAND          integerBytes10<>+0(SB), Y4, Y4
 	VPOR           Y4, Y3, Y3
-	VPMADDUBSW     (R11), Y3, Y3
+	VPMADDUBSW     (R12), Y3, Y3
 	VPMADDWD       integerOnes<>+0(SB), Y3, Y3
-	VBROADCASTI128 6(DI)(BX*4), Y4
+	VBROADCASTI128 6(R8)(DI*4), Y4
 	VPSRLVD        Y1, Y4, Y4
 	VPAND          Y0, Y4, Y4
-	VPBROADCASTD   2(DI)(BX*4), Y5
+	VPBROADCASTD   2(R8)(DI*4), Y5
 	VPSHUFB        integerBytesOf<>+0(SB), Y5, Y5
 	VPAND          integerEighths<>+0(SB), Y5, Y5
 	VPCMPEQB       integerEighths<>+0(SB), Y5, Y5
 	VPAND          integerBytes10<>+0(SB), Y5, Y5
 	VPOR           Y5, Y4, Y4
-	VPMADDUBSW     (R11), Y4, Y4
+	VPMADDUBSW     (R12), Y4, Y4
 	VPMADDWD       integerOnes<>+0(SB), Y4, Y4
 	VPERM2I128     $0x21, Y4, Y3, Y5
 	VPBLENDD       $0xf0, Y4, Y3, Y3
 	VPADDD         Y5, Y3, Y3
-	VMOVDQU        Y3, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y3
-	VPBROADCASTD   (DI)(BX*4), Y4
+	VMOVDQU        Y3, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y3
+	VPBROADCASTD   (R8)(DI*4), Y4
 	VPBLENDD       $0xf0, Y4, Y3, Y3
-	VMOVDQU        Y3, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y3, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y3
 	VMOVDQU        32(SP), Y4
@@ -6750,18 +6817,26 @@ pair:
 	VCVTDQ2PS      Y3, Y3
 	VMULPS         Y4, Y3, Y3
 	VMULPS         lanesC1800000<>+0(SB), Y4, Y4
-	VBROADCASTSS   36(R11), Y5
+	VBROADCASTSS   36(R12), Y5
 	VFMADD231PS    Y5, Y4, Y3
-	VBROADCASTSS   32(R11), Y4
+	VBROADCASTSS   32(R12), Y4
 	VFMADD231PS    Y3, Y4, Y2
-	ADDQ           $0x00000016, R10
-	ADDQ           $0x00000028, R11
-	DECQ           R9
+	ADDQ           $0x00000016, R11
+	ADDQ           $0x00000028, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y2, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y2, X3
+	VMOVSS         X2, (CX)
+	VEXTRACTPS     $0x01, X2, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X2, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X2, (CX)(SI*1)
+	VMOVSS         X3, (BX)
+	VEXTRACTPS     $0x01, X3, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
@@ -6778,66 +6853,77 @@ DATA integerBytesOf<>+16(SB)/8, $0x0202020202020202
 DATA integerBytesOf<>+24(SB)/8, $0x0303030303030303
 GLOBL integerBytesOf<>(SB), RODATA|NOPTR, $32
 
-// func singleQ5x1AVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ5x1AVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ5x1AVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ5x1AVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerLevels<>+0(SB), Y1
 	VMOVDQU integerHalves<>+0(SB), Y1
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y2
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y2, Y2, Y2
+	VMOVSS      (CX), X3
+	VINSERTPS   $0x10, (CX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (CX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (CX)(SI*1), X3, X3
+	VINSERTF128 $0x00, X3, Y2, Y2
+	VMOVSS      (BX), X3
+	VINSERTPS   $0x10, (BX)(DX*1), X3, X3
+	VINSERTPS   $0x20, (BX)(DX*2), X3, X3
+	VINSERTPS   $0x30, (BX)(SI*1), X3, X3
+	VINSERTF128 $0x01, X3, Y2, Y2
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	ADDQ           $0x00000030, SI
-	VBROADCASTI128 8(DI), Y3
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	VBROADCASTI128 8(R8), Y3
 	VPSRLVD        Y1, Y3, Y3
 	VPAND          Y0, Y3, Y3
-	VPBROADCASTD   4(DI), Y4
+	VPBROADCASTD   4(R8), Y4
 	VPSHUFB        integerBytesOf<>+0(SB), Y4, Y4
 	VPAND          integerEighths<>+0(SB), Y4, Y4
 	VPCMPEQB       integerEighths<>+0(SB), Y4, Y4
 	VPAND          integerBytes10<>+0(SB), Y4, Y4
 	VPOR           Y4, Y3, Y3
-	VPMADDUBSW     (R11), Y3, Y3
+	VPMADDUBSW     (R12), Y3, Y3
 	VPMADDWD       integerOnes<>+0(SB), Y3, Y3
-	VBROADCASTI128 8(DI)(BX*4), Y4
+	VBROADCASTI128 8(R8)(DI*4), Y4
 	VPSRLVD        Y1, Y4, Y4
 	VPAND          Y0, Y4, Y4
-	VPBROADCASTD   4(DI)(BX*4), Y5
+	VPBROADCASTD   4(R8)(DI*4), Y5
 	VPSHUFB        integerBytesOf<>+0(SB), Y5, Y5
 	VPAND          integerEighths<>+0(SB), Y5, Y5
 	VPCMPEQB       integerEighths<>+0(SB), Y5, Y5
 	VPAND          integerBytes10<>+0(SB), Y5, Y5
 	VPOR           Y5, Y4, Y4
-	VPMADDUBSW     (R11), Y4, Y4
+	VPMADDUBSW     (R12), Y4, Y4
 	VPMADDWD       integerOnes<>+0(SB), Y4, Y4
 	VPERM2I128     $0x21, Y4, Y3, Y5
 	VPBLENDD       $0xf0, Y4, Y3, Y3
 	VPADDD         Y5, Y3, Y3
-	VMOVDQU        Y3, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y3
-	VPBROADCASTD   (DI)(BX*4), Y4
+	VMOVDQU        Y3, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y3
+	VPBROADCASTD   (R8)(DI*4), Y4
 	VPBLENDD       $0xf0, Y4, Y3, Y3
-	VMOVDQU        Y3, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y3, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y3
 	VMOVDQU        32(SP), Y4
@@ -6869,78 +6955,97 @@ pair:
 	VCVTPH2PS      X4, Y4
 	VCVTDQ2PS      Y3, Y3
 	VMULPS         Y4, Y3, Y3
-	VBROADCASTSS   36(R11), Y4
+	VBROADCASTSS   36(R12), Y4
 	VFMADD231PS    Y4, Y5, Y3
-	VBROADCASTSS   32(R11), Y4
+	VBROADCASTSS   32(R12), Y4
 	VFMADD231PS    Y3, Y4, Y2
-	ADDQ           $0x00000018, R10
-	ADDQ           $0x00000028, R11
-	DECQ           R9
+	ADDQ           $0x00000018, R11
+	ADDQ           $0x00000028, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y2, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y2, X3
+	VMOVSS         X2, (CX)
+	VEXTRACTPS     $0x01, X2, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X2, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X2, (CX)(SI*1)
+	VMOVSS         X3, (BX)
+	VEXTRACTPS     $0x01, X3, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
 
-// func singleIQ4NLAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleIQ4NLAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleIQ4NLAVX2(SB), NOSPLIT, $384-56
+TEXT ·singleIQ4NLAVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerLevels<>+0(SB), Y1
 	VMOVDQU integerHalves<>+0(SB), Y2
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y3
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y3, Y3, Y3
+	VMOVSS      (CX), X4
+	VINSERTPS   $0x10, (CX)(DX*1), X4, X4
+	VINSERTPS   $0x20, (CX)(DX*2), X4, X4
+	VINSERTPS   $0x30, (CX)(SI*1), X4, X4
+	VINSERTF128 $0x00, X4, Y3, Y3
+	VMOVSS      (BX), X4
+	VINSERTPS   $0x10, (BX)(DX*1), X4, X4
+	VINSERTPS   $0x20, (BX)(DX*2), X4, X4
+	VINSERTPS   $0x30, (BX)(SI*1), X4, X4
+	VINSERTF128 $0x01, X4, Y3, Y3
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	ADDQ           $0x00000024, SI
-	VBROADCASTI128 2(DI), Y4
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	VBROADCASTI128 2(R8), Y4
 	VPSRLVD        Y2, Y4, Y4
 	VPAND          Y0, Y4, Y4
 	VPSHUFB        Y4, Y1, Y4
 	VPABSB         Y4, Y5
-	VMOVDQU        (R11), Y6
+	VMOVDQU        (R12), Y6
 	VPSIGNB        Y4, Y6, Y6
 	VPMADDUBSW     Y6, Y5, Y5
 	VPMADDWD       integerOnes<>+0(SB), Y5, Y5
-	VBROADCASTI128 2(DI)(BX*4), Y4
+	VBROADCASTI128 2(R8)(DI*4), Y4
 	VPSRLVD        Y2, Y4, Y4
 	VPAND          Y0, Y4, Y4
 	VPSHUFB        Y4, Y1, Y4
 	VPABSB         Y4, Y6
-	VMOVDQU        (R11), Y7
+	VMOVDQU        (R12), Y7
 	VPSIGNB        Y4, Y7, Y7
 	VPMADDUBSW     Y7, Y6, Y6
 	VPMADDWD       integerOnes<>+0(SB), Y6, Y6
 	VPERM2I128     $0x21, Y6, Y5, Y4
 	VPBLENDD       $0xf0, Y6, Y5, Y5
 	VPADDD         Y4, Y5, Y5
-	VMOVDQU        Y5, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y4
-	VPBROADCASTD   (DI)(BX*4), Y5
+	VMOVDQU        Y5, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y4
+	VPBROADCASTD   (R8)(DI*4), Y5
 	VPBLENDD       $0xf0, Y5, Y4, Y4
-	VMOVDQU        Y4, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y4, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y4
 	VMOVDQU        32(SP), Y5
@@ -6966,27 +7071,37 @@ pair:
 	VCVTPH2PS      X5, Y5
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y5, Y4, Y4
-	VBROADCASTSS   32(R11), Y5
+	VBROADCASTSS   32(R12), Y5
 	VFMADD231PS    Y4, Y5, Y3
-	ADDQ           $0x00000012, R10
-	ADDQ           $0x00000028, R11
-	DECQ           R9
+	ADDQ           $0x00000012, R11
+	ADDQ           $0x00000028, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y3, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y3, X4
+	VMOVSS         X3, (CX)
+	VEXTRACTPS     $0x01, X3, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (CX)(SI*1)
+	VMOVSS         X4, (BX)
+	VEXTRACTPS     $0x01, X4, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X4, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X4, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
 
-// func singleIQ4XSAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleIQ4XSAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleIQ4XSAVX2(SB), NOSPLIT, $384-56
+TEXT ·singleIQ4XSAVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerFourShifts<>+0(SB), Y1
@@ -6995,26 +7110,35 @@ TEXT ·singleIQ4XSAVX2(SB), NOSPLIT, $384-56
 	VMOVDQU integerHalves<>+0(SB), Y4
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y5
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y5, Y5, Y5
+	VMOVSS      (CX), X6
+	VINSERTPS   $0x10, (CX)(DX*1), X6, X6
+	VINSERTPS   $0x20, (CX)(DX*2), X6, X6
+	VINSERTPS   $0x30, (CX)(SI*1), X6, X6
+	VINSERTF128 $0x00, X6, Y5, Y5
+	VMOVSS      (BX), X6
+	VINSERTPS   $0x10, (BX)(DX*1), X6, X6
+	VINSERTPS   $0x20, (BX)(DX*2), X6, X6
+	VINSERTPS   $0x30, (BX)(SI*1), X6, X6
+	VINSERTF128 $0x01, X6, Y5, Y5
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	PREFETCHT0     64(SI)
-	PREFETCHT0     128(SI)
-	PREFETCHT0     192(SI)
-	PREFETCHT0     256(SI)
-	ADDQ           $0x00000110, SI
-	VPBROADCASTD   4(DI), Y6
-	VPBROADCASTW   2(DI), Y7
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	PREFETCHT0     832(R8)
+	PREFETCHT0     832(R8)(DI*4)
+	PREFETCHT0     896(R8)
+	PREFETCHT0     896(R8)(DI*4)
+	VPBROADCASTD   4(R8), Y6
+	VPBROADCASTW   2(R8), Y7
 	VPSRLVD        Y1, Y6, Y6
 	VPSRLVD        Y2, Y7, Y7
 	VPSLLD         $0x04, Y7, Y7
@@ -7024,95 +7148,95 @@ pair:
 	VPADDD         lanesFFFFFFE0<>+0(SB), Y6, Y6
 	VPACKSSDW      Y6, Y6, Y6
 	VPERMQ         $0x88, Y6, Y6
-	VBROADCASTI128 8(DI), Y7
+	VBROADCASTI128 8(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y8
-	VMOVDQU        (R11), Y9
+	VMOVDQU        (R12), Y9
 	VPSIGNB        Y7, Y9, Y9
 	VPMADDUBSW     Y9, Y8, Y8
 	VPSHUFB        integerWord0<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y8, Y8
-	VBROADCASTI128 24(DI), Y7
+	VBROADCASTI128 24(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        32(R11), Y10
+	VMOVDQU        32(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord1<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 40(DI), Y7
+	VBROADCASTI128 40(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        64(R11), Y10
+	VMOVDQU        64(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord2<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 56(DI), Y7
+	VBROADCASTI128 56(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        96(R11), Y10
+	VMOVDQU        96(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord3<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 72(DI), Y7
+	VBROADCASTI128 72(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        128(R11), Y10
+	VMOVDQU        128(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord4<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 88(DI), Y7
+	VBROADCASTI128 88(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        160(R11), Y10
+	VMOVDQU        160(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord5<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 104(DI), Y7
+	VBROADCASTI128 104(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        192(R11), Y10
+	VMOVDQU        192(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord6<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VBROADCASTI128 120(DI), Y7
+	VBROADCASTI128 120(R8), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        224(R11), Y10
+	VMOVDQU        224(R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord7<>+0(SB), Y6, Y6
 	VPMADDWD       Y6, Y9, Y9
 	VPADDD         Y9, Y8, Y8
-	VPBROADCASTD   4(DI)(BX*4), Y6
-	VPBROADCASTW   2(DI)(BX*4), Y7
+	VPBROADCASTD   4(R8)(DI*4), Y6
+	VPBROADCASTW   2(R8)(DI*4), Y7
 	VPSRLVD        Y1, Y6, Y6
 	VPSRLVD        Y2, Y7, Y7
 	VPSLLD         $0x04, Y7, Y7
@@ -7122,88 +7246,88 @@ pair:
 	VPADDD         lanesFFFFFFE0<>+0(SB), Y6, Y6
 	VPACKSSDW      Y6, Y6, Y6
 	VPERMQ         $0x88, Y6, Y6
-	VBROADCASTI128 8(DI)(BX*4), Y7
+	VBROADCASTI128 8(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y9
-	VMOVDQU        (R11), Y10
+	VMOVDQU        (R12), Y10
 	VPSIGNB        Y7, Y10, Y10
 	VPMADDUBSW     Y10, Y9, Y9
 	VPSHUFB        integerWord0<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y9, Y9
-	VBROADCASTI128 24(DI)(BX*4), Y7
+	VBROADCASTI128 24(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        32(R11), Y11
+	VMOVDQU        32(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord1<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 40(DI)(BX*4), Y7
+	VBROADCASTI128 40(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        64(R11), Y11
+	VMOVDQU        64(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord2<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 56(DI)(BX*4), Y7
+	VBROADCASTI128 56(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        96(R11), Y11
+	VMOVDQU        96(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord3<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 72(DI)(BX*4), Y7
+	VBROADCASTI128 72(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        128(R11), Y11
+	VMOVDQU        128(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord4<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 88(DI)(BX*4), Y7
+	VBROADCASTI128 88(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        160(R11), Y11
+	VMOVDQU        160(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord5<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 104(DI)(BX*4), Y7
+	VBROADCASTI128 104(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        192(R11), Y11
+	VMOVDQU        192(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord6<>+0(SB), Y6, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y9, Y9
-	VBROADCASTI128 120(DI)(BX*4), Y7
+	VBROADCASTI128 120(R8)(DI*4), Y7
 	VPSRLVD        Y4, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPSHUFB        Y7, Y3, Y7
 	VPABSB         Y7, Y10
-	VMOVDQU        224(R11), Y11
+	VMOVDQU        224(R12), Y11
 	VPSIGNB        Y7, Y11, Y11
 	VPMADDUBSW     Y11, Y10, Y10
 	VPSHUFB        integerWord7<>+0(SB), Y6, Y6
@@ -7212,14 +7336,14 @@ pair:
 	VPERM2I128     $0x21, Y9, Y8, Y6
 	VPBLENDD       $0xf0, Y9, Y8, Y7
 	VPADDD         Y6, Y7, Y7
-	VMOVDQU        Y7, (SP)(R8*1)
-	VPBROADCASTD   (DI), Y6
-	VPBROADCASTD   (DI)(BX*4), Y7
+	VMOVDQU        Y7, (SP)(R9*1)
+	VPBROADCASTD   (R8), Y6
+	VPBROADCASTD   (R8)(DI*4), Y7
 	VPBLENDD       $0xf0, Y7, Y6, Y6
-	VMOVDQU        Y6, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y6, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y6
 	VMOVDQU        32(SP), Y7
@@ -7245,16 +7369,24 @@ pair:
 	VCVTPH2PS      X7, Y7
 	VCVTDQ2PS      Y6, Y6
 	VMULPS         Y7, Y6, Y6
-	VBROADCASTSS   256(R11), Y7
+	VBROADCASTSS   256(R12), Y7
 	VFMADD231PS    Y6, Y7, Y5
-	ADDQ           $0x00000088, R10
-	ADDQ           $0x00000140, R11
-	DECQ           R9
+	ADDQ           $0x00000088, R11
+	ADDQ           $0x00000140, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y5, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y5, X6
+	VMOVSS         X5, (CX)
+	VEXTRACTPS     $0x01, X5, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X5, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X5, (CX)(SI*1)
+	VMOVSS         X6, (BX)
+	VEXTRACTPS     $0x01, X6, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X6, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X6, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
@@ -7331,13 +7463,15 @@ DATA integerWord7<>+16(SB)/8, $0x0f0e0f0e0f0e0f0e
 DATA integerWord7<>+24(SB)/8, $0x0f0e0f0e0f0e0f0e
 GLOBL integerWord7<>(SB), RODATA|NOPTR, $32
 
-// func singleQ4KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ4KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ4KAVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ4KAVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerHeadLow<>+0(SB), Y2
@@ -7346,25 +7480,34 @@ TEXT ·singleQ4KAVX2(SB), NOSPLIT, $384-56
 	VMOVDQU integerHeadMask<>+0(SB), Y5
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y6
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y6, Y6, Y6
+	VMOVSS      (CX), X7
+	VINSERTPS   $0x10, (CX)(DX*1), X7, X7
+	VINSERTPS   $0x20, (CX)(DX*2), X7, X7
+	VINSERTPS   $0x30, (CX)(SI*1), X7, X7
+	VINSERTF128 $0x00, X7, Y6, Y6
+	VMOVSS      (BX), X7
+	VINSERTPS   $0x10, (BX)(DX*1), X7, X7
+	VINSERTPS   $0x20, (BX)(DX*2), X7, X7
+	VINSERTPS   $0x30, (BX)(SI*1), X7, X7
+	VINSERTF128 $0x01, X7, Y6, Y6
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	PREFETCHT0     64(SI)
-	PREFETCHT0     128(SI)
-	PREFETCHT0     192(SI)
-	PREFETCHT0     256(SI)
-	ADDQ           $0x00000120, SI
-	VBROADCASTI128 (DI), Y7
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	PREFETCHT0     832(R8)
+	PREFETCHT0     832(R8)(DI*4)
+	PREFETCHT0     896(R8)
+	PREFETCHT0     896(R8)(DI*4)
+	VBROADCASTI128 (R8), Y7
 	VPSHUFB        Y2, Y7, Y8
 	VPSHUFB        Y3, Y7, Y7
 	VPSRLVD        Y4, Y8, Y8
@@ -7373,56 +7516,56 @@ pair:
 	VPAND          Y1, Y7, Y7
 	VPOR           Y7, Y8, Y8
 	VPERMQ         $0x44, Y8, Y7
-	VBROADCASTI128 292(R11), Y9
+	VBROADCASTI128 292(R12), Y9
 	VPMADDWD       Y9, Y8, Y9
-	VMOVDQU        16(DI), Y8
+	VMOVDQU        16(R8), Y8
 	VPAND          Y0, Y8, Y10
-	VPMADDUBSW     (R11), Y10, Y10
+	VPMADDUBSW     (R12), Y10, Y10
 	VPSHUFB        integerWord0<>+0(SB), Y7, Y11
 	VPMADDWD       Y11, Y10, Y10
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     32(R11), Y8, Y8
+	VPMADDUBSW     32(R12), Y8, Y8
 	VPSHUFB        integerWord1<>+0(SB), Y7, Y11
 	VPMADDWD       Y11, Y8, Y8
 	VPADDD         Y8, Y10, Y10
-	VMOVDQU        48(DI), Y8
+	VMOVDQU        48(R8), Y8
 	VPAND          Y0, Y8, Y11
-	VPMADDUBSW     64(R11), Y11, Y11
+	VPMADDUBSW     64(R12), Y11, Y11
 	VPSHUFB        integerWord2<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y11, Y11
 	VPADDD         Y11, Y10, Y10
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     96(R11), Y8, Y8
+	VPMADDUBSW     96(R12), Y8, Y8
 	VPSHUFB        integerWord3<>+0(SB), Y7, Y11
 	VPMADDWD       Y11, Y8, Y8
 	VPADDD         Y8, Y10, Y10
-	VMOVDQU        80(DI), Y8
+	VMOVDQU        80(R8), Y8
 	VPAND          Y0, Y8, Y11
-	VPMADDUBSW     128(R11), Y11, Y11
+	VPMADDUBSW     128(R12), Y11, Y11
 	VPSHUFB        integerWord4<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y11, Y11
 	VPADDD         Y11, Y10, Y10
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     160(R11), Y8, Y8
+	VPMADDUBSW     160(R12), Y8, Y8
 	VPSHUFB        integerWord5<>+0(SB), Y7, Y11
 	VPMADDWD       Y11, Y8, Y8
 	VPADDD         Y8, Y10, Y10
-	VMOVDQU        112(DI), Y8
+	VMOVDQU        112(R8), Y8
 	VPAND          Y0, Y8, Y11
-	VPMADDUBSW     192(R11), Y11, Y11
+	VPMADDUBSW     192(R12), Y11, Y11
 	VPSHUFB        integerWord6<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y11, Y11
 	VPADDD         Y11, Y10, Y10
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     224(R11), Y8, Y8
+	VPMADDUBSW     224(R12), Y8, Y8
 	VPSHUFB        integerWord7<>+0(SB), Y7, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y10, Y10
-	VBROADCASTI128 (DI)(BX*4), Y7
+	VBROADCASTI128 (R8)(DI*4), Y7
 	VPSHUFB        Y2, Y7, Y8
 	VPSHUFB        Y3, Y7, Y7
 	VPSRLVD        Y4, Y8, Y8
@@ -7431,68 +7574,68 @@ pair:
 	VPAND          Y1, Y7, Y7
 	VPOR           Y7, Y8, Y8
 	VPERMQ         $0x44, Y8, Y7
-	VBROADCASTI128 292(R11), Y11
+	VBROADCASTI128 292(R12), Y11
 	VPMADDWD       Y11, Y8, Y11
-	VMOVDQU        16(DI)(BX*4), Y8
+	VMOVDQU        16(R8)(DI*4), Y8
 	VPAND          Y0, Y8, Y12
-	VPMADDUBSW     (R11), Y12, Y12
+	VPMADDUBSW     (R12), Y12, Y12
 	VPSHUFB        integerWord0<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y12, Y12
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     32(R11), Y8, Y8
+	VPMADDUBSW     32(R12), Y8, Y8
 	VPSHUFB        integerWord1<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y8, Y8
 	VPADDD         Y8, Y12, Y12
-	VMOVDQU        48(DI)(BX*4), Y8
+	VMOVDQU        48(R8)(DI*4), Y8
 	VPAND          Y0, Y8, Y13
-	VPMADDUBSW     64(R11), Y13, Y13
+	VPMADDUBSW     64(R12), Y13, Y13
 	VPSHUFB        integerWord2<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y13, Y13
 	VPADDD         Y13, Y12, Y12
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     96(R11), Y8, Y8
+	VPMADDUBSW     96(R12), Y8, Y8
 	VPSHUFB        integerWord3<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y8, Y8
 	VPADDD         Y8, Y12, Y12
-	VMOVDQU        80(DI)(BX*4), Y8
+	VMOVDQU        80(R8)(DI*4), Y8
 	VPAND          Y0, Y8, Y13
-	VPMADDUBSW     128(R11), Y13, Y13
+	VPMADDUBSW     128(R12), Y13, Y13
 	VPSHUFB        integerWord4<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y13, Y13
 	VPADDD         Y13, Y12, Y12
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     160(R11), Y8, Y8
+	VPMADDUBSW     160(R12), Y8, Y8
 	VPSHUFB        integerWord5<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y8, Y8
 	VPADDD         Y8, Y12, Y12
-	VMOVDQU        112(DI)(BX*4), Y8
+	VMOVDQU        112(R8)(DI*4), Y8
 	VPAND          Y0, Y8, Y13
-	VPMADDUBSW     192(R11), Y13, Y13
+	VPMADDUBSW     192(R12), Y13, Y13
 	VPSHUFB        integerWord6<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y13, Y13
 	VPADDD         Y13, Y12, Y12
 	VPSRLW         $0x04, Y8, Y8
 	VPAND          Y0, Y8, Y8
-	VPMADDUBSW     224(R11), Y8, Y8
+	VPMADDUBSW     224(R12), Y8, Y8
 	VPSHUFB        integerWord7<>+0(SB), Y7, Y7
 	VPMADDWD       Y7, Y8, Y8
 	VPADDD         Y8, Y12, Y12
 	VPERM2I128     $0x21, Y12, Y10, Y7
 	VPBLENDD       $0xf0, Y12, Y10, Y8
 	VPADDD         Y7, Y8, Y8
-	VMOVDQU        Y8, (SP)(R8*1)
+	VMOVDQU        Y8, (SP)(R9*1)
 	VPERM2I128     $0x31, Y11, Y9, Y9
-	VMOVDQU        Y9, 128(SP)(R8*1)
-	VPBROADCASTD   (DI), Y7
-	VPBROADCASTD   (DI)(BX*4), Y8
+	VMOVDQU        Y9, 128(SP)(R9*1)
+	VPBROADCASTD   (R8), Y7
+	VPBROADCASTD   (R8)(DI*4), Y8
 	VPBLENDD       $0xf0, Y8, Y7, Y7
-	VMOVDQU        Y7, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y7, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y7
 	VMOVDQU        32(SP), Y8
@@ -7539,16 +7682,24 @@ pair:
 	VPADDD         Y10, Y8, Y8
 	VCVTDQ2PS      Y8, Y8
 	VFNMADD231PS   Y8, Y9, Y7
-	VBROADCASTSS   256(R11), Y8
+	VBROADCASTSS   256(R12), Y8
 	VFMADD231PS    Y7, Y8, Y6
-	ADDQ           $0x00000090, R10
-	ADDQ           $0x00000140, R11
-	DECQ           R9
+	ADDQ           $0x00000090, R11
+	ADDQ           $0x00000140, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y6, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y6, X7
+	VMOVSS         X6, (CX)
+	VEXTRACTPS     $0x01, X6, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X6, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X6, (CX)(SI*1)
+	VMOVSS         X7, (BX)
+	VEXTRACTPS     $0x01, X7, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X7, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X7, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
@@ -7577,13 +7728,15 @@ DATA integerHeadMask<>+16(SB)/8, $0x003f003f003f003f
 DATA integerHeadMask<>+24(SB)/8, $0x000f000f000f000f
 GLOBL integerHeadMask<>(SB), RODATA|NOPTR, $32
 
-// func singleQ5KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ5KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ5KAVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ5KAVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerHeadLow<>+0(SB), Y2
@@ -7592,26 +7745,34 @@ TEXT ·singleQ5KAVX2(SB), NOSPLIT, $384-56
 	VMOVDQU integerHeadMask<>+0(SB), Y5
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y6
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y6, Y6, Y6
+	VMOVSS      (CX), X7
+	VINSERTPS   $0x10, (CX)(DX*1), X7, X7
+	VINSERTPS   $0x20, (CX)(DX*2), X7, X7
+	VINSERTPS   $0x30, (CX)(SI*1), X7, X7
+	VINSERTF128 $0x00, X7, Y6, Y6
+	VMOVSS      (BX), X7
+	VINSERTPS   $0x10, (BX)(DX*1), X7, X7
+	VINSERTPS   $0x20, (BX)(DX*2), X7, X7
+	VINSERTPS   $0x30, (BX)(SI*1), X7, X7
+	VINSERTF128 $0x01, X7, Y6, Y6
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	PREFETCHT0     64(SI)
-	PREFETCHT0     128(SI)
-	PREFETCHT0     192(SI)
-	PREFETCHT0     256(SI)
-	PREFETCHT0     320(SI)
-	ADDQ           $0x00000160, SI
-	VBROADCASTI128 (DI), Y7
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	PREFETCHT0     832(R8)
+	PREFETCHT0     832(R8)(DI*4)
+	PREFETCHT0     896(R8)
+	PREFETCHT0     896(R8)(DI*4)
+	VBROADCASTI128 (R8), Y7
 	VPSHUFB        Y2, Y7, Y8
 	VPSHUFB        Y3, Y7, Y7
 	VPSRLVD        Y4, Y8, Y8
@@ -7620,15 +7781,15 @@ pair:
 	VPAND          Y1, Y7, Y7
 	VPOR           Y7, Y8, Y8
 	VPERMQ         $0x44, Y8, Y7
-	VBROADCASTI128 292(R11), Y9
+	VBROADCASTI128 292(R12), Y9
 	VPMADDWD       Y9, Y8, Y9
-	VMOVDQU        16(DI), Y8
-	VMOVDQU        48(DI), Y10
+	VMOVDQU        16(R8), Y8
+	VMOVDQU        48(R8), Y10
 	VPAND          Y0, Y10, Y11
 	VPSLLW         $0x04, Y8, Y12
 	VPAND          integerBytes10<>+0(SB), Y12, Y12
 	VPOR           Y12, Y11, Y11
-	VPMADDUBSW     (R11), Y11, Y11
+	VPMADDUBSW     (R12), Y11, Y11
 	VPSHUFB        integerWord0<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y11, Y11
 	VPSRLW         $0x04, Y10, Y10
@@ -7636,16 +7797,16 @@ pair:
 	VPSLLW         $0x03, Y8, Y12
 	VPAND          integerBytes10<>+0(SB), Y12, Y12
 	VPOR           Y12, Y10, Y10
-	VPMADDUBSW     32(R11), Y10, Y10
+	VPMADDUBSW     32(R12), Y10, Y10
 	VPSHUFB        integerWord1<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y10, Y10
 	VPADDD         Y10, Y11, Y11
-	VMOVDQU        80(DI), Y10
+	VMOVDQU        80(R8), Y10
 	VPAND          Y0, Y10, Y12
 	VPSLLW         $0x02, Y8, Y13
 	VPAND          integerBytes10<>+0(SB), Y13, Y13
 	VPOR           Y13, Y12, Y12
-	VPMADDUBSW     64(R11), Y12, Y12
+	VPMADDUBSW     64(R12), Y12, Y12
 	VPSHUFB        integerWord2<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y12, Y12
 	VPADDD         Y12, Y11, Y11
@@ -7654,15 +7815,15 @@ pair:
 	VPSLLW         $0x01, Y8, Y12
 	VPAND          integerBytes10<>+0(SB), Y12, Y12
 	VPOR           Y12, Y10, Y10
-	VPMADDUBSW     96(R11), Y10, Y10
+	VPMADDUBSW     96(R12), Y10, Y10
 	VPSHUFB        integerWord3<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y10, Y10
 	VPADDD         Y10, Y11, Y11
-	VMOVDQU        112(DI), Y10
+	VMOVDQU        112(R8), Y10
 	VPAND          Y0, Y10, Y12
 	VPAND          integerBytes10<>+0(SB), Y8, Y13
 	VPOR           Y13, Y12, Y12
-	VPMADDUBSW     128(R11), Y12, Y12
+	VPMADDUBSW     128(R12), Y12, Y12
 	VPSHUFB        integerWord4<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y12, Y12
 	VPADDD         Y12, Y11, Y11
@@ -7671,16 +7832,16 @@ pair:
 	VPSRLW         $0x01, Y8, Y12
 	VPAND          integerBytes10<>+0(SB), Y12, Y12
 	VPOR           Y12, Y10, Y10
-	VPMADDUBSW     160(R11), Y10, Y10
+	VPMADDUBSW     160(R12), Y10, Y10
 	VPSHUFB        integerWord5<>+0(SB), Y7, Y12
 	VPMADDWD       Y12, Y10, Y10
 	VPADDD         Y10, Y11, Y11
-	VMOVDQU        144(DI), Y10
+	VMOVDQU        144(R8), Y10
 	VPAND          Y0, Y10, Y12
 	VPSRLW         $0x02, Y8, Y13
 	VPAND          integerBytes10<>+0(SB), Y13, Y13
 	VPOR           Y13, Y12, Y12
-	VPMADDUBSW     192(R11), Y12, Y12
+	VPMADDUBSW     192(R12), Y12, Y12
 	VPSHUFB        integerWord6<>+0(SB), Y7, Y13
 	VPMADDWD       Y13, Y12, Y12
 	VPADDD         Y12, Y11, Y11
@@ -7689,11 +7850,11 @@ pair:
 	VPSRLW         $0x03, Y8, Y8
 	VPAND          integerBytes10<>+0(SB), Y8, Y8
 	VPOR           Y8, Y10, Y10
-	VPMADDUBSW     224(R11), Y10, Y10
+	VPMADDUBSW     224(R12), Y10, Y10
 	VPSHUFB        integerWord7<>+0(SB), Y7, Y7
 	VPMADDWD       Y7, Y10, Y10
 	VPADDD         Y10, Y11, Y11
-	VBROADCASTI128 (DI)(BX*4), Y7
+	VBROADCASTI128 (R8)(DI*4), Y7
 	VPSHUFB        Y2, Y7, Y8
 	VPSHUFB        Y3, Y7, Y7
 	VPSRLVD        Y4, Y8, Y8
@@ -7702,15 +7863,15 @@ pair:
 	VPAND          Y1, Y7, Y7
 	VPOR           Y7, Y8, Y8
 	VPERMQ         $0x44, Y8, Y7
-	VBROADCASTI128 292(R11), Y10
+	VBROADCASTI128 292(R12), Y10
 	VPMADDWD       Y10, Y8, Y10
-	VMOVDQU        16(DI)(BX*4), Y8
-	VMOVDQU        48(DI)(BX*4), Y12
+	VMOVDQU        16(R8)(DI*4), Y8
+	VMOVDQU        48(R8)(DI*4), Y12
 	VPAND          Y0, Y12, Y13
 	VPSLLW         $0x04, Y8, Y14
 	VPAND          integerBytes10<>+0(SB), Y14, Y14
 	VPOR           Y14, Y13, Y13
-	VPMADDUBSW     (R11), Y13, Y13
+	VPMADDUBSW     (R12), Y13, Y13
 	VPSHUFB        integerWord0<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y13, Y13
 	VPSRLW         $0x04, Y12, Y12
@@ -7718,16 +7879,16 @@ pair:
 	VPSLLW         $0x03, Y8, Y14
 	VPAND          integerBytes10<>+0(SB), Y14, Y14
 	VPOR           Y14, Y12, Y12
-	VPMADDUBSW     32(R11), Y12, Y12
+	VPMADDUBSW     32(R12), Y12, Y12
 	VPSHUFB        integerWord1<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y12, Y12
 	VPADDD         Y12, Y13, Y13
-	VMOVDQU        80(DI)(BX*4), Y12
+	VMOVDQU        80(R8)(DI*4), Y12
 	VPAND          Y0, Y12, Y14
 	VPSLLW         $0x02, Y8, Y15
 	VPAND          integerBytes10<>+0(SB), Y15, Y15
 	VPOR           Y15, Y14, Y14
-	VPMADDUBSW     64(R11), Y14, Y14
+	VPMADDUBSW     64(R12), Y14, Y14
 	VPSHUFB        integerWord2<>+0(SB), Y7, Y15
 	VPMADDWD       Y15, Y14, Y14
 	VPADDD         Y14, Y13, Y13
@@ -7736,15 +7897,15 @@ pair:
 	VPSLLW         $0x01, Y8, Y14
 	VPAND          integerBytes10<>+0(SB), Y14, Y14
 	VPOR           Y14, Y12, Y12
-	VPMADDUBSW     96(R11), Y12, Y12
+	VPMADDUBSW     96(R12), Y12, Y12
 	VPSHUFB        integerWord3<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y12, Y12
 	VPADDD         Y12, Y13, Y13
-	VMOVDQU        112(DI)(BX*4), Y12
+	VMOVDQU        112(R8)(DI*4), Y12
 	VPAND          Y0, Y12, Y14
 	VPAND          integerBytes10<>+0(SB), Y8, Y15
 	VPOR           Y15, Y14, Y14
-	VPMADDUBSW     128(R11), Y14, Y14
+	VPMADDUBSW     128(R12), Y14, Y14
 	VPSHUFB        integerWord4<>+0(SB), Y7, Y15
 	VPMADDWD       Y15, Y14, Y14
 	VPADDD         Y14, Y13, Y13
@@ -7753,16 +7914,16 @@ pair:
 	VPSRLW         $0x01, Y8, Y14
 	VPAND          integerBytes10<>+0(SB), Y14, Y14
 	VPOR           Y14, Y12, Y12
-	VPMADDUBSW     160(R11), Y12, Y12
+	VPMADDUBSW     160(R12), Y12, Y12
 	VPSHUFB        integerWord5<>+0(SB), Y7, Y14
 	VPMADDWD       Y14, Y12, Y12
 	VPADDD         Y12, Y13, Y13
-	VMOVDQU        144(DI)(BX*4), Y12
+	VMOVDQU        144(R8)(DI*4), Y12
 	VPAND          Y0, Y12, Y14
 	VPSRLW         $0x02, Y8, Y15
 	VPAND          integerBytes10<>+0(SB), Y15, Y15
 	VPOR           Y15, Y14, Y14
-	VPMADDUBSW     192(R11), Y14, Y14
+	VPMADDUBSW     192(R12), Y14, Y14
 	VPSHUFB        integerWord6<>+0(SB), Y7, Y15
 	VPMADDWD       Y15, Y14, Y14
 	VPADDD         Y14, Y13, Y13
@@ -7771,23 +7932,23 @@ pair:
 	VPSRLW         $0x03, Y8, Y8
 	VPAND          integerBytes10<>+0(SB), Y8, Y8
 	VPOR           Y8, Y12, Y12
-	VPMADDUBSW     224(R11), Y12, Y12
+	VPMADDUBSW     224(R12), Y12, Y12
 	VPSHUFB        integerWord7<>+0(SB), Y7, Y7
 	VPMADDWD       Y7, Y12, Y12
 	VPADDD         Y12, Y13, Y13
 	VPERM2I128     $0x21, Y13, Y11, Y7
 	VPBLENDD       $0xf0, Y13, Y11, Y8
 	VPADDD         Y7, Y8, Y8
-	VMOVDQU        Y8, (SP)(R8*1)
+	VMOVDQU        Y8, (SP)(R9*1)
 	VPERM2I128     $0x31, Y10, Y9, Y9
-	VMOVDQU        Y9, 128(SP)(R8*1)
-	VPBROADCASTD   (DI), Y7
-	VPBROADCASTD   (DI)(BX*4), Y8
+	VMOVDQU        Y9, 128(SP)(R9*1)
+	VPBROADCASTD   (R8), Y7
+	VPBROADCASTD   (R8)(DI*4), Y8
 	VPBLENDD       $0xf0, Y8, Y7, Y7
-	VMOVDQU        Y7, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y7, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y7
 	VMOVDQU        32(SP), Y8
@@ -7834,81 +7995,100 @@ pair:
 	VPADDD         Y10, Y8, Y8
 	VCVTDQ2PS      Y8, Y8
 	VFNMADD231PS   Y8, Y9, Y7
-	VBROADCASTSS   256(R11), Y8
+	VBROADCASTSS   256(R12), Y8
 	VFMADD231PS    Y7, Y8, Y6
-	ADDQ           $0x000000b0, R10
-	ADDQ           $0x00000140, R11
-	DECQ           R9
+	ADDQ           $0x000000b0, R11
+	ADDQ           $0x00000140, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y6, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y6, X7
+	VMOVSS         X6, (CX)
+	VEXTRACTPS     $0x01, X6, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X6, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X6, (CX)(SI*1)
+	VMOVSS         X7, (BX)
+	VEXTRACTPS     $0x01, X7, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X7, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X7, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET
 
-// func singleQ6KAVX2(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)
+// func singleQ6KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
 // Requires: AVX, AVX2, F16C, FMA3, MMX+
-TEXT ·singleQ6KAVX2(SB), NOSPLIT, $384-56
+TEXT ·singleQ6KAVX2(SB), NOSPLIT, $384-64
 	MOVQ    w+0(FP), AX
-	MOVQ    groups+16(FP), CX
-	MOVQ    y+32(FP), DX
-	MOVQ    ws+8(FP), BX
+	MOVQ    y+32(FP), CX
+	MOVQ    ys+40(FP), DX
+	SHLQ    $0x02, DX
+	LEAQ    (DX)(DX*2), SI
+	MOVQ    apart+16(FP), DI
 	VMOVDQU integerBytes0f<>+0(SB), Y0
 	VMOVDQU integerBytes30<>+0(SB), Y1
 	VMOVDQU integerSixes<>+0(SB), Y2
 
 group:
-	MOVQ    blocks+40(FP), R9
-	MOVQ    x+24(FP), R11
-	MOVQ    AX, R10
-	MOVQ    ahead+48(FP), SI
-	ADDQ    AX, SI
-	VMOVUPS (DX), Y3
+	MOVQ        blocks+48(FP), R10
+	MOVQ        x+24(FP), R12
+	MOVQ        AX, R11
+	LEAQ        (CX)(DX*4), BX
+	VXORPS      Y3, Y3, Y3
+	VMOVSS      (CX), X4
+	VINSERTPS   $0x10, (CX)(DX*1), X4, X4
+	VINSERTPS   $0x20, (CX)(DX*2), X4, X4
+	VINSERTPS   $0x30, (CX)(SI*1), X4, X4
+	VINSERTF128 $0x00, X4, Y3, Y3
+	VMOVSS      (BX), X4
+	VINSERTPS   $0x10, (BX)(DX*1), X4, X4
+	VINSERTPS   $0x20, (BX)(DX*2), X4, X4
+	VINSERTPS   $0x30, (BX)(SI*1), X4, X4
+	VINSERTF128 $0x01, X4, Y3, Y3
 
 block:
-	MOVQ R10, DI
-	XORQ R8, R8
+	MOVQ R11, R8
+	XORQ R9, R9
 
 pair:
-	PREFETCHT0     (SI)
-	PREFETCHT0     64(SI)
-	PREFETCHT0     128(SI)
-	PREFETCHT0     192(SI)
-	PREFETCHT0     256(SI)
-	PREFETCHT0     320(SI)
-	PREFETCHT0     384(SI)
-	ADDQ           $0x000001a4, SI
-	VBROADCASTI128 192(DI), Y4
+	PREFETCHT0     768(R8)
+	PREFETCHT0     768(R8)(DI*4)
+	PREFETCHT0     832(R8)
+	PREFETCHT0     832(R8)(DI*4)
+	PREFETCHT0     896(R8)
+	PREFETCHT0     896(R8)(DI*4)
+	PREFETCHT0     960(R8)
+	PREFETCHT0     960(R8)(DI*4)
+	VBROADCASTI128 192(R8), Y4
 	VPSHUFB        Y2, Y4, Y4
 	VPSRAW         $0x08, Y4, Y4
-	VPMOVSXBW      192(DI), Y5
-	VPMADDWD       260(R11), Y5, Y5
+	VPMOVSXBW      192(R8), Y5
+	VPMADDWD       260(R12), Y5, Y5
 	VPSLLD         $0x05, Y5, Y5
-	VMOVDQU        128(DI), Y6
-	VMOVDQU        (DI), Y7
+	VMOVDQU        128(R8), Y6
+	VMOVDQU        (R8), Y7
 	VPAND          Y0, Y7, Y8
 	VPSLLW         $0x04, Y6, Y9
 	VPAND          Y1, Y9, Y9
 	VPOR           Y9, Y8, Y8
-	VPMADDUBSW     (R11), Y8, Y8
+	VPMADDUBSW     (R12), Y8, Y8
 	VPSHUFB        integerWord0<>+0(SB), Y4, Y9
 	VPMADDWD       Y9, Y8, Y8
 	VPSRLW         $0x04, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPAND          Y1, Y6, Y9
 	VPOR           Y9, Y7, Y7
-	VPMADDUBSW     64(R11), Y7, Y7
+	VPMADDUBSW     64(R12), Y7, Y7
 	VPSHUFB        integerWord2<>+0(SB), Y4, Y9
 	VPMADDWD       Y9, Y7, Y7
 	VPADDD         Y7, Y8, Y8
-	VMOVDQU        32(DI), Y7
+	VMOVDQU        32(R8), Y7
 	VPAND          Y0, Y7, Y9
 	VPSLLW         $0x02, Y6, Y10
 	VPAND          Y1, Y10, Y10
 	VPOR           Y10, Y9, Y9
-	VPMADDUBSW     32(R11), Y9, Y9
+	VPMADDUBSW     32(R12), Y9, Y9
 	VPSHUFB        integerWord1<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y9, Y9
 	VPADDD         Y9, Y8, Y8
@@ -7917,17 +8097,17 @@ pair:
 	VPSRLW         $0x02, Y6, Y6
 	VPAND          Y1, Y6, Y6
 	VPOR           Y6, Y7, Y7
-	VPMADDUBSW     96(R11), Y7, Y7
+	VPMADDUBSW     96(R12), Y7, Y7
 	VPSHUFB        integerWord3<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y8, Y8
-	VMOVDQU        160(DI), Y6
-	VMOVDQU        64(DI), Y7
+	VMOVDQU        160(R8), Y6
+	VMOVDQU        64(R8), Y7
 	VPAND          Y0, Y7, Y9
 	VPSLLW         $0x04, Y6, Y10
 	VPAND          Y1, Y10, Y10
 	VPOR           Y10, Y9, Y9
-	VPMADDUBSW     128(R11), Y9, Y9
+	VPMADDUBSW     128(R12), Y9, Y9
 	VPSHUFB        integerWord4<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y9, Y9
 	VPADDD         Y9, Y8, Y8
@@ -7935,16 +8115,16 @@ pair:
 	VPAND          Y0, Y7, Y7
 	VPAND          Y1, Y6, Y9
 	VPOR           Y9, Y7, Y7
-	VPMADDUBSW     192(R11), Y7, Y7
+	VPMADDUBSW     192(R12), Y7, Y7
 	VPSHUFB        integerWord6<>+0(SB), Y4, Y9
 	VPMADDWD       Y9, Y7, Y7
 	VPADDD         Y7, Y8, Y8
-	VMOVDQU        96(DI), Y7
+	VMOVDQU        96(R8), Y7
 	VPAND          Y0, Y7, Y9
 	VPSLLW         $0x02, Y6, Y10
 	VPAND          Y1, Y10, Y10
 	VPOR           Y10, Y9, Y9
-	VPMADDUBSW     160(R11), Y9, Y9
+	VPMADDUBSW     160(R12), Y9, Y9
 	VPSHUFB        integerWord5<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y9, Y9
 	VPADDD         Y9, Y8, Y8
@@ -7953,40 +8133,40 @@ pair:
 	VPSRLW         $0x02, Y6, Y6
 	VPAND          Y1, Y6, Y6
 	VPOR           Y6, Y7, Y7
-	VPMADDUBSW     224(R11), Y7, Y7
+	VPMADDUBSW     224(R12), Y7, Y7
 	VPSHUFB        integerWord7<>+0(SB), Y4, Y4
 	VPMADDWD       Y4, Y7, Y7
 	VPADDD         Y7, Y8, Y8
 	VPSUBD         Y5, Y8, Y8
-	VBROADCASTI128 192(DI)(BX*4), Y4
+	VBROADCASTI128 192(R8)(DI*4), Y4
 	VPSHUFB        Y2, Y4, Y4
 	VPSRAW         $0x08, Y4, Y4
-	VPMOVSXBW      192(DI)(BX*4), Y5
-	VPMADDWD       260(R11), Y5, Y5
+	VPMOVSXBW      192(R8)(DI*4), Y5
+	VPMADDWD       260(R12), Y5, Y5
 	VPSLLD         $0x05, Y5, Y5
-	VMOVDQU        128(DI)(BX*4), Y6
-	VMOVDQU        (DI)(BX*4), Y7
+	VMOVDQU        128(R8)(DI*4), Y6
+	VMOVDQU        (R8)(DI*4), Y7
 	VPAND          Y0, Y7, Y9
 	VPSLLW         $0x04, Y6, Y10
 	VPAND          Y1, Y10, Y10
 	VPOR           Y10, Y9, Y9
-	VPMADDUBSW     (R11), Y9, Y9
+	VPMADDUBSW     (R12), Y9, Y9
 	VPSHUFB        integerWord0<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y9, Y9
 	VPSRLW         $0x04, Y7, Y7
 	VPAND          Y0, Y7, Y7
 	VPAND          Y1, Y6, Y10
 	VPOR           Y10, Y7, Y7
-	VPMADDUBSW     64(R11), Y7, Y7
+	VPMADDUBSW     64(R12), Y7, Y7
 	VPSHUFB        integerWord2<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y7, Y7
 	VPADDD         Y7, Y9, Y9
-	VMOVDQU        32(DI)(BX*4), Y7
+	VMOVDQU        32(R8)(DI*4), Y7
 	VPAND          Y0, Y7, Y10
 	VPSLLW         $0x02, Y6, Y11
 	VPAND          Y1, Y11, Y11
 	VPOR           Y11, Y10, Y10
-	VPMADDUBSW     32(R11), Y10, Y10
+	VPMADDUBSW     32(R12), Y10, Y10
 	VPSHUFB        integerWord1<>+0(SB), Y4, Y11
 	VPMADDWD       Y11, Y10, Y10
 	VPADDD         Y10, Y9, Y9
@@ -7995,17 +8175,17 @@ pair:
 	VPSRLW         $0x02, Y6, Y6
 	VPAND          Y1, Y6, Y6
 	VPOR           Y6, Y7, Y7
-	VPMADDUBSW     96(R11), Y7, Y7
+	VPMADDUBSW     96(R12), Y7, Y7
 	VPSHUFB        integerWord3<>+0(SB), Y4, Y6
 	VPMADDWD       Y6, Y7, Y7
 	VPADDD         Y7, Y9, Y9
-	VMOVDQU        160(DI)(BX*4), Y6
-	VMOVDQU        64(DI)(BX*4), Y7
+	VMOVDQU        160(R8)(DI*4), Y6
+	VMOVDQU        64(R8)(DI*4), Y7
 	VPAND          Y0, Y7, Y10
 	VPSLLW         $0x04, Y6, Y11
 	VPAND          Y1, Y11, Y11
 	VPOR           Y11, Y10, Y10
-	VPMADDUBSW     128(R11), Y10, Y10
+	VPMADDUBSW     128(R12), Y10, Y10
 	VPSHUFB        integerWord4<>+0(SB), Y4, Y11
 	VPMADDWD       Y11, Y10, Y10
 	VPADDD         Y10, Y9, Y9
@@ -8013,16 +8193,16 @@ pair:
 	VPAND          Y0, Y7, Y7
 	VPAND          Y1, Y6, Y10
 	VPOR           Y10, Y7, Y7
-	VPMADDUBSW     192(R11), Y7, Y7
+	VPMADDUBSW     192(R12), Y7, Y7
 	VPSHUFB        integerWord6<>+0(SB), Y4, Y10
 	VPMADDWD       Y10, Y7, Y7
 	VPADDD         Y7, Y9, Y9
-	VMOVDQU        96(DI)(BX*4), Y7
+	VMOVDQU        96(R8)(DI*4), Y7
 	VPAND          Y0, Y7, Y10
 	VPSLLW         $0x02, Y6, Y11
 	VPAND          Y1, Y11, Y11
 	VPOR           Y11, Y10, Y10
-	VPMADDUBSW     160(R11), Y10, Y10
+	VPMADDUBSW     160(R12), Y10, Y10
 	VPSHUFB        integerWord5<>+0(SB), Y4, Y11
 	VPMADDWD       Y11, Y10, Y10
 	VPADDD         Y10, Y9, Y9
@@ -8031,7 +8211,7 @@ pair:
 	VPSRLW         $0x02, Y6, Y6
 	VPAND          Y1, Y6, Y6
 	VPOR           Y6, Y7, Y7
-	VPMADDUBSW     224(R11), Y7, Y7
+	VPMADDUBSW     224(R12), Y7, Y7
 	VPSHUFB        integerWord7<>+0(SB), Y4, Y4
 	VPMADDWD       Y4, Y7, Y7
 	VPADDD         Y7, Y9, Y9
@@ -8039,14 +8219,14 @@ pair:
 	VPERM2I128     $0x21, Y9, Y8, Y4
 	VPBLENDD       $0xf0, Y9, Y8, Y5
 	VPADDD         Y4, Y5, Y5
-	VMOVDQU        Y5, (SP)(R8*1)
-	VPBROADCASTD   206(DI), Y4
-	VPBROADCASTD   206(DI)(BX*4), Y5
+	VMOVDQU        Y5, (SP)(R9*1)
+	VPBROADCASTD   206(R8), Y4
+	VPBROADCASTD   206(R8)(DI*4), Y5
 	VPBLENDD       $0xf0, Y5, Y4, Y4
-	VMOVDQU        Y4, 256(SP)(R8*1)
-	ADDQ           BX, DI
-	ADDQ           $0x20, R8
-	CMPQ           R8, $0x00000080
+	VMOVDQU        Y4, 256(SP)(R9*1)
+	ADDQ           DI, R8
+	ADDQ           $0x20, R9
+	CMPQ           R9, $0x00000080
 	JLT            pair
 	VMOVDQU        (SP), Y4
 	VMOVDQU        32(SP), Y5
@@ -8073,16 +8253,24 @@ pair:
 	VCVTPH2PS      X5, Y5
 	VCVTDQ2PS      Y4, Y4
 	VMULPS         Y5, Y4, Y4
-	VBROADCASTSS   256(R11), Y5
+	VBROADCASTSS   256(R12), Y5
 	VFMADD231PS    Y4, Y5, Y3
-	ADDQ           $0x000000d2, R10
-	ADDQ           $0x00000140, R11
-	DECQ           R9
+	ADDQ           $0x000000d2, R11
+	ADDQ           $0x00000140, R12
+	DECQ           R10
 	JNZ            block
-	VMOVUPS        Y3, (DX)
-	ADDQ           $0x20, DX
-	LEAQ           (AX)(BX*8), AX
-	DECQ           CX
+	VEXTRACTF128   $0x01, Y3, X4
+	VMOVSS         X3, (CX)
+	VEXTRACTPS     $0x01, X3, (CX)(DX*1)
+	VEXTRACTPS     $0x02, X3, (CX)(DX*2)
+	VEXTRACTPS     $0x03, X3, (CX)(SI*1)
+	VMOVSS         X4, (BX)
+	VEXTRACTPS     $0x01, X4, (BX)(DX*1)
+	VEXTRACTPS     $0x02, X4, (BX)(DX*2)
+	VEXTRACTPS     $0x03, X4, (BX)(SI*1)
+	ADDQ           $0x04, CX
+	ADDQ           ws+8(FP), AX
+	DECQ           groups+56(FP)
 	JNZ            group
 	VZEROUPPER
 	RET

@@ -9,7 +9,7 @@ import (
 // multiplies 8 rows at a time; for several, what unpacks 8 rows, and what multiplies 16 with 1, 2,
 // … tokens.
 type codedWeights struct {
-	single func(w *byte, ws, groups int, x *byte, y *float32, blocks, ahead int)
+	single func(w *byte, ws, apart int, x *byte, y *float32, ys, blocks, groups int)
 	unpack func(to, from *byte, ws, blocks, ahead int)
 	dots   integerDots
 	bytes  int // of a block of 8 rows in a panel
@@ -89,7 +89,7 @@ func multiplySingle(m integerProduct) {
 	single, size := codedAVX2[m.format].single, m.count*m.format.Format().Bytes
 	groups, rest := m.rows/integerGroup, m.rows%integerGroup
 	if groups > 0 {
-		single(&m.w[0], m.ws, groups, &m.x[0], &m.y[0], m.count, integerGroup*m.ws)
+		single(&m.w[0], m.ws, groups*m.ws, &m.x[0], &m.y[0], groups, m.count, groups) // each from a part of its own
 	}
 	if rest == 0 {
 		return
@@ -99,7 +99,7 @@ func multiplySingle(m integerProduct) {
 	var sums [integerGroup]float32
 	y := m.y[groups*integerGroup:][:rest]
 	copy(sums[:], y)
-	single(&w[0], size, 1, &m.x[0], &sums[0], m.count, 0)
+	single(&w[0], size, size, &m.x[0], &sums[0], 1, m.count, 1)
 	copy(y, sums[:])
 	buf.giveBack()
 }

@@ -6,7 +6,8 @@ import (
 )
 
 // single is what multiplies 8 rows of a format at a time with one token, from where they are. It
-// gives the bits that panels give.
+// gives the bits that panels give. The rows are far apart, and each goes on where the one before it
+// ends, so that memory is read in 8 long runs.
 type single struct {
 	name        string
 	size, elems int     // of a block
@@ -17,6 +18,9 @@ type single struct {
 	hold        func(g *singleGenerator)
 	products    func(g *singleGenerator, at place) (sum, least vector)
 }
+
+// singleAhead is how many bytes of a run are fetched ahead.
+const singleAhead = 768
 
 // place is a byte of a row's block.
 type place func(disp int) Mem
@@ -30,7 +34,6 @@ type singleGenerator struct {
 	four, two            vector // masks
 	tables               [5]vector
 	row, step, apart     reg.Register
-	ahead                reg.Register // goes over what is fetched, from line to line
 	scratch              Mem
 	sums, leasts, scales [4]vector // by pairs of rows, r and r+4
 }
@@ -57,12 +60,11 @@ func (g *integerGenerator) singles() {
 func (g *singleGenerator) super() bool { return g.elems > 32 }
 
 func (g *singleGenerator) write() {
-	g.function("single"+g.name, "(w *byte, ws int, groups int, x *byte, y *float32, blocks int, ahead int)",
-		"adds to y the products of groups of 8 rows, which are ws bytes apart, with one token, and fetches what is ahead bytes further on.")
-	from, groups := g.param("w"), g.param("groups")
-	y := g.param("y")
-	g.apart, g.ahead = g.param("ws"), g.GP64()
-	g.row, g.step = g.GP64(), g.GP64()
+	g.function("single"+g.name, "(w *byte, ws, apart int, x *byte, y *float32, ys, blocks, groups int)",
+		"adds to y the products of groups of 8 rows with one token: rows of a group are apart bytes apart and those of y ys elements, groups ws and 1.")
+	from, y, ys, upper := g.param("w"), g.param("y"), g.stride("ys"), g.GP64()
+	ys3 := g.triple(ys)
+	g.apart, g.row, g.step = g.param("apart"), g.GP64(), g.GP64()
 	g.scratch = g.AllocLocal(3 * 128)
 	if g.hold != nil {
 		g.single.hold(g)
@@ -73,9 +75,10 @@ func (g *singleGenerator) write() {
 	g.Load(g.Param("blocks"), blocks)
 	g.Load(g.Param("x"), g.x)
 	g.MOVQ(from, at)
-	g.Load(g.Param("ahead"), g.ahead)
-	g.ADDQ(from, g.ahead)
-	g.VMOVUPS(Mem{Base: y}, total)
+	g.LEAQ(Mem{Base: y, Index: ys, Scale: 4}, upper)
+	g.VXORPS(total, total, total)
+	g.VINSERTF128(U8(0), g.gathered(strided(y, ys, ys3)), total, total)
+	g.VINSERTF128(U8(1), g.gathered(strided(upper, ys, ys3)), total, total)
 	g.Label("block")
 	g.pairs(at)
 	value, by := g.value(), g.YMM()
@@ -85,10 +88,13 @@ func (g *singleGenerator) write() {
 	g.ADDQ(U32(uint32(g.l.bytes)), g.x)
 	g.DECQ(blocks)
 	g.JNZ(LabelRef("block"))
-	g.VMOVUPS(total, Mem{Base: y})
-	g.ADDQ(U8(32), y)
-	g.LEAQ(Mem{Base: from, Index: g.apart, Scale: 8}, from)
-	g.DECQ(groups)
+	half := g.XMM()
+	g.VEXTRACTF128(U8(1), total, half)
+	g.scatter(total.AsX(), strided(y, ys, ys3))
+	g.scatter(half, strided(upper, ys, ys3))
+	g.ADDQ(U8(4), y)
+	g.ADDQ(g.memory("ws"), from)
+	g.DECQ(g.memory("groups"))
 	g.JNZ(LabelRef("group"))
 	g.end()
 }
@@ -98,13 +104,13 @@ func (g *singleGenerator) pairs(from reg.Register) {
 	g.MOVQ(from, g.row)
 	g.XORQ(g.step, g.step)
 	g.Label("pair")
-	for line := 0; line < 2*g.size; line += 64 {
-		g.PREFETCHT0(Mem{Base: g.ahead, Disp: line})
-	}
-	g.ADDQ(U32(uint32(2*g.size)), g.ahead)
 	places := [2]place{
 		func(disp int) Mem { return Mem{Base: g.row, Disp: disp} },
 		func(disp int) Mem { return Mem{Base: g.row, Index: g.apart, Scale: 4, Disp: disp} },
+	}
+	for line := 0; line < g.size; line += 64 {
+		g.PREFETCHT0(places[0](singleAhead + line))
+		g.PREFETCHT0(places[1](singleAhead + line))
 	}
 	var sums, leasts, scales [2]vector
 	for i, at := range places {

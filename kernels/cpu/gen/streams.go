@@ -1,6 +1,9 @@
 package main
 
-import . "github.com/mmcloughlin/avo/operand"
+import (
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
 
 // streams generates the product of one token with rows that are far apart: four at a time, each of
 // which goes on where the one before it ends, so that memory is read in four long runs. Nothing else
@@ -23,11 +26,7 @@ func (g *generator) streams() {
 	g.MOVQ(line, g.w)
 	g.Load(g.Param("x"), g.x)
 	g.Load(g.Param("k"), left)
-	total := g.XMM()
-	g.VMOVSS(out[0], total)
-	for i := 1; i < 4; i++ {
-		g.VINSERTPS(U8(uint8(i<<4)), out[i], total, total)
-	}
+	total := g.gathered(out)
 	g.Label("depth")
 	g.Load(g.Param("depth"), n)
 	g.CMPQ(left, n)
@@ -43,13 +42,28 @@ func (g *generator) streams() {
 	g.VADDPS(total, g.reduce(sums)[0].AsX(), total)
 	g.TESTQ(left, left)
 	g.JNZ(LabelRef("depth"))
-	g.VMOVSS(total, out[0])
-	for i := 1; i < 4; i++ {
-		g.VEXTRACTPS(U8(uint8(i)), total, out[i])
-	}
+	g.scatter(total, out)
 	g.ADDQ(ws, line)
 	g.ADDQ(U8(4), g.y)
 	g.DECQ(g.memory("groups"))
 	g.JNZ(LabelRef("group"))
 	g.end()
+}
+
+// gathered is four numbers that are apart in memory.
+func (g *vec) gathered(at [4]Mem) reg.VecVirtual {
+	v := g.XMM()
+	g.VMOVSS(at[0], v)
+	for i := 1; i < 4; i++ {
+		g.VINSERTPS(U8(uint8(i<<4)), at[i], v, v)
+	}
+	return v
+}
+
+// scatter writes the four numbers of a vector.
+func (g *vec) scatter(v Op, at [4]Mem) {
+	g.VMOVSS(v, at[0])
+	for i := 1; i < 4; i++ {
+		g.VEXTRACTPS(U8(uint8(i)), v, at[i])
+	}
 }
