@@ -1565,7 +1565,7 @@ summed:
 	RET
 
 // func streamBF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
-// Requires: AVX, AVX2, CMOV, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
 TEXT ·streamBF16AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
@@ -1613,6 +1613,10 @@ vectors:
 	VPMOVZXWD   (R9)(BX*1), Y6
 	VPSLLD      $0x10, Y6, Y6
 	VFMADD231PS Y6, Y5, Y4
+	PREFETCHT0  768(R9)
+	PREFETCHT0  768(R9)(DX*1)
+	PREFETCHT0  768(R9)(DX*2)
+	PREFETCHT0  768(R9)(BX*1)
 	ADDQ        $0x10, R9
 	ADDQ        $0x20, R10
 	SUBQ        $0x08, R12
@@ -1655,7 +1659,7 @@ narrow:
 	RET
 
 // func streamF16AVX2(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
-// Requires: AVX, CMOV, F16C, FMA3
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·streamF16AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
@@ -1699,6 +1703,10 @@ vectors:
 	VFMADD231PS Y6, Y5, Y3
 	VCVTPH2PS   (R9)(BX*1), Y6
 	VFMADD231PS Y6, Y5, Y4
+	PREFETCHT0  768(R9)
+	PREFETCHT0  768(R9)(DX*1)
+	PREFETCHT0  768(R9)(DX*2)
+	PREFETCHT0  768(R9)(BX*1)
 	ADDQ        $0x10, R9
 	ADDQ        $0x20, R10
 	SUBQ        $0x08, R12
@@ -5749,7 +5757,7 @@ summed:
 	RET
 
 // func streamBF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
-// Requires: AVX, AVX512BW, AVX512F, CMOV
+// Requires: AVX, AVX512BW, AVX512F, CMOV, MMX+
 TEXT ·streamBF16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    w+0(FP), AX
 	MOVQ    ws+8(FP), CX
@@ -5800,6 +5808,10 @@ vectors:
 	VBROADCASTI64X4 (R9)(BX*1), Z7
 	VPERMW.Z        Z7, Z0, K1, Z7
 	VFMADD231PS     Z7, Z6, Z5
+	PREFETCHT0      768(R9)
+	PREFETCHT0      768(R9)(DX*1)
+	PREFETCHT0      768(R9)(DX*2)
+	PREFETCHT0      768(R9)(BX*1)
 	ADDQ            $0x20, R9
 	ADDQ            $0x40, R10
 	SUBQ            $0x10, R12
@@ -5854,7 +5866,7 @@ narrow:
 	RET
 
 // func streamF16AVX512(w *uint16, ws int, apart int, x *float32, y *float32, ys int, k int, depth int, groups int)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·streamF16AVX512(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
@@ -5898,6 +5910,10 @@ vectors:
 	VFMADD231PS Z6, Z5, Z3
 	VCVTPH2PS   (R9)(BX*1), Z6
 	VFMADD231PS Z6, Z5, Z4
+	PREFETCHT0  768(R9)
+	PREFETCHT0  768(R9)(DX*1)
+	PREFETCHT0  768(R9)(DX*2)
+	PREFETCHT0  768(R9)(BX*1)
 	ADDQ        $0x20, R9
 	ADDQ        $0x40, R10
 	SUBQ        $0x10, R12

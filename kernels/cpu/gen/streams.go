@@ -5,6 +5,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// streamAhead is how many bytes of a run are fetched ahead.
+const streamAhead = 768
+
 // streams generates the product of one token with rows that are far apart: four at a time, each of
 // which goes on where the one before it ends, so that memory is read in four long runs. Nothing else
 // is fetched ahead.
@@ -35,7 +38,13 @@ func (g *generator) streams() {
 	if g.format == f32 { // others have whole vectors
 		g.MOVQ(n, rest)
 	}
-	sums := g.vectors(n, func() {})
+	sums := g.vectors(n, func() {
+		for r := 0; r < g.rows && g.format != f32; r++ { // whose vectors are more work
+			at := g.row(r)
+			at.Disp = streamAhead
+			g.PREFETCHT0(at)
+		}
+	})
 	if g.format == f32 {
 		g.masked(sums, rest)
 	}
