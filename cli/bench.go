@@ -33,7 +33,8 @@ It prints the share of the roofline that each phase reaches. The roofline is the
 weights and state once at the measured memory bandwidth (a copy within a GPU's memory; on the CPU
 a read loop in turns with the steps, the median share of all turns), and for prefill on the CPU
 the time of its arithmetic at the measured f32 rate of multiply-adds in registers. On a GPU it
-also counts launches and copies per step. All runs must give the same logits to the last bit; the output says where they do not.
+also counts launches and copies per step. All runs must give the same logits to the last bit;
+the output says where they do not.
 
 -o FILE also writes the measurements as JSON, for krait bench report. A name that ends in .jsonl
 gets a line per measurement, appended as soon as it is made.`,

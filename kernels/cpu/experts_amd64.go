@@ -93,7 +93,7 @@ func (s *some) gather(e, from, to int) {
 	}
 }
 
-// hidden computes the hidden units of few tokens, for units lo to hi of those that all experts have.
+// hidden computes hidden units of few tokens, for units lo to hi of those that all experts have.
 func (p *products) hidden(c *kernels.Call, lo, hi int) {
 	x, size, per := &c.Args[0], c.Args[2].Dims[1], rowUnits(c)
 	buf := borrow(x.Rows() * (x.Cols + size))
@@ -171,8 +171,8 @@ func (p *products) outputs(c *kernels.Call, col, end int) {
 	buf.giveBack()
 }
 
-// activate computes n hidden units of an expert from one on, times its weight, for its tokens, whose
-// units are apart numbers apart.
+// activate computes n hidden units of an expert from one on, times its weight, for its tokens,
+// whose units are apart numbers apart.
 func (p *products) activate(s *some, e, from, n int, h []float32, apart int) {
 	gate, up, _ := mixture(s.call)
 	weights, width := &s.call.Args[1], s.call.Args[0].Cols
@@ -197,8 +197,8 @@ func (p *products) activate(s *some, e, from, n int, h []float32, apart int) {
 	}
 }
 
-// down computes columns of an expert's outputs from n hidden units from one on, and adds them to those
-// from the units before.
+// down computes columns of an expert's outputs from n hidden units from one on, and adds them to
+// those from the units before.
 func (p *products) down(s *some, e, from, n int, h []float32, apart, col, cols int) {
 	gate, _, down := mixture(s.call)
 	size := gate.Dims[1]

@@ -21,6 +21,7 @@ type cpuBench struct {
 	set      kernels.Set
 	workers  *cpu.Workers
 	roofline Roofline
+	rouse    kernels.Kernel // wakes all workers, which fall asleep while memory is read
 	o        *KernelOptions
 }
 
@@ -37,6 +38,10 @@ func CPUKernels(ctx context.Context, isa string, f Roofline, g *graph.Graph, mod
 	}
 	b := &cpuBench{isa: isa, set: set, workers: cpu.NewWorkers(f.Threads), roofline: f, o: &o}
 	defer b.workers.Close()
+	b.rouse = kernels.Kernel{Units: func(*kernels.Call) int { return f.Threads }, Run: func(*kernels.Call, int, int) {
+		for start := time.Now(); time.Since(start) < rouseTime; {
+		}
+	}}
 	list, counts := distinct(g, func(op string) bool { _, ok := set[op]; return ok })
 	var out []Kernel
 	for _, p := range o.phases() {
@@ -69,6 +74,9 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 	var list []time.Duration
 	turns := pairs{read: b.roofline.Read}
 	for run := range max(1, b.o.Repeat) + 1 {
+		if err := b.workers.Run(&b.rouse, call, rouseCost, z); err != nil {
+			return err
+		}
 		start := time.Now()
 		if err := b.workers.Run(&kernel, call, cost, z); err != nil {
 			return err
@@ -88,6 +96,12 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 	k.Share = cmp.Or(turns.share(k.Bytes, k.FLOPs, b.roofline.FLOPs), k.Roofline/k.Time)
 	return nil
 }
+
+// rouseTime is enough to wake a worker.
+const rouseTime = 100 * time.Microsecond
+
+// rouseCost is large enough for all workers to take part.
+var rouseCost = graph.Cost{FLOPs: graph.Const(1 << 30)}
 
 // hostCall returns a call with filled operands and results, packed.
 func hostCall(n *graph.Node, p *phase) *kernels.Call {

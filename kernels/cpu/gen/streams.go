@@ -9,8 +9,7 @@ import (
 const streamAhead = 768
 
 // streams generates the product of one token with rows that are far apart: four at a time, each of
-// which goes on where the one before it ends, so that memory is read in four long runs. Nothing else
-// is fetched ahead.
+// which goes on where the one before it ends, so that memory is read in four long runs.
 func (g *generator) streams() {
 	g.function("stream"+g.format.name, "(w *"+g.format.element+", ws, apart int, x *float32, y *float32, ys, k, depth, groups int)",
 		"adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are apart elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up in order.")
