@@ -6,8 +6,9 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// expertsKernel is the sum of experts. Of few tokens all workers share each expert: first its hidden
-// units, which are left in scratch memory, and then its outputs. Of many, a unit is some tokens.
+// expertsKernel is the sum of experts. Of few tokens all workers share each expert: first its
+// hidden units, which are left in scratch memory, and then its outputs. Of many, a unit is some
+// tokens.
 func (p *products) expertsKernel() kernels.Kernel {
 	return kernels.Kernel{
 		Units: expertUnits, Run: p.experts, Scratch: hiddenBytes,
