@@ -10,8 +10,8 @@ var Alphas = []float64{0, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
 // Adaptive is a [Tree] that changes its rule of eviction by what it would have hit. Trees of tokens
 // without data serve the same requests beside it, each by a rule on trial. The first has lru, and
-// bounds what the cache may hit less ([stake]). [Adaptive.Serve] serves a request at once. Otherwise
-// the caller looks it up when it begins, and admits it when it ends.
+// bounds what the cache may hit less ([stake]). [Adaptive.Serve] serves a request at once.
+// Otherwise the caller looks it up when it begins, and admits it when it ends.
 type Adaptive struct {
 	*Tree
 	trials []*trial // the first with lru; none: the rule is fixed
@@ -69,8 +69,8 @@ func (a *Adaptive) predict() *Adaptive {
 // NewReuse returns an empty tree that evicts the prefix with the least expected hits per byte.
 func NewReuse(m Model, capacity int64) *Adaptive { return newGuarded(m, capacity, 0).predict() }
 
-// NewTuned returns an empty tree that begins as [NewReuse], and follows the rule that hits most: that
-// one or an α.
+// NewTuned returns an empty tree that begins as [NewReuse], and follows the rule that hits most:
+// that one or an α.
 func NewTuned(m Model, capacity int64) *Adaptive {
 	a := newGuarded(m, capacity, Alphas...).predict()
 	alone := (&Adaptive{Tree: NewTree(m, capacity, 0)}).predict()

@@ -100,8 +100,8 @@ func (t *Tree) join(n *node) {
 	}
 }
 
-// victim returns the node of the lowest score among those that may go; one on the last request's path only if there is
-// no other, and before that one that puts more at stake than is allowed.
+// victim returns the node of the lowest score among those that may go; one on the last request's
+// path only if there is no other, and before that one that puts more at stake than is allowed.
 func (t *Tree) victim(may func(*node) bool) *node {
 	times, worths := t.spans()
 	var best *node

@@ -86,8 +86,8 @@ func TestHeldOut(t *testing.T) {
 	}
 }
 
-// TestTunedFollows: on stationary traces tuned hits at least 97 % of the tokens of the best fixed α,
-// also where the α on trial need many requests to tell, and where reuse hits less than that.
+// TestTunedFollows: on stationary traces tuned hits at least 97 % of the tokens of the best fixed
+// α, also where the α on trial need many requests to tell, and where reuse hits less than that.
 func TestTunedFollows(t *testing.T) {
 	for _, c := range []struct {
 		model int

@@ -7,8 +7,8 @@ import "math"
 const allowed = 0.005
 
 // risked is the share of what a rule has hit on trial beyond 1.5 times the tokens of lru, less this
-// many standard deviations, that may be lost besides: a cache that begins with the states of lru has
-// little of its own to risk.
+// many standard deviations, that may be lost besides: a cache that begins with the states of lru
+// has little of its own to risk.
 const risked, certain = 0.3, 2
 
 // fruitless is the number of requests without a hit after which lru hits in under 1 % of them, with
