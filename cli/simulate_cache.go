@@ -42,7 +42,7 @@ bytes, by eviction policy:
             recently used
   flop:α    the same, but evicts the lowest sum of last use and α times the FLOPs
             saved per byte
-  tuned     the same, with the α that has hit most recently; begins as lru
+  tuned     the same, with the α that would have hit most, or as reuse where that would
   reuse     the same, but evicts the fewest expected hits per byte, as learned from
             earlier requests; begins as lru, risks what it gains (the default of models)
   all       all of these, flop with 0.5 and 2
@@ -66,7 +66,7 @@ rules.
 
 A prompt leaves states at multiples of --grain tokens. The default is that of Krait's prefix
 cache. With 1 the rules are as published: states where prompts diverge, at any token, and none
-at a prompt's end; tuned still differs from the published rule when it returns to α = 0.
+at a prompt's end; marconi is then the published rule.
 
 --sweep prints the share of prompt tokens reused for six capacities, of which --capacity is the
 largest, and every α; -o writes a chart. --dot draws the tree of one policy after the last

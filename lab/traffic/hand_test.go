@@ -117,6 +117,10 @@ var hand = []struct {
 	{"a pause", "0 5/1, 100 5/1", "15, 115", Options{Decode: one(4, 100)}},
 	// Times count from the first request.
 	{"a late trace", "5000 5/1, 5100 5/1", "15, 115", Options{Decode: one(4, 100)}},
+	// The first two share a step and end with it, at their first tokens: 18, and then 14.
+	{"three at a time", "0 4/1, 0 4/1, 0 4/1", "18, 18, 32", Options{Decode: one(2, 8)}},
+	// A chunk ends with the prompt: 14 + 14. The next has chunks of 4 and 1: 14 + 11.
+	{"chunks to the token", "0 8/1, 0 5/1", "28, 53", Options{Decode: one(1, 4)}},
 	// Five arrive one by one at 2 slots. The steps: 0–13 a; 13–28 a, b (1+4, 15); b ends at 28;
 	// 28–42 a, c (1+3, 14); c ends; 42–56 a, d (1+3): both end; 56–68 e (2).
 	{"five", "0 3/4, 5 4/1, 20 3/1, 30 3/1, 45 2/1", "13 28 42 56, 28, 42, 56, 68", Options{Decode: one(2, 100)}},
@@ -127,6 +131,8 @@ var hand = []struct {
 
 	// Of 16 tokens of KV cache two take 5+4-1 = 8 each, so that the third is rejected.
 	{"no room", "0 5/4, 0 5/4, 0 3/2", "20 32 44 56, 20 32 44 56, status 429", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 })}},
+	// They fill the room exactly. The last comes at the time at which they end, before they have.
+	{"room to the token", "0 5/4, 0 5/4, 0 1/1, 56 3/2", "20 32 44 56, 20 32 44 56, status 429, status 429", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 })}},
 	// It comes when they have ended.
 	{"room again", "0 5/4, 0 5/4, 60 3/2", "20 32 44 56, 20 32 44 56, 73 84", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 })}},
 	// It comes when the last step of both begins, and needs 4 of 0 tokens.
@@ -175,6 +181,9 @@ var hand = []struct {
 	{"together, uncached", "0 8/1 a, 0 8/1 a", "26, 26", Options{Decode: one(4, 100).with(attention)}},
 	// A prompt of 10 leaves a state after 8, where its chunk ends: 18 + 12. The second begins there.
 	{"states", "0 10/1 a, 100 10/1 a", "30, 112 (8)", Options{Decode: one(4, 100).with(hybrid)}},
+	// A prompt of 8 leaves a state after 4, as one token must be left to compute, and its text ends at
+	// 8: 14 + 14. The same prompt again begins at 4.
+	{"states to the token", "0 8/1 a, 100 8/1 a", "28, 114 (4)", Options{Decode: one(4, 100).with(hybrid)}},
 	// Of the second prompt the first 9 tokens are known, and there is no state before them: it leaves
 	// one after 8, where others may diverge, and one after 16. The steps are 8, 8 and 2 tokens.
 	{"branch", "0 20/1 a, 100 18/1 a9", "40, 148", Options{Decode: one(4, 100).with(hybrid)}},
@@ -220,6 +229,10 @@ var hand = []struct {
 	// The first and third are on the first server of each role, prefilled by 20, and arrive at 30 and
 	// 40, where the first's step runs until 41. The second arrives at 25 on servers of its own.
 	{"two of each role", "0 6/2, 0 6/2, 0 6/1", "41 53, 36 47, 53", Options{Decode: many(2, 4, 100), Prefill: many(2, 4, 100), Link: slow}},
+	// The first is prefilled by 29 and arrives by 53, so that its answer begins at 64 and its prompt is
+	// no work from then on. The others come during the step until 108, and each gets a prefill server:
+	// 15 ms, and 10 to arrive at 133, where a step runs until 141. With the first they are 3 tokens.
+	{"work of prompts", "0 20/12, 100 6/1, 100 6/1", "64 75 86 97 108 119 130 141 154 165 176 187, 154, 154", Options{Decode: one(4, 100), Prefill: many(2, 4, 100), Link: slow}},
 	// The first has the slot from the beginning, and the second waits in the queue until 36.
 	{"full queue of a decode server", "0 6/1, 0 6/1, 0 6/1", "36, 72, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Requests = 1 }), Prefill: one(4, 100), Link: slow}},
 

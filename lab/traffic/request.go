@@ -107,6 +107,7 @@ func (v *visit) request(prompt, most int) schedule.Request {
 func (v *visit) Token(t schedule.Token) {
 	if v.out.Tokens++; v.out.Tokens == 1 {
 		v.out.First = t.At
+		v.prefilled()
 	} else {
 		v.out.Gaps = append(v.out.Gaps, t.At.Sub(v.out.Last).Seconds())
 	}
@@ -124,12 +125,18 @@ func (v *visit) End(err error) {
 	v.leave()
 }
 
-// leave ends the request for its client, which may send the next, and for the prefill server, to
-// which the router counts it until then.
-func (v *visit) leave() {
+// prefilled ends the request for the prefill server, to which the router counts it until the answer
+// begins.
+func (v *visit) prefilled() {
 	if v.from != nil {
 		v.from.load.Remove(v.fromWork)
+		v.from = nil
 	}
+}
+
+// leave ends the request for its client, which may send the next.
+func (v *visit) leave() {
+	v.prefilled()
 	if v.s.left++; v.s.Progress != nil {
 		v.s.Progress(v.s.left, len(v.s.Trace))
 	}

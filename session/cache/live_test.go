@@ -160,7 +160,7 @@ func TestLiveIsOffline(t *testing.T) {
 		name  string
 		grain int
 	}{
-		{"docs-hybrid", prefix.Grain}, {"fewshot-ssm", prefix.Grain}, {"chat-attention", prefix.Grain}, {"chat-hybrid", prefix.Grain},
+		{"docs-hybrid", prefix.Grain}, {"fewshot-ssm", prefix.Grain}, {"chat-attention", prefix.Grain}, {"chat-hybrid", 1},
 		{"edges-small", 1}, {"edges-attention", 3}, {"edges-hybrid", 1}, {"edges-hybrid", 3},
 	} {
 		name := fmt.Sprintf("%s/grain=%d", c.name, c.grain)

@@ -1,55 +1,83 @@
 package prefix
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Alphas are the candidates of α.
 var Alphas = []float64{0, 0.1, 0.2, 0.5, 1, 2, 5, 10}
 
 // Adaptive is a [Tree] that changes its rule of eviction by what it would have hit. Trees of tokens
-// without data serve the same requests beside it; the first has lru, and bounds what the cache may
-// hit less ([stake]). [Adaptive.Serve] serves a request at once. Otherwise the caller looks it up
-// when it begins, and admits it when it ends.
+// without data serve the same requests beside it, each by a rule on trial. The first has lru, and
+// bounds what the cache may hit less ([stake]). [Adaptive.Serve] serves a request at once.
+// Otherwise the caller looks it up when it begins, and admits it when it ends.
 type Adaptive struct {
 	*Tree
 	trials []*trial // the first with lru; none: the rule is fixed
-	used   int      // of trials, whose rule the tree has; with a history it has none of them
-
-	largest int // hit of a request in trials, in tokens
+	used   int      // of trials, whose rule the tree has; reuse has none of them
 }
 
 // trial is a rule, on a tree beside the cache.
 type trial struct {
-	tree  *Tree
-	hits  faded64
-	total int64 // tokens hit
+	tree  Policy
+	rule  rule
+	last  int // tokens that the last request hit
+	hits  fading
+	apart []fading // by trial, the squares of the differences between the hits of requests
 }
 
-// faded64 is a sum of which half fades in 350 requests.
-type faded64 float64
+// fading is a sum of which half fades in 1,400 requests.
+type fading float64
 
-func (f *faded64) add(x int) { *f = faded64(float64(*f)*0.998) + faded64(x) }
+func (f *fading) add(x float64) { *f = fading(float64(*f)*0.9995) + fading(x) }
+
+// lead returns the tokens that a trial has hit more than another, less a number of standard
+// deviations of that difference, as it would be by chance.
+func (a *Adaptive) lead(of, over int, deviations float64) float64 {
+	x, y := a.trials[of], a.trials[over]
+	return float64(x.hits-y.hits) - deviations*math.Sqrt(float64(x.apart[over]))
+}
 
 // newGuarded returns an empty tree with rules on trial, the first of which is lru.
 func newGuarded(m Model, capacity int64, alphas ...float64) *Adaptive {
 	a := &Adaptive{Tree: NewTree(m, capacity, 0)}
 	for _, alpha := range alphas {
-		a.trials = append(a.trials, &trial{tree: NewTree(m, capacity, alpha)})
+		t := NewTree(m, capacity, alpha)
+		a.try(t, t.rule)
 	}
-	a.guard(a.trials[0].tree)
+	a.guard(a.trials[0].tree.(*Tree))
 	return a
 }
 
-// NewReuse returns an empty tree that evicts the prefix with the least expected hits per byte, as
-// its history predicts.
-func NewReuse(m Model, capacity int64) *Adaptive {
-	a := newGuarded(m, capacity, 0)
+// try puts a rule on trial.
+func (a *Adaptive) try(tree Policy, r rule) {
+	a.trials = append(a.trials, &trial{tree: tree, rule: r})
+	for _, b := range a.trials {
+		b.apart = make([]fading, len(a.trials))
+	}
+}
+
+// predict makes an empty tree evict the prefix with the least expected hits per byte, as a history
+// predicts, and returns it.
+func (a *Adaptive) predict() *Adaptive {
 	a.rule.demand = true
 	a.remember()
 	return a
 }
 
-// NewTuned returns an empty tree that follows the α with the most hits of late. α is 0 at first.
-func NewTuned(m Model, capacity int64) *Adaptive { return newGuarded(m, capacity, Alphas...) }
+// NewReuse returns an empty tree that evicts the prefix with the least expected hits per byte.
+func NewReuse(m Model, capacity int64) *Adaptive { return newGuarded(m, capacity, 0).predict() }
+
+// NewTuned returns an empty tree that begins as [NewReuse], and follows the rule that hits most:
+// that one or an α.
+func NewTuned(m Model, capacity int64) *Adaptive {
+	a := newGuarded(m, capacity, Alphas...).predict()
+	alone := (&Adaptive{Tree: NewTree(m, capacity, 0)}).predict()
+	a.try(alone, alone.rule)
+	a.used = len(a.trials) - 1
+	return a
+}
 
 // NewAdaptive returns an empty tree with a store, by the name of its policy, which must have a
 // tree. The store may be nil.
@@ -72,7 +100,7 @@ func NewAdaptive(policy string, m Model, capacity int64, s Store) (*Adaptive, er
 // Alpha returns the α of eviction; ok is false if the policy does not choose one, or has evicted
 // nothing yet.
 func (a *Adaptive) Alpha() (alpha float64, ok bool) {
-	return a.rule.alpha, a.history == nil && a.trials != nil && a.evictions > 0
+	return a.rule.alpha, !a.rule.demand && a.trials != nil && a.evictions > 0
 }
 
 // Lookup is [Tree.Lookup]. With a history the branch is where the prompt parts from all that was
@@ -118,32 +146,31 @@ func (a *Adaptive) Serve(r Request) int {
 	return hit
 }
 
-// Another α must lead by this share of the hits and by the largest hit, so that α does not follow
-// chance.
-const leadShare = 0.01
+// Another rule is used once it leads by this many standard deviations: few, as a wrong choice among
+// rules that hit alike costs little.
+const leading = 1
 
 // compare serves a request in the trials, while the tree is about to admit it, and chooses its
 // rule.
 func (a *Adaptive) compare(r Request) {
 	hit, _ := a.Tree.Find(r.Input())
+	for _, b := range a.trials {
+		b.last = b.tree.Serve(r)
+		b.hits.add(float64(b.last))
+	}
+	a.stake.count(hit, a.trials[0].last)
+	best, most := a.used, 0.0
 	for i, b := range a.trials {
-		hits := b.tree.Serve(r)
-		b.hits.add(hits)
-		b.total += int64(hits)
-		a.largest = max(a.largest, hits)
-		if i == 0 {
-			a.stake.count(hit, hits)
+		for j, other := range a.trials {
+			d := float64(b.last - other.last)
+			b.apart[j].add(d * d)
+		}
+		if lead := a.lead(i, a.used, 0); lead > most && a.lead(i, a.used, leading) > 0 {
+			best, most = i, lead
 		}
 	}
-	best := a.used
-	for i, b := range a.trials {
-		if b.hits > a.trials[best].hits {
-			best = i
-		}
+	if best != a.used {
+		a.used, a.rule = best, a.trials[best].rule
 	}
-	a.stake.trust = risked * float64(max(0, a.trials[a.used].total-2*a.trials[0].total))
-	used := a.trials[a.used].hits
-	if a.trials[best].hits-used > max(leadShare*used, faded64(a.largest)) {
-		a.used, a.rule = best, a.trials[best].tree.rule
-	}
+	a.stake.trust = risked * max(0, a.lead(a.used, 0, certain)-float64(a.trials[0].hits)/2)
 }

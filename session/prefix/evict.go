@@ -25,7 +25,10 @@ func (t *Tree) prepare() {
 
 // evict evicts the node of the lowest score, or its state.
 func (t *Tree) evict() {
-	n := t.victim()
+	n := t.victim(t.candidate)
+	if n == nil && t.hazard != nil { // whole takes rows for all of an edge if the first are there
+		n = t.victim(t.evictable)
+	}
 	if n == nil {
 		panic("BUG: a tree holds bytes and has nothing to evict")
 	}
@@ -97,14 +100,14 @@ func (t *Tree) join(n *node) {
 	}
 }
 
-// victim returns the candidate of the lowest score; one on the last request's path only if there is
-// no other, and before that one that puts more at stake than is allowed.
-func (t *Tree) victim() *node {
+// victim returns the node of the lowest score among those that may go; one on the last request's
+// path only if there is no other, and before that one that puts more at stake than is allowed.
+func (t *Tree) victim(may func(*node) bool) *node {
 	times, worths := t.spans()
 	var best *node
 	lowest, over, onPath := 0.0, 0.0, true
 	for _, n := range t.nodes {
-		if !t.candidate(n) {
+		if !may(n) {
 			continue
 		}
 		path := n.path == t.requests
@@ -121,8 +124,13 @@ func (t *Tree) victim() *node {
 
 // candidate reports whether n may be evicted. A history keeps what the cache has.
 func (t *Tree) candidate(n *node) bool {
+	return t.evictable(n) && (t.hazard == nil || !t.cache.whole(n))
+}
+
+// evictable reports whether n holds bytes that no other node needs.
+func (t *Tree) evictable(n *node) bool {
 	switch {
-	case n.bytes == 0 || t.hazard != nil && t.cache.whole(n):
+	case n.bytes == 0:
 		return false
 	case len(n.children) == 1:
 		return n.state && !t.rule.leaves

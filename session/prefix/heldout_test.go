@@ -33,7 +33,7 @@ var heldModels = []struct {
 // drawHeldOut draws number i of the traces: shapes, models and capacities in turn.
 func drawHeldOut(i int) heldOut {
 	shape, m := shapes[i%len(shapes)], heldModels[i/len(shapes)%len(heldModels)]
-	trace := shapeTrace(shape, uint64(8_000_000+i))
+	trace := shapeTrace(shape, uint64(14_000_000+i))
 	whole := prefix.NewTree(m.Model, prefix.MostBytes, 0)
 	for _, r := range trace {
 		whole.Serve(r)
@@ -83,6 +83,32 @@ func TestHeldOut(t *testing.T) {
 	t.Logf("capacity binds on %d traces; %s hits more than lru on %d", binding, prefix.Default, more)
 	if 2*more < binding || binding < all/step/2 {
 		t.Errorf("%s hits more than lru on %d of %d traces whose capacity binds, want half", prefix.Default, more, binding)
+	}
+}
+
+// TestTunedFollows: on stationary traces tuned hits at least 97 % of the tokens of the best fixed
+// α, also where the α on trial need many requests to tell, and where reuse hits less than that.
+func TestTunedFollows(t *testing.T) {
+	for _, c := range []struct {
+		model int
+		share float64
+		seed  uint64
+	}{{0, 0.05, 317}, {2, 0.05, 10_000_027}} {
+		h := heldOut{heldModels[c.model].name, heldModels[c.model].Model, prefix.MostBytes, kindTrace("docs", 1500, c.seed, 1)}
+		whole := prefix.NewTree(h.model, h.capacity, 0)
+		for _, r := range h.trace {
+			whole.Serve(r)
+		}
+		h.capacity = int64(c.share * float64(whole.Bytes()))
+		best := int64(0)
+		for _, alpha := range prefix.Alphas {
+			best = max(best, h.hits(t, fmt.Sprint("flop:", alpha), h.capacity))
+		}
+		tuned, reuse := h.hits(t, "tuned", h.capacity), h.hits(t, "reuse", h.capacity)
+		t.Logf("%s: the best α hits %d tokens, tuned %+.1f %%, reuse %+.1f %%", h.name, best, percentOver(tuned, best), percentOver(reuse, best))
+		if 100*tuned < 97*best {
+			t.Errorf("%s: tuned hits %d tokens, the best α %d", h.name, tuned, best)
+		}
 	}
 }
 

@@ -49,3 +49,15 @@ func TestNearest(t *testing.T) {
 		t.Errorf("%d nodes resume inside their edges: they show little", between)
 	}
 }
+
+// TestHistoryFits: a history keeps what the cache has, as far as it has room.
+func TestHistoryFits(t *testing.T) {
+	m := Model{FLOPsPerToken: 1000, FLOPsPerTokenSquared: 7, CacheBytes: 10, Grain: 3}
+	alone := (&Adaptive{Tree: NewTree(m, 500, 0)}).predict()
+	for i, r := range readGolden(t, "edges-attention") {
+		alone.Serve(r)
+		if h := alone.history.tree; h.bytes > h.capacity || alone.bytes > alone.capacity {
+			t.Fatalf("after request %d the history has %d of %d bytes, and the cache %d of %d", i, h.bytes, h.capacity, alone.bytes, alone.capacity)
+		}
+	}
+}

@@ -6,9 +6,10 @@ import "math"
 // promised, since [stake] takes each loss for a single one.
 const allowed = 0.005
 
-// risked is the share of what a rule on trial has hit beyond twice as many tokens as lru that may
-// be lost besides: a cache that begins with the states of lru has little of its own to risk.
-const risked = 0.3
+// risked is the share of what a rule has hit on trial beyond 1.5 times the tokens of lru, less this
+// many standard deviations, that may be lost besides: a cache that begins with the states of lru
+// has little of its own to risk.
+const risked, certain = 0.3, 2
 
 // fruitless is the number of requests without a hit after which lru hits in under 1 % of them, with
 // 95 % confidence.
@@ -25,7 +26,7 @@ type stake struct {
 	lru   *Tree
 	ahead float64 // tokens hit, less those that must be
 	plain int64   // tokens that lru hit
-	trust float64 // tokens that may be lost besides, as the rule in use has hit far more on trial
+	trust float64 // tokens that may be lost besides, as the rule in use has hit more on trial
 	left  float64 // tokens that evictions may put at stake yet
 }
 
