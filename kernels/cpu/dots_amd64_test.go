@@ -20,26 +20,20 @@ func dotPairs(a, b uint32, c float32) float32 {
 	return flushedFMA(lower(a), lower(b), flushedFMA(upper(a), upper(b), c))
 }
 
+// flushedFMA is a b + c rounded once, where numbers below 2^-126 are 0, and results that are below it
+// once rounded to 24 bits; NaN in c comes out.
 func flushedFMA(a, b, c float32) float32 {
-	flush := func(x float32) float64 {
+	flush := func(x float32) float32 {
 		if math.Abs(float64(x)) < 0x1p-126 {
-			x = float32(math.Copysign(0, float64(x)))
+			return float32(math.Copysign(0, float64(x)))
 		}
-		return float64(x)
+		return x
 	}
-	x, y, z := flush(a), flush(b), flush(c)
-	switch {
-	case z != z:
+	if c != c {
 		return c
-	case x != x || y != y || math.IsInf(x*y+z, 0) || x*y+z != x*y+z:
-		return float32(x*y + z)
 	}
-	p := x * y // exact
-	sum := p + z
-	if rest := (p - (sum - (sum - p))) + (z - (sum - p)); rest != 0 && math.Float64bits(sum)&1 == 0 {
-		sum = math.Nextafter(sum, math.Copysign(math.Inf(1), rest)) // to odd, so that one rounding follows
-	}
-	if math.Abs(sum) < 0x1p-125 { // rounded as if no exponent were too low
+	sum, finite := oddFMA(flush(a), flush(b), flush(c))
+	if finite && math.Abs(sum) < 0x1p-125 { // rounded as if no exponent were too low
 		if sum = float64(float32(sum*0x1p200)) * 0x1p-200; math.Abs(sum) < 0x1p-126 {
 			sum = math.Copysign(0, sum)
 		}

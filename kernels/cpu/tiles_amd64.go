@@ -293,6 +293,12 @@ func (m *tileProduct) panel(tile, tiles int, w *tileWeights) {
 
 // pairs multiplies those from one on.
 func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) {
+	out := m.prepare(tile, tiles, w, pair, plan)
+	m.mend(tile, w.from+pair*pairRows, plan, m.multiply(tiles, &w.at[pair*w.next/2], &m.packed(tile)[unsafe.Sizeof(tokenTile{})], &out[0]))
+}
+
+// prepare completes the plan of some pairs, and returns the memory of their results.
+func (m *tileProduct) prepare(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) []float32 {
 	c := m.call
 	x, y, t, packed := &c.Args[0], &c.Results[0], tile*tileTokens, m.packed(tile)
 	n := min(tiles*tileTokens, x.Rows()-t)
@@ -307,12 +313,19 @@ func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amx
 	m.work.configure(n, plan.rows)
 	m.work.plan = *plan
 	from := w.from + pair*pairRows
-	to := from + (plan.pairs-1)*pairRows + plan.rows
-	out := y.F32[t*y.Stride+from : (t+n-1)*y.Stride+to]
-	odd := m.multiply(tiles, &w.at[pair*w.next/2], &packed[unsafe.Sizeof(tokenTile{})], &out[0])
-	for odd &= uint32(1<<n - 1); odd != 0; odd &= odd - 1 {
+	return y.F32[t*y.Stride+from : (t+n-1)*y.Stride+from+plan.columns()]
+}
+
+// columns is how many rows of weights the plan has.
+func (p *amxPlan) columns() int { return (p.pairs-1)*pairRows + p.rows }
+
+// mend computes anew what may be off: results of the odd tokens, from a column on.
+func (m *tileProduct) mend(tile, from int, plan *amxPlan, odd uint32) {
+	c := m.call
+	for odd &= uint32(1<<plan.n - 1); odd != 0; odd &= odd - 1 {
 		i := bits.TrailingZeros32(odd)
-		again(x.Row(t+i), &c.Args[1], y.Row(t + i)[:to], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
+		t := tile*tileTokens + i
+		again(c.Args[0].Row(t), &c.Args[1], c.Results[0].Row(t)[:from+plan.columns()], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
 	}
 }
 
