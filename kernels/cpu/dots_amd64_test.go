@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 )
 
@@ -131,8 +132,11 @@ func checkDots(t *testing.T, kernel kernels.Kernel, lanes int, round func([]floa
 	rng := rand.New(rand.NewPCG(41, 0))
 	gauss := func() float32 { return float32(rng.NormFloat64()) }
 	for i, tokens := range []int{1, 4, 5, 19} {
-		for _, n := range []int{1, 16, 47, 49} {
-			k := kernels.ShortDepth + 2*[]int{0, 1, 15, 16, 17, 100}[(i+n)%6]
+		for j, n := range []int{49, 16, 47, 1} {
+			if i != j && !goldens.All() {
+				continue
+			}
+			k := kernels.ShortDepth + 2*[]int{0, 1, 16, 17}[(i+j/2)%4]
 			x, w := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8)), table(graph.BF16, n, k, k+2*rng.IntN(3), rng.IntN(16))
 			y := table(graph.F32, tokens, n, n+rng.IntN(6), rng.IntN(8))
 			fill(&x, gauss)
