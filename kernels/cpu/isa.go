@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -57,6 +58,18 @@ func ForISA(name string) (kernels.Set, error) {
 		set = withWide(set, wideProducts["f32"], name)
 	}
 	return set, err
+}
+
+// WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has wide
+// products for whole blocks of prompts ([ByPosition]).
+func WideMaths(isa string) (list []string) {
+	for math, sets := range wideProducts {
+		if _, ok := sets[isa]; ok {
+			list = append(list, math)
+		}
+	}
+	slices.Sort(list)
+	return list
 }
 
 // withWide gives whole blocks of prompts to the wide product of an instruction set, if it has one.
