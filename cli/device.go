@@ -152,8 +152,8 @@ type deviceList struct {
 	Libraries []deviceLibrary `json:"libraries,omitempty"`
 }
 
-// deviceCPU is the instruction set whose kernels run, those that could, and the values of --math with
-// wide products.
+// deviceCPU is the instruction set whose kernels run, those that could, and the values of --math
+// with wide products.
 type deviceCPU struct {
 	Set  string   `json:"instruction_set"`
 	Sets []string `json:"instruction_sets"`

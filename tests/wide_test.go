@@ -52,9 +52,8 @@ func emulatedWide(t *testing.T, workers int) *cpu.Device {
 	return &cpu.Device{Kernels: set, Workers: workers}
 }
 
-// TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do, and
-// neither do company nor threads. Ranks that have the batch's tokens split have the bits of those
-// that do not.
+// TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do,
+// and neither do company, threads nor overlap.
 func TestCutsWide(t *testing.T) {
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	for _, c := range covering.Each(t, []int{len(folders)}, 3) {

@@ -25,7 +25,8 @@ type Device struct {
 	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or the plain ones
 	// Math is f32, also for an empty one; bf16: products of weights in bf16 round activations to
 	// bf16, which AMX and AVX512_BF16 multiply faster in prompts, and other instruction sets no
-	// faster than f32; or int8: products of weights in blocks round activations to 8 bits (see [cpu.ForMath]).
+	// faster than f32; or int8: products of weights in blocks round activations to 8 bits (see
+	// [cpu.ForMath]).
 	Math    string
 	Workers int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
 	// GatherStates gathers the states of tokens in parts (strategy context), as GPUs do, instead of

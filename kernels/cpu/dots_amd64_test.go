@@ -21,8 +21,8 @@ func dotPairs(a, b uint32, c float32) float32 {
 	return flushedFMA(lower(a), lower(b), flushedFMA(upper(a), upper(b), c))
 }
 
-// flushedFMA is a b + c rounded once, where numbers below 2^-126 are 0, and results that are below it
-// once rounded to 24 bits; NaN in c comes out.
+// flushedFMA is a b + c rounded once, where numbers below 2^-126 are 0, and results that are below
+// it once rounded to 24 bits; NaN in c comes out.
 func flushedFMA(a, b, c float32) float32 {
 	flush := func(x float32) float32 {
 		if math.Abs(float64(x)) < 0x1p-126 {

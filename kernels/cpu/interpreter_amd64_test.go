@@ -199,8 +199,8 @@ func (m *machine) memory(at uint64, n int) []byte {
 	panic(fmt.Sprintf("%d bytes at %#x are nobody's", n, at))
 }
 
-// call runs a function with slices, numbers and float32s, and returns the last 8 bytes of its frame.
-// Other memory than the slices is what the machine was allowed before.
+// call runs a function with slices, numbers and float32s, and returns the last 8 bytes of its
+// frame. Other memory than the slices is what the machine was allowed before.
 func (m *machine) call(name string, args ...any) (result uint64) {
 	var frame []byte
 	regions := len(m.regions)
@@ -461,8 +461,8 @@ func ofFloats(f func(a, b float32) float32) func(a, b uint32) uint32 {
 	return func(a, b uint32) uint32 { return math.Float32bits(f(f32of(a), f32of(b))) }
 }
 
-// byLane are the instructions on lanes of 32 bits with two sources, a before b as Intel's manual has
-// them.
+// byLane are the instructions on lanes of 32 bits with two sources, a before b as Intel's manual
+// has them.
 var byLane = map[string]func(a, b uint32) uint32{
 	"VADDPS": ofFloats(func(a, b float32) float32 { return a + b }),
 	"VSUBPS": ofFloats(func(a, b float32) float32 { return a - b }),
@@ -784,8 +784,8 @@ func (m *machine) configure(c []byte) {
 	}
 }
 
-// tileDot is TDPBF16PS: of each pair of rows the even and the odd products are summed by themselves,
-// from 0, and then added, and that to the sum. Numbers below 2^-126 are 0.
+// tileDot is TDPBF16PS: of each pair of rows the even and the odd products are summed by
+// themselves, from 0, and then added, and that to the sum. Numbers below 2^-126 are 0.
 func (m *machine) tileDot(sum, a, b *tileRegister) {
 	if sum.rows != a.rows || sum.bytes != b.bytes || a.bytes/4 != b.rows {
 		panic("tiles of sizes that do not go together")

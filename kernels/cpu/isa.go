@@ -60,8 +60,8 @@ func ForISA(name string) (kernels.Set, error) {
 	return set, err
 }
 
-// WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has wide
-// products for whole blocks of prompts ([ByPosition]).
+// WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has
+// wide products for whole blocks of prompts ([ByPosition]).
 func WideMaths(isa string) (list []string) {
 	for math, sets := range wideProducts {
 		if _, ok := sets[isa]; ok {

@@ -101,7 +101,8 @@ func TestByPosition(t *testing.T) {
 	})
 }
 
-// TestWideOfISAs: instruction sets with wide products give them rows of whole blocks, and no others.
+// TestWideOfISAs: instruction sets with wide products give them rows of whole blocks, and no
+// others.
 func TestWideOfISAs(t *testing.T) {
 	for math, list := range wideProducts {
 		for isa, wide := range list {
