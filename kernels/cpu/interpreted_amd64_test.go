@@ -24,6 +24,13 @@ func interpretedTiles[E weight](m *machine, format, isa string, rows, tokens int
 	return list
 }
 
+// interpretedStream is a stream of an instruction set, by the interpreter.
+func interpretedStream[E weight](m *machine, name string) stream[E] {
+	return func(w *E, ws, apart int, x *float32, y *float32, ys, k, depth, groups int) {
+		m.call(name, any(unsafe.Slice(w, (groupRows-1)*apart+(groups-1)*ws+k)), ws, apart, unsafe.Slice(x, k), unsafe.Slice(y, (groupRows-1)*ys+groups), ys, k, depth, groups)
+	}
+}
+
 // interpretedPanels are panels of an instruction set, by the interpreter; dots: those of pairs.
 func interpretedPanels(m *machine, like panels, isa, multiply string) *panels {
 	each, widths := like.lanes/panelParts, like.lanes
@@ -60,6 +67,7 @@ func interpretedProducts(t *testing.T, like products, isa string) *products {
 	tokens := len(like.f32)
 	like.row, like.f32 = interpretedTiles[float32](gemm, "F32", isa, 1, tokens), interpretedTiles[float32](gemm, "F32", isa, 4, tokens)
 	like.bf16.tiles, like.f16.tiles = interpretedTiles[uint16](gemm, "BF16", isa, 4, tokens), interpretedTiles[uint16](gemm, "F16", isa, 4, tokens)
+	like.one, like.bf16.one, like.f16.one = interpretedStream[float32](gemm, "streamF32"+isa), interpretedStream[uint16](gemm, "streamBF16"+isa), interpretedStream[uint16](gemm, "streamF16"+isa)
 	like.bf16.widen, like.f16.widen = widenBF16AVX2, widenF16AVX2 // of as many bits
 	like.panels = interpretedPanels(panels, *like.panels, isa, isa)
 	like.panels.tokens = 5 // as those of more are slow here

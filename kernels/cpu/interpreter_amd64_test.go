@@ -522,6 +522,8 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 	switch name {
 	case "VMOVUPS", "VMOVDQU32", "VMOVDQU16", "VMASKMOVPS", "VMOVDQU":
 		m.move(name, ops, mask, masked, zeroes)
+	case "VEXTRACTPS":
+		m.write(dst, uint64(lane(m.bytes(ops[1], 16), imm())), 4)
 	case "VMOVD", "VMOVSS", "MOVSS":
 		m.write(dst, m.read(ops[0], 4), 4)
 	case "VMOVQ":
@@ -684,6 +686,18 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 		for i := range 2 {
 			from := append(append([]byte(nil), a...), b...)
 			out = append(out, quarter(from, imm()>>(4*i)&3, 16)...)
+		}
+	case "VINSERTPS":
+		from := 0
+		if ops[1].kind == 'v' {
+			from = imm() >> 6
+		}
+		out = m.bytes(ops[2], 16)
+		copy(quarter(out, imm()>>4&3, 4), quarter(m.bytes(ops[1], 4*from+4), from, 4))
+		for i := range 4 {
+			if imm()>>i&1 == 1 {
+				clear(quarter(out, i, 4))
+			}
 		}
 	case "VEXTRACTF32X4", "VEXTRACTF128", "VEXTRACTI128":
 		out = quarter(m.bytes(ops[1], ops[1].size), imm(), 16)
