@@ -57,8 +57,8 @@ type Options struct {
 	// which prefills soonest.
 	PromptShare float64
 	// PrefixCache is the size in bytes of the prefix cache in device memory; 0: none. Prompts leave
-	// snapshots at multiples of PrefixGrain tokens, and hits there change no bit on the CPU;
-	// docs/prefix-cache.md describes the other hits.
+	// snapshots at multiples of PrefixGrain tokens, and hits at multiples of 64 change no bit on the
+	// CPU; docs/prefix-cache.md describes the other hits.
 	PrefixCache int64
 	// PrefixPolicy is the eviction policy of the prefix cache, named as by krait simulate cache:
 	// reuse, tuned, lru, flop:α, leaves or released:α. Empty: reuse.

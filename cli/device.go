@@ -54,7 +54,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "disable programmatic dependent launch (GPUs of compute capability 9.0+)")
 	c.Flags().BoolVar(&f.options.BatchInvariant, "batch-invariant", false, "on GPUs, make no text depend on the others of its batch (always so on CPUs)")
 	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
-	detail(c, "math", "bf16 rounds activations to bf16, on CPUs where sums have 512 terms or more; GPUs and AMX gain speed by it, other CPUs do not. int8 rounds activations to 8 bits where weights are in GGUF's 4 to 8 bits. --precision is an alias.")
+	detail(c, "math", "bf16 rounds activations to bf16, on CPUs where sums have 512 terms or more; GPUs, AMX and AVX512_BF16 gain speed by it, other CPUs do not. int8 rounds activations to 8 bits where weights are in GGUF's 4 to 8 bits. --precision is an alias.")
 	detail(c, "device", "auto takes GPUs if there are any and the weights fit, otherwise the CPU; without --device only for weights from 100 MB on. cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
 	detail(c, "batch-invariant", "docs/numerics.md says what it costs.")
 	detail(c, "peer-bytes", "all-reduces up to this size, rounded up to a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
@@ -152,10 +152,12 @@ type deviceList struct {
 	Libraries []deviceLibrary `json:"libraries,omitempty"`
 }
 
-// deviceCPU is the instruction set whose kernels run, and those that could.
+// deviceCPU is the instruction set whose kernels run, those that could, and the values of --math
+// with wide products.
 type deviceCPU struct {
 	Set  string   `json:"instruction_set"`
 	Sets []string `json:"instruction_sets"`
+	Wide []string `json:"wide_math,omitempty"`
 }
 
 type deviceGPU struct {
@@ -187,7 +189,7 @@ func findDevices(name string) (*deviceList, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := &deviceList{Device: name, CPU: deviceCPU{set, kernelscpu.ISAs()}}
+	list := &deviceList{Device: name, CPU: deviceCPU{set, kernelscpu.ISAs(), kernelscpu.WideMaths(set)}}
 	if name == "cpu" {
 		return list, nil
 	}
@@ -227,6 +229,9 @@ func findDevices(name string) (*deviceList, error) {
 
 func (l *deviceList) print(w io.Writer) {
 	fmt.Fprintf(w, "cpu: %s, of %s (%s chooses)\n", l.CPU.Set, strings.Join(l.CPU.Sets, ", "), kernelscpu.ISAVariable)
+	if len(l.CPU.Wide) > 0 {
+		fmt.Fprintf(w, "  blocks of prompts in bf16 weights by %s: --math %s\n", l.CPU.Set, strings.Join(l.CPU.Wide, ", "))
+	}
 	switch {
 	case l.Error != "":
 		fmt.Fprintf(w, "%s: cannot be used\n%s\n", l.Device, indent(l.Error))

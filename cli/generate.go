@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/session/draft"
 	"github.com/spf13/cobra"
@@ -139,7 +140,7 @@ default, or as the folder's generation_config.json says; flags override that fil
 
 // chunk limits the prompt tokens of a step; 0: no limit.
 func (f *modelFlags) chunk(c *cobra.Command, n int) error {
-	const least, all = 32, 1 << 30 // least: tokens that scans compute together
+	const least, all = graph.PartBlock, 1 << 30
 	switch {
 	case n < 0 || 0 < n && n < least:
 		return fmt.Errorf("--chunk is %d; it must be at least %d tokens, or 0 for all", n, least)

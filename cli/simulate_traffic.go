@@ -240,7 +240,7 @@ func (t *trafficFlags) read(c *cobra.Command, f *simulateFlags) (err error) {
 			chunk = max(chunk, t.o.Trace[i].InputLen)
 		}
 	}
-	t.session.MaxTokensPerStep = (chunk+31)/32*32 + t.session.Slots - 1
+	t.session.MaxTokensPerStep = (chunk+graph.PartBlock-1)/graph.PartBlock*graph.PartBlock + t.session.Slots - 1
 	if t.o.Drafts, t.o.Acceptance = f.work.Drafts.Number, f.work.Drafts.Acceptance; t.o.Drafts > 0 {
 		t.session.Trials = t.session.Slots
 	}

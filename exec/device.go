@@ -133,6 +133,8 @@ type Work struct {
 	Outputs lowering.OutputMask
 	// Trials are the sequences on trial, in their order.
 	Trials []Trial
+	// Wide are the rows of the batch that are in whole blocks of a prompt, see [kernels.Call].
+	Wide []graph.Run
 	// Replica is the one whose ranks run the batch.
 	Replica int
 }
@@ -151,6 +153,21 @@ func (w *Work) Mix() (prefills, tokens, decodes int) {
 		from = end
 	}
 	return prefills, tokens, decodes
+}
+
+// addWide adds the whole blocks of a sequence that has tokens behind some others, from a row on.
+func (w *Work) addWide(row, past, tokens int) {
+	const block = graph.PartBlock
+	first, end := (past+block-1)/block*block, (past+tokens)/block*block
+	if first >= end {
+		return
+	}
+	run := graph.Run{Start: row + first - past, Len: end - first}
+	if n := len(w.Wide); n > 0 && w.Wide[n-1].End() == run.Start {
+		w.Wide[n-1].Len += run.Len
+		return
+	}
+	w.Wide = append(w.Wide, run)
 }
 
 // Runs reports whether a batch needs a step, or an input, that serves some outputs: on the rank

@@ -9,10 +9,6 @@ import (
 // smaller ones would read the weights again for little.
 const microbatchTokens = 64
 
-// microbatchGrain is what sequences are cut at multiples of: a multiple of the chunks of scans on
-// all devices, so that a cut changes no bit.
-const microbatchGrain = 32
-
 // Microbatches says in how many microbatches pipeline stages run a batch.
 type Microbatches struct {
 	stages          int
@@ -86,8 +82,9 @@ func (m Microbatches) decode(sequences int) (best int) {
 // piece is consecutive new tokens of a sequence of a batch.
 type piece struct{ sequence, start, end int }
 
-// cut cuts a batch in microbatches of about as many tokens each.
-func (m Microbatches) cut(list []piece, trial func(int) bool) [][]piece {
+// cut cuts a batch in microbatches of about as many tokens each, and sequences only at multiples of
+// [graph.PartBlock] from their start, but none that must stay whole.
+func (m Microbatches) cut(list []piece, whole func(int) bool) [][]piece {
 	tokens := 0
 	for _, x := range list {
 		tokens += x.end
@@ -109,7 +106,7 @@ func (m Microbatches) cut(list []piece, trial func(int) bool) [][]piece {
 	for _, x := range list {
 		for x.start < x.end {
 			end := x.end
-			if cut := x.start + (room+microbatchGrain-1)/microbatchGrain*microbatchGrain; m.sequencesAreCut && !trial(x.sequence) && cut < end {
+			if cut := x.start + (room+graph.PartBlock-1)/graph.PartBlock*graph.PartBlock; m.sequencesAreCut && !whole(x.sequence) && cut < end {
 				end = cut
 			}
 			now = append(now, piece{x.sequence, x.start, end})

@@ -68,7 +68,7 @@ func (e *Engine) splitSide(b *Batch, x side, p *phase) {
 		}
 		cuts := [][]piece{list}
 		if len(b.Inputs) == 0 {
-			cuts = p.microbatches.cut(list, func(i int) bool { return b.Sequences[i].Trial })
+			cuts = p.microbatches.cut(list, func(i int) bool { return b.Sequences[i].Trial || b.Sequences[i].past%graph.PartBlock > 0 })
 		}
 		for _, list := range cuts {
 			if len(list) > 0 {

@@ -173,10 +173,11 @@ func (e *Engine) find(b *Batch) (err error) {
 
 // count sums the sizes of a batch.
 func (p *part) count(b *Batch) (z graph.Batch) {
-	z.Ends = p.work.Ends[:0]
+	z.Ends, p.work.Wide = p.work.Ends[:0], p.work.Wide[:0]
 	for i := range b.Sequences {
 		q := &b.Sequences[i]
 		n, past := int64(q.len()), int64(q.past)
+		p.work.addWide(int(z.Tokens), q.past, q.len())
 		z.Seqs++
 		z.Tokens += n
 		z.Cached += past + n

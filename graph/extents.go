@@ -7,8 +7,8 @@ type Run struct{ Start, Len int }
 // End is the index after the last element.
 func (r Run) End() int { return r.Start + r.Len }
 
-// within is what r and rows have in common; nothing begins where r does.
-func (r Run) within(rows Run) Run {
+// Within is what r and rows have in common; nothing begins where r does.
+func (r Run) Within(rows Run) Run {
 	lo, hi := max(r.Start, rows.Start), min(r.End(), rows.End())
 	if lo >= hi {
 		return Run{r.Start, 0}
@@ -21,13 +21,15 @@ func (r Run) within(rows Run) Run {
 func (t Type) ExtentsWithin(b *Batch, ranks, rank int, rows Run) Run {
 	var out Run
 	for _, all := range t.Extents(b, ranks, rank) {
-		out.Start += all.within(Run{0, rows.Start}).Len
-		out.Len += all.within(rows).Len
+		out.Start += all.Within(Run{0, rows.Start}).Len
+		out.Len += all.Within(rows).Len
 	}
 	return out
 }
 
-// PartBlock is the number of tokens at multiples of which sequences are cut in parts.
+// PartBlock is the number of tokens at multiples of which sequences are cut, in parts for ranks and
+// in chunks for steps: a multiple of the chunks of scans on all devices, so that a cut changes no
+// bit.
 const PartBlock = 64
 
 // PartOf is the run of a sequence's new tokens that a rank has of them in parts: whole blocks of

@@ -68,7 +68,7 @@ func (p *Pieces) add(x Stretch) {
 func PiecesWithin(b *Batch, t Type, ranks, rank int, rows Run) Pieces {
 	p, at := Pieces{Rows: true}, 0
 	for _, r := range t.Extents(b, ranks, rank) {
-		if r = r.within(rows); r.Len > 0 {
+		if r = r.Within(rows); r.Len > 0 {
 			p.add(Stretch{r.Start - rows.Start, at, r.Len})
 			at += r.Len
 		}

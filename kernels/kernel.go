@@ -176,6 +176,11 @@ type Call struct {
 	Args    []Tensor
 	Results []Tensor
 	Attrs   graph.Attrs
+	// Wide are the rows of the first operand that are tokens of whole blocks of a prompt: of
+	// [graph.PartBlock] tokens, which begin at a multiple of it from the sequence's start and are
+	// prefilled in one step. Runs of them are in order and apart. A kernel may take these rows
+	// another way than others, with other bits, so that bits depend on a token's position alone.
+	Wide []graph.Run
 	// Scratch is as many bytes as Kernel.Scratch asks for, aligned to 64. Its old
 	// contents do not matter.
 	Scratch []byte

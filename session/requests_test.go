@@ -78,7 +78,7 @@ func TestRequestsOfModels(t *testing.T) {
 		}
 		for i, o := range []krait.Options{
 			{Slots: 3, MaxTokensPerStep: 66},
-			{Slots: 2, MaxTokensPerStep: 34, Sharding: krait.Sharding{Ranks: 3}},
+			{Slots: 2, MaxTokensPerStep: 65, Sharding: krait.Sharding{Ranks: 3}},
 			{Slots: 3, MaxTokensPerStep: 98, Sharding: krait.Sharding{Ranks: 2, States: states}},
 		} {
 			if i != k%3 && !goldens.All() {
@@ -208,7 +208,7 @@ func TestRequestsBeside(t *testing.T) {
 
 func TestMaxTokensPerStep(t *testing.T) {
 	for want, o := range map[string]krait.Options{
-		"MaxTokensPerStep: at most 38 tokens per step; with 8 slots there must be at least 39: one for each sequence but one, and 32 of a prompt": {MaxTokensPerStep: 38},
+		"MaxTokensPerStep: at most 70 tokens per step; with 8 slots there must be at least 71: one for each sequence but one, and 64 of a prompt": {MaxTokensPerStep: 70},
 		"at most -1 tokens per step": {MaxTokensPerStep: -1, Slots: 1},
 	} {
 		if _, err := krait.Embedded(o); err == nil || !strings.Contains(err.Error(), want) {
@@ -216,9 +216,9 @@ func TestMaxTokensPerStep(t *testing.T) {
 		}
 	}
 	for grain, o := range map[int]krait.Options{
-		32:  {Slots: 4},
+		64:  {Slots: 4},
 		512: {Slots: 4, Sharding: krait.Sharding{States: "ssm=bf16"}},
-		64:  {Slots: 4, Sharding: krait.Sharding{States: "conv=f16"}, MaxTokensPerStep: 98},
+		128: {Slots: 4, Sharding: krait.Sharding{States: "conv=f16"}, MaxTokensPerStep: 180},
 	} {
 		m := openModel(t, "../testdata/golden/mamba2-g1", o)
 		if got := m.Session().Grain(stepOptions(o)); got != grain {

@@ -84,10 +84,6 @@ type Session struct {
 // rarely, and activations stay small.
 const PrefillChunk = 512
 
-// chunkGrain is what prompts are cut at multiples of if they share steps: a multiple of the chunks
-// of scans on all devices, so that a cut changes no bit.
-const chunkGrain = 32
-
 // New makes a session of an engine, whose pages it limits to the plan.
 func New(m Model, e *exec.Engine, plan MemoryPlan, o Options) (*Session, error) {
 	s := &Session{model: m, engine: e, plan: plan, texts: draft.NewPool(draftedBytes)}
@@ -232,16 +228,15 @@ const scoredBytes = 64 << 20
 // have parts of the chunk, which are whole blocks.
 func stepLimits(o *Options, schedules []*lowering.Schedule, vocab int) schedule.Limits {
 	slots, parts := slotsOf(o), partsOf(o, schedules)
-	l := schedule.Limits{Slots: slots, Grain: chunkGrain}
+	l := schedule.Limits{Slots: slots, Grain: graph.PartBlock}
 	l.Tokens = cmp.Or(o.MaxTokensPerStep, PrefillChunk*parts+slots-1)
 	switch {
 	case parts > 1:
-		l.Grain = graph.PartBlock
 		if n := l.Longest() / graph.PartBlock; n > 0 {
 			l.Grain *= n - n%min(n, parts)
 		}
 	case slices.ContainsFunc(schedules, (*lowering.Schedule).Rounded):
-		l.Grain = max(chunkGrain, l.Longest())
+		l.Grain = max(graph.PartBlock, l.Longest())
 	}
 	n := scoredBytes / 4 / max(vocab, 1)
 	l.Rows = max(l.Grain, min(n-n%l.Grain, l.Longest()))

@@ -49,7 +49,7 @@ func drawExact(t *rapid.T, vocab int) (c exactCase) {
 // every family, on one rank and on several, with prompts in chunks of any size, at any temperature.
 // A prompt that was read before is hit up to the last multiple of the grain.
 func TestExactHits(t *testing.T) {
-	chunks := []int{34, 0, 66, 98} // with the other slots' tokens
+	chunks := []int{66, 0, 130, 98} // with the other slots' tokens
 	for i, dir := range covering.Drawn(t, goldens.Folders(t, "..")) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			t.Parallel()

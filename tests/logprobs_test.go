@@ -81,7 +81,7 @@ func TestPromptLogProbs(t *testing.T) {
 		var one [][]krait.LogProbs // on one rank
 		for i, o := range []krait.Options{
 			{Slots: 2},
-			{Slots: 3, MaxTokensPerStep: 34, PrefixCache: 64 << 20, PrefixGrain: 1, PageTokens: 5},
+			{Slots: 3, MaxTokensPerStep: 66, PrefixCache: 64 << 20, PrefixGrain: 1, PageTokens: 5},
 			{Slots: 3, MaxTokensPerStep: 66, PrefixCache: 64 << 20, PrefixGrain: 1, Sharding: krait.Sharding{Ranks: 3}},
 			{Slots: 2, Sharding: krait.Sharding{Ranks: 3, Strategy: "hoisted"}},
 		} {

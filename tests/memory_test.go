@@ -39,7 +39,7 @@ func TestMemoryPlan(t *testing.T) {
 		"shared":    {krait.Options{Slots: 3, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}}, 3},
 		"its own":   {krait.Options{Slots: 3, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}, Device: gpus(3)}, 1},
 		"one GPU":   {krait.Options{Slots: 3, PageTokens: 16, Sharding: krait.Sharding{Ranks: 3}, Device: gpus(1)}, 3},
-		"small":     {krait.Options{Slots: 2, MaxTokensPerStep: 40, Sharding: krait.Sharding{States: "conv=bf16,ssm=bf16"}}, 1},
+		"small":     {krait.Options{Slots: 2, MaxTokensPerStep: 65, Sharding: krait.Sharding{States: "conv=bf16,ssm=bf16"}}, 1},
 		"context":   {krait.Options{Slots: 2, PageTokens: 16, Context: 50}, 1},
 		"a page":    {krait.Options{Slots: 2, Context: 7}, 1},
 		"all of it": {krait.Options{Slots: 2, Memory: session.AllMemory}, 1},

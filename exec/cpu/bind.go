@@ -59,6 +59,7 @@ func (r *rank) bindAll(steps []step) {
 		st := &steps[i]
 		st.work = workOf(st.Cost, r.batch.Sizes) / int64(r.s.Ranks)
 		st.bind(r.bind)
+		r.bindWide(st, graph.Run{Len: int(r.batch.Tokens)})
 		st.collective.Bind(&r.batch)
 	}
 	r.bindScratch(steps)
@@ -72,6 +73,7 @@ func (r *rank) bindLoop(steps []step, rows graph.Run) {
 		st := &steps[i]
 		st.work = workOf(st.Cost, z) / int64(r.s.Ranks)
 		st.bind(func(o *operand.Operand) { r.bindPiece(o, rows) })
+		r.bindWide(st, rows)
 		st.collective.BindPiece(&r.batch, rows)
 	}
 	r.bindScratch(steps)
@@ -86,6 +88,14 @@ func (st *step) bind(operand func(*operand.Operand)) {
 	for j := range st.results {
 		operand(&st.results[j])
 		st.call.Results[j] = st.results[j].Tensor
+	}
+}
+
+// bindWide tells a kernel which of its rows are in whole blocks, where the batch has some rows of
+// its own.
+func (r *rank) bindWide(st *step, rows graph.Run) {
+	if st.Kind == lowering.Launch && len(st.args) > 0 {
+		st.call.Wide = st.args[0].Wide(st.call.Wide[:0], &r.batch, r.wide, rows)
 	}
 }
 
@@ -121,10 +131,11 @@ func (r *rank) prepare(w *exec.Work) {
 	}
 	r.pages.Of = w.BlockTables
 	r.trials.begin(w)
-	if r.bound && like(r.batch.Sizes, w.Sizes) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
+	if r.bound && like(r.batch.Sizes, w.Sizes) && slices.Equal(r.wide, w.Wide) && (!r.s.BySequence() || slices.Equal(r.batch.Ends, w.Ends)) {
 		return
 	}
 	r.batch = graph.Batch{Sizes: w.Sizes, Ends: append(r.batch.Ends[:0], w.Ends...)}
+	r.wide = append(r.wide[:0], w.Wide...)
 	r.bound = true
 	if need := operand.Arena(r.s, r.batch.Sizes); need > int64(len(r.arena)) {
 		r.arena = roomy(need)

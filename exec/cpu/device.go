@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/comm"
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/files"
 	"github.com/krait-ml/krait/internal/memory"
 	"github.com/krait-ml/krait/kernels"
@@ -22,8 +24,9 @@ import (
 type Device struct {
 	Kernels kernels.Set // nil: those of package kernels/cpu for $KRAIT_CPU, or the plain ones
 	// Math is f32, also for an empty one; bf16: products of weights in bf16 round activations to
-	// bf16, which AMX does with a third of the products, and other instruction sets no faster than
-	// f32; or int8: products of weights in blocks round activations to 8 bits (see [cpu.ForMath]).
+	// bf16, which AMX and AVX512_BF16 multiply faster in prompts, and other instruction sets no
+	// faster than f32; or int8: products of weights in blocks round activations to 8 bits (see
+	// [cpu.ForMath]).
 	Math    string
 	Workers int // goroutines that run kernels, over the ranks of this process; 0: GOMAXPROCS, shared with the world's processes on this host
 	// GatherStates gathers the states of tokens in parts (strategy context), as GPUs do, instead of
@@ -44,6 +47,31 @@ func (d *Device) String() string {
 		isa += ", " + d.Math
 	}
 	return "cpu with " + isa
+}
+
+// Warnings says where Math has no effect on a schedule.
+func (d *Device) Warnings(s *lowering.Schedule) []string {
+	why := map[string]string{
+		"bf16": fmt.Sprintf("no matmul of %d terms or more has a weight in bf16", kernels.ShortDepth),
+		"int8": "no weight is in GGUF's blocks of 4 to 8 bits",
+	}[d.Math]
+	if why == "" || slices.ContainsFunc(s.Steps, func(st lowering.Step) bool { return d.rounds(s, &st) }) {
+		return nil
+	}
+	return []string{fmt.Sprintf("math %s rounds nothing in this model: %s", d.Math, why)}
+}
+
+// rounds reports whether a step has products whose activations Math rounds.
+func (d *Device) rounds(s *lowering.Schedule, st *lowering.Step) bool {
+	if st.Kind != lowering.Launch || st.Op.Name != "matmul" && (d.Math == "bf16" || st.Op.Name != "experts" && st.Op.Name != "ungated_experts") {
+		return false
+	}
+	return slices.ContainsFunc(st.Args, func(a lowering.Ref) bool {
+		if d.Math == "int8" {
+			return a.Type.DType.HasCodes()
+		}
+		return a.Type.DType == graph.BF16 && graph.RowElems(s.Local(a.Type).Dims) >= kernels.ShortDepth
+	})
 }
 
 // Chains says that recurrences pass states from rank to rank, unless GatherStates is set.

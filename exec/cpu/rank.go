@@ -37,8 +37,9 @@ type rank struct {
 	inputs    []input
 	outputs   []operand.Operand
 	batch     graph.Batch
-	bound     bool // steps are bound to the batch and to the memory as it is
-	gives     bool // the outputs, where it is of the last stage: the first rank of its stage, or here
+	wide      []graph.Run // of the batch's rows, see exec.Work
+	bound     bool        // steps are bound to the batch and to the memory as it is
+	gives     bool        // the outputs, where it is of the last stage: the first rank of its stage, or here
 	trials    trials
 
 	recorded bool // what it does is written down

@@ -26,10 +26,10 @@ const Help = "cpu, cuda, cuda-sim: a simulated GPU, slow and strict (cuda-sim:4 
 
 // Options configure a device.
 type Options struct {
-	// Math is how products are computed: f32 (also for an empty one); bf16, which rounds activations:
-	// on a GPU products of many rows, on tensor cores, on the CPU products with weights in bf16, which
-	// only AMX does faster than f32; or on the CPU int8, which rounds those of weights in blocks to 8
-	// bits.
+	// Math is how products are computed: f32 (also for an empty one); bf16, which rounds
+	// activations: on a GPU products of many rows, on tensor cores, on the CPU products with
+	// weights in bf16, which AMX and AVX512_BF16 do faster than f32; or on the CPU int8, which
+	// rounds those of weights in blocks to 8 bits.
 	Math string
 	// NoGraphs launches kernels one by one instead of a captured graph, on a GPU.
 	NoGraphs bool

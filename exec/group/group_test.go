@@ -25,6 +25,7 @@ func decodes(n int) *exec.Work {
 		w.BlockTables = append(w.BlockTables, pages)
 	}
 	w.Trials = []exec.Trial{{Sequence: n - 1, Spare: 1, From: 7}, {Spare: n}}[:1+n%2]
+	w.Wide = []graph.Run{{Start: n, Len: 64}, {Start: 3 * n, Len: 128}}[:1+n%2]
 	w.Inputs = []exec.Input{{Name: "ids", Data: bytes.Repeat([]byte{7}, 4*n)}, {Name: "rows", For: []int{0}}, {Name: "seg", Data: bytes.Repeat([]byte{9}, 12*n)}}
 	return w
 }

@@ -39,6 +39,10 @@ func (e *encoder) encodeStep(w *exec.Work) []byte {
 	for _, x := range w.Trials {
 		n = append(n, int64(x.Sequence), int64(x.Spare), int64(x.From))
 	}
+	n = append(n, int64(len(w.Wide)))
+	for _, x := range w.Wide {
+		n = append(n, int64(x.Start), int64(x.Len))
+	}
 	for i := range w.Inputs {
 		if w.Runs(w.Inputs[i].For, e.outputs) {
 			n = append(n, int64(len(w.Inputs[i].Data)))
@@ -117,6 +121,10 @@ func decodeStep(message []byte, w *exec.Work, outputs bool) error {
 	w.Trials = w.Trials[:0]
 	for range n.count() {
 		w.Trials = append(w.Trials, exec.Trial{Sequence: int(n.next()), Spare: int(n.next()), From: int(n.next())})
+	}
+	w.Wide = w.Wide[:0]
+	for range n.count() {
+		w.Wide = append(w.Wide, graph.Run{Start: int(n.next()), Len: int(n.next())})
 	}
 	for i := range w.Inputs {
 		if !w.Runs(w.Inputs[i].For, outputs) {

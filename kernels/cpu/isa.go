@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -18,23 +19,24 @@ const plain = "plain"
 
 // What instruction sets have, beside the functions: for an operation that a set does
 // not have, the best before it is taken.
-var avx2, avx512, amx = kernels.Set{}, kernels.Set{}, kernels.Set{}
+var avx2, avx512 = kernels.Set{}, kernels.Set{}
 
-// amxRounding has those products of amx that round activations to bf16.
-var amxRounding = kernels.Set{}
+// wideProducts are the products of whole blocks of a prompt ([ByPosition]), by the number format of
+// activations and the instruction set.
+var wideProducts = map[string]map[string]Wide{"f32": {}, "bf16": {}}
 
 // instructionSets lists them, each better than those before it.
 var instructionSets = []instructionSet{
-	{"avx2", hasAVX2, avx2, false},
-	{"avx512", hasAVX512, avx512, false},
-	{"amx", hasAMX, amx, true}, // slower at few tokens
+	{"avx2", hasAVX2, avx2},
+	{"avx512", hasAVX512, avx512},
+	{"avx512_bf16", hasAVX512BF16, nil},
+	{"amx", hasAMX, nil},
 }
 
 type instructionSet struct {
 	name string
 	has  func() bool // the processor, and the system saves its registers
 	set  kernels.Set
-	ask  bool // only who asks for it gets it
 }
 
 // ISAs names the instruction sets that can be used here, the best last.
@@ -48,8 +50,39 @@ func ISAs() []string {
 	return names
 }
 
-// ForISA is the set for an instruction set that can be used here: plain, avx2, avx512 or amx.
+// ForISA is the set for an instruction set that can be used here: plain, avx2, avx512, avx512_bf16
+// or amx.
 func ForISA(name string) (kernels.Set, error) {
+	set, err := narrowForISA(name)
+	if err == nil {
+		set = withWide(set, wideProducts["f32"], name)
+	}
+	return set, err
+}
+
+// WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has
+// wide products for whole blocks of prompts ([ByPosition]).
+func WideMaths(isa string) (list []string) {
+	for math, sets := range wideProducts {
+		if _, ok := sets[isa]; ok {
+			list = append(list, math)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// withWide gives whole blocks of prompts to the wide product of an instruction set, if it has one.
+func withWide(set kernels.Set, list map[string]Wide, isa string) kernels.Set {
+	if w, ok := list[isa]; ok {
+		set = maps.Clone(set)
+		set["matmul"] = ByPosition(set["matmul"], w)
+	}
+	return set
+}
+
+// narrowForISA is ForISA without wide products.
+func narrowForISA(name string) (kernels.Set, error) {
 	taken.Store(true)
 	if name == plain {
 		return Kernels, nil
@@ -69,18 +102,13 @@ func ForISA(name string) (kernels.Set, error) {
 	return nil, fmt.Errorf("unknown instruction set %q; it must be one of %s", name, strings.Join(known, ", "))
 }
 
-// ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that
-// can be used here without being asked for.
+// ChosenISA names the instruction set that $KRAIT_CPU asks for, without it the best that can be
+// used here.
 func ChosenISA() (string, error) {
 	name := os.Getenv(ISAVariable)
 	if name == "" {
-		name = plain
-		for _, s := range instructionSets {
-			if s.has() && !s.ask {
-				name = s.name
-			}
-		}
-		return name, nil
+		list := ISAs()
+		return list[len(list)-1], nil
 	}
 	if _, err := ForISA(name); err != nil {
 		return "", fmt.Errorf("%s: %w", ISAVariable, err)
@@ -124,14 +152,11 @@ func Integers() (kernels.Set, error) {
 
 // IntegersForISA is [Integers] for an instruction set.
 func IntegersForISA(name string) (kernels.Set, error) {
-	set, err := ForISA(name)
+	set, err := narrowForISA(name)
 	if err != nil {
 		return nil, err
 	}
 	set = maps.Clone(set)
-	if name == "amx" {
-		name = "avx512" // tiles are of weights in bf16
-	}
 	integerProducts[name](set)
-	return set, nil
+	return withWide(set, wideProducts["f32"], name), nil
 }

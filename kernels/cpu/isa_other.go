@@ -2,5 +2,6 @@
 
 package cpu
 
-func hasAVX2() bool   { return false }
-func hasAVX512() bool { return false }
+func hasAVX2() bool       { return false }
+func hasAVX512() bool     { return false }
+func hasAVX512BF16() bool { return false }

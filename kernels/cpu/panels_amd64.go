@@ -91,3 +91,27 @@ func panel3AVX512(w *float32, x *float32, sums *float32, steps int, groups int, 
 //
 //go:noescape
 func drainAVX512(y *float32, ys int, sums *float32, width int, tokens int, cols int, more int)
+
+// panel1AVX512BF16 sums a part of the lanes of 1 vectors of rows, of steps vectors of k, for groups
+// of tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
+//
+//go:noescape
+func panel1AVX512BF16(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
+
+// panel2AVX512BF16 sums a part of the lanes of 2 vectors of rows, of steps vectors of k, for groups
+// of tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
+//
+//go:noescape
+func panel2AVX512BF16(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)
+
+// panel3AVX512BF16 sums a part of the lanes of 3 vectors of rows, of steps vectors of k, for groups
+// of tokens. It adds the sums of a number of levels, which are apart elements apart, and leaves the
+// result at the next level. For each group it prefetches four times a number of lines, the four
+// step bytes apart, and what it fetches for the next is four steps ahead.
+//
+//go:noescape
+func panel3AVX512BF16(w *float32, x *float32, sums *float32, steps int, groups int, adds int, apart int, ahead uintptr, lines int, step int)

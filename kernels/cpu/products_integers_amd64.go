@@ -52,7 +52,7 @@ var (
 )
 
 func init() {
-	for name, p := range map[string]products{"avx2": productsAVX2, "avx512": productsAVX512} {
+	for name, p := range map[string]products{"avx2": productsAVX2, "avx512": productsAVX512, "avx512_bf16": productsAVX512, "amx": productsAVX512} {
 		p.integers = &integersAVX2
 		integerProducts[name] = func(set kernels.Set) {
 			p.integers.into(set)

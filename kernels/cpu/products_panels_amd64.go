@@ -19,6 +19,8 @@ type panels struct {
 	packBF16   func(to *float32, from *uint16, ws, steps, apart, width int) // nil: they are widened first
 	packTokens func(to, from *float32, xs, steps, apart int)
 	drain      func(y *float32, ys int, sums *float32, width, tokens, cols, more int)
+
+	tokens, depth int // that are worth panels, at least
 }
 
 type panelTile func(w, x, sums *float32, steps, groups, adds, apart int, ahead uintptr, lines, step int)
@@ -32,14 +34,14 @@ const (
 )
 
 var (
-	panelsAVX2   = panels{8, 2 << 20, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packRowsBF16AVX2, packTokensAVX2, drainAVX2}
-	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, nil, packTokensAVX512, drainAVX512}
+	panelsAVX2   = panels{8, 2 << 20, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packRowsBF16AVX2, packTokensAVX2, drainAVX2, panelTokens, kernels.ShortDepth}
+	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, nil, packTokensAVX512, drainAVX512, panelTokens, kernels.ShortDepth}
 )
 
 // serve reports whether matmul goes through panels.
 func (p *panels) serve(c *kernels.Call) bool {
 	w := &c.Args[1]
-	return c.Args[0].Rows() >= panelTokens && w.Cols >= kernels.ShortDepth && w.Blocks == nil
+	return c.Args[0].Rows() >= p.tokens && w.Cols >= p.depth && w.Blocks == nil
 }
 
 // blocks is how many tokens go past a panel at a time, and how often there are as many.

@@ -5,14 +5,13 @@ import (
 	"math/bits"
 	"unsafe"
 
-	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
-var (
-	_ = kernels.Register(amx, kernels.Set{"matmul": tiled{3, kernels.ShortDepth}.kernel()})
-	_ = kernels.Register(amxRounding, kernels.Set{"matmul": tiled{1, kernels.ShortDepth}.kernel()})
-)
+func init() {
+	wideProducts["f32"]["amx"] = tiled{3}.wide()
+	wideProducts["bf16"]["amx"] = tiled{1}.wide()
+}
 
 // tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since those in f32
 // would take six products, and three times their memory. An f32 is the sum of three bf16, which are
@@ -24,7 +23,6 @@ var (
 // 2^17 products), and where a result is below 2^60, or not finite, it is computed anew in float64.
 type tiled struct {
 	parts int // 3, or 1: x is rounded to bf16, and then there is one product
-	depth int // terms that sums have at least; others stay with AVX-512
 }
 
 const (
@@ -76,20 +74,14 @@ type tileFetch struct {
 	apart, stride, behind int // apart 0: nothing
 }
 
-func (p tiled) kernel() kernels.Kernel {
-	return kernels.Kernel{Units: p.units, Run: p.run, Scratch: p.scratch, Before: &kernels.Kernel{Units: p.before, Run: p.packTiles}}
-}
+func (p tiled) wide() Wide { return Wide{Kernel: p.kernel(), Serves: longBF16} }
 
-// serves reports whether a product is made through tiles.
-func (p tiled) serves(c *kernels.Call) bool {
-	return c.Args[1].DType == graph.BF16 && c.Args[1].Cols >= max(1, p.depth)
+func (p tiled) kernel() kernels.Kernel {
+	return kernels.Kernel{Units: p.units, Run: p.run, Scratch: p.scratch, Before: &kernels.Kernel{Units: p.tiles, Run: p.packTiles}}
 }
 
 // tiles is the number of tiles that the tokens make.
 func (p tiled) tiles(c *kernels.Call) int {
-	if !p.serves(c) {
-		return 0
-	}
 	return (c.Args[0].Rows() + tileTokens - 1) / tileTokens
 }
 
@@ -99,20 +91,7 @@ func (p tiled) tileBytes(c *kernels.Call) int {
 	return int(unsafe.Sizeof(tokenTile{})) + p.parts*steps*tileTokens*tileDepth*2
 }
 
-func (p tiled) scratch(c *kernels.Call) int {
-	if !p.serves(c) {
-		return avx512["matmul"].Scratch(c)
-	}
-	return p.tiles(c) * p.tileBytes(c)
-}
-
-// before is the number of units of packTiles.
-func (p tiled) before(c *kernels.Call) int {
-	if !p.serves(c) {
-		return avx512["matmul"].Before.Units(c)
-	}
-	return p.tiles(c)
-}
+func (p tiled) scratch(c *kernels.Call) int { return p.tiles(c) * p.tileBytes(c) }
 
 // tokensOf is the number of tokens in a tile.
 func tokensOf(c *kernels.Call, tile int) int {
@@ -121,10 +100,6 @@ func tokensOf(c *kernels.Call, tile int) int {
 
 // packTiles takes tiles of tokens apart.
 func (p tiled) packTiles(c *kernels.Call, lo, hi int) {
-	if !p.serves(c) {
-		avx512["matmul"].Before.Run(c, lo, hi)
-		return
-	}
 	x, k := &c.Args[0], c.Args[1].Cols
 	var scale [tileTokens]float32
 	var rows [tileTokens]int
@@ -178,9 +153,6 @@ func (p tiled) grid(c *kernels.Call) (rows, parts int) {
 }
 
 func (p tiled) units(c *kernels.Call) int {
-	if !p.serves(c) {
-		return avx512["matmul"].Units(c)
-	}
 	rows, parts := p.grid(c)
 	return rows * parts
 }
@@ -188,10 +160,6 @@ func (p tiled) units(c *kernels.Call) int {
 // run is x wᵀ for units lo to hi: a panel of weights, which stays in a core's cache, is
 // multiplied with two tiles of tokens after the other two.
 func (p tiled) run(c *kernels.Call, lo, hi int) {
-	if !p.serves(c) {
-		avx512["matmul"].Run(c, lo, hi)
-		return
-	}
 	var memory [unsafe.Sizeof(amxWork{})]byte
 	m := tileProduct{p, c, (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))}
 	var copies widened
@@ -325,6 +293,12 @@ func (m *tileProduct) panel(tile, tiles int, w *tileWeights) {
 
 // pairs multiplies those from one on.
 func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) {
+	out := m.prepare(tile, tiles, w, pair, plan)
+	m.mend(tile, w.from+pair*pairRows, plan, m.multiply(tiles, &w.at[pair*w.next/2], &m.packed(tile)[unsafe.Sizeof(tokenTile{})], &out[0]))
+}
+
+// prepare completes the plan of some pairs, and returns the memory of their results.
+func (m *tileProduct) prepare(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) []float32 {
 	c := m.call
 	x, y, t, packed := &c.Args[0], &c.Results[0], tile*tileTokens, m.packed(tile)
 	n := min(tiles*tileTokens, x.Rows()-t)
@@ -339,12 +313,19 @@ func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amx
 	m.work.configure(n, plan.rows)
 	m.work.plan = *plan
 	from := w.from + pair*pairRows
-	to := from + (plan.pairs-1)*pairRows + plan.rows
-	out := y.F32[t*y.Stride+from : (t+n-1)*y.Stride+to]
-	odd := m.multiply(tiles, &w.at[pair*w.next/2], &packed[unsafe.Sizeof(tokenTile{})], &out[0])
-	for odd &= uint32(1<<n - 1); odd != 0; odd &= odd - 1 {
+	return y.F32[t*y.Stride+from : (t+n-1)*y.Stride+from+plan.columns()]
+}
+
+// columns is how many rows of weights the plan has.
+func (p *amxPlan) columns() int { return (p.pairs-1)*pairRows + p.rows }
+
+// mend computes anew what may be off: results of the odd tokens, from a column on.
+func (m *tileProduct) mend(tile, from int, plan *amxPlan, odd uint32) {
+	c := m.call
+	for odd &= uint32(1<<plan.n - 1); odd != 0; odd &= odd - 1 {
 		i := bits.TrailingZeros32(odd)
-		again(x.Row(t+i), &c.Args[1], y.Row(t + i)[:to], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
+		t := tile*tileTokens + i
+		again(c.Args[0].Row(t), &c.Args[1], c.Results[0].Row(t)[:from+plan.columns()], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
 	}
 }
 

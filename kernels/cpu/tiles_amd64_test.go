@@ -14,7 +14,7 @@ func TestTiles(t *testing.T) {
 	if !slices.Contains(ISAs(), "amx") {
 		t.Skip("this machine has no AMX")
 	}
-	exact, rounding := tiled{3, 0}.kernel(), tiled{1, 0}.kernel()
+	exact, rounding := tiled{3}.kernel(), tiled{1}.kernel()
 	checkTiles(t, exact, lanes["amx"], 0, nil)
 	checkSizes(t, exact, lanes["amx"], 0, 400)
 	checkTiles(t, rounding, lanes["amx"], 0, func(x []float32) {
@@ -36,7 +36,7 @@ func TestTilesRoundingSpecial(t *testing.T) {
 				x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.BF16, 1, k, k, 0), table(graph.F32, tokens, 1, 1, 0)
 				w.Write(k-1, []float32{1})
 				x.Row(tokens - 1)[k-1] = v
-				runAll(tiled{1, 0}.kernel(), &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+				runAll(tiled{1}.kernel(), &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
 				if got := y.Row(tokens - 1)[0]; got != v && (got == got || v == v) {
 					t.Errorf("%d tokens, sums of %d: %g gives %g", tokens, k, v, got)
 				}

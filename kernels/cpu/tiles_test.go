@@ -186,10 +186,6 @@ func TestMatmulRounds(t *testing.T) {
 			if d == graph.BF16 && k >= kernels.ShortDepth {
 				kernels.Round(graph.BF16, x.F32)
 			}
-			if isa == "amx" { // one product is not a third of three, to the bit
-				checkWide(t, isa, &x, &w, &y, lanes[isa])
-				continue
-			}
 			runAll(exact, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{want}})
 			if !slices.Equal(y.F32, want.F32) {
 				t.Errorf("seed %d: %d tokens, sums of %d in %s are not those of rounded activations", seed, tokens, k, d)

@@ -71,6 +71,11 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 		}
 	}()
 	call, kernel, cost, z := hostCall(n, p), b.set[n.Op.Name], n.Cost(), p.sizes()
+	if per := int(z.Tokens / max(1, z.Seqs)); len(call.Args) > 0 && call.Args[0].Rows() == int(z.Tokens) && per >= graph.PartBlock {
+		for i := range int(z.Seqs) { // whole blocks of each prompt
+			call.Wide = append(call.Wide, graph.Run{Start: i * per, Len: per / graph.PartBlock * graph.PartBlock})
+		}
+	}
 	var list []time.Duration
 	turns := pairs{read: b.roofline.Read}
 	for run := range max(1, b.o.Repeat) + 1 {

@@ -57,6 +57,29 @@ func (o *Operand) Cut(b *graph.Batch, piece graph.Run) (at int) {
 	return piece.Start * o.Stride
 }
 
+// Wide appends to a list those rows of o that are in whole blocks of the batch's tokens, of which
+// o has a piece. A tensor without a row per token has none.
+func (o *Operand) Wide(to []graph.Run, b *graph.Batch, wide []graph.Run, piece graph.Run) []graph.Run {
+	if o.first.Sym != graph.Tokens || len(wide) == 0 {
+		return to
+	}
+	held := []graph.Run{piece}
+	if o.rows != nil {
+		held = o.rows.Extents(b, o.ranks, o.rank)
+	}
+	row := 0
+	for _, h := range held {
+		h = h.Within(piece)
+		for _, x := range wide {
+			if x = x.Within(h); x.Len > 0 {
+				to = append(to, graph.Run{Start: row + x.Start - h.Start, Len: x.Len})
+			}
+		}
+		row += h.Len
+	}
+	return to
+}
+
 // Resize sets the first axis to its size for a batch, and that of a KV cache to the tokens of a
 // sequence.
 func (o *Operand) Resize(b *graph.Batch, slots, tokens int) {

@@ -64,17 +64,24 @@ func main() {
 	}
 }
 
-func run(name string, generate func(*build.Context), check bool) error {
+// compiled is what a generator writes, with registers chosen.
+func compiled(generate func(*build.Context)) (*ir.File, error) {
 	c := build.NewContext()
 	generate(c)
 	file, err := c.Result()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := pass.Compile.Execute(file); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
-	if err := lowRegisters(file); err != nil {
+	dotsAsNumbers(file)
+	return file, lowRegisters(file)
+}
+
+func run(name string, generate func(*build.Context), check bool) error {
+	file, err := compiled(generate)
+	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for _, s := range file.Sections {

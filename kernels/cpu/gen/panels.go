@@ -17,7 +17,7 @@ import (
 // that its registers have room for four tokens and three loads of weights serve all of them. Parts
 // are in the order that their sums are added in: part p has the lane that has p's bits in reverse.
 // A panel has for each part, and each vector of k, the rows' elements in its lanes; packed tokens
-// have those of four tokens.
+// have those of four tokens. With AVX512_BF16 an element is a pair of bf16, which are as many bits.
 func panels(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := &panel{newVec(c, set)}
@@ -30,6 +30,9 @@ func panels(c *build.Context) {
 			g.tile(vectors)
 		}
 		g.drain()
+	}
+	for vectors := 1; vectors <= 3; vectors++ {
+		(&panel{newVec(c, avx512BF16)}).tile(vectors)
 	}
 }
 
@@ -253,7 +256,11 @@ func (g *panel) tile(vectors int) {
 			b := g.new()
 			g.VBROADCASTSS(Mem{Base: x, Disp: 4 * (lane*group + t)}, b)
 			for v := range vectors {
-				g.VFMADD231PS(row[v], b, acc[lane][t][v])
+				if g.set == avx512BF16 {
+					dot(g.Context, row[v], b, acc[lane][t][v])
+				} else {
+					g.VFMADD231PS(row[v], b, acc[lane][t][v])
+				}
 			}
 		}
 	}

@@ -63,8 +63,16 @@ func tileDot(sum, a, b int) []byte { return append(vex(pF3, b, 0, 0), 0x5C, byte
 // emit writes an instruction, which reads registers.
 func (c tiles) emit(code []byte, text string, uses ...Op) {
 	c.Comment(text)
+	for _, in := range asNumbers(code) {
+		in.Inputs, uses = uses, nil
+		c.Instruction(in)
+	}
+}
+
+// asNumbers is code for an assembler that does not know the instruction.
+func asNumbers(code []byte) (list []*ir.Instruction) {
 	for len(code) > 0 {
-		in := &ir.Instruction{Inputs: uses}
+		in := &ir.Instruction{}
 		switch n := len(code); {
 		case n >= 4:
 			in.Opcode, in.Operands = "LONG", []Op{U32(binary.LittleEndian.Uint32(code))}
@@ -76,9 +84,9 @@ func (c tiles) emit(code []byte, text string, uses ...Op) {
 			in.Opcode, in.Operands = "BYTE", []Op{U8(code[0])}
 			code = code[1:]
 		}
-		c.Instruction(in)
-		uses = nil
+		list = append(list, in)
 	}
+	return list
 }
 
 // number is that of a register of the machine.

@@ -1,0 +1,248 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/kernels"
+)
+
+// interpretedTiles are tiles of an instruction set, by the interpreter.
+func interpretedTiles[E weight](m *machine, format, isa string, rows, tokens int) (list []tile[E]) {
+	for n := range tokens {
+		name := fmt.Sprintf("gemm%sx%dx%d%s", format, rows, n+1, isa)
+		list = append(list, func(w *E, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int) {
+			weights := unsafe.Slice(w, (groups*rows-1)*ws+k)
+			m.call(name, any(weights), ws, unsafe.Slice(x, n*xs+k), xs, unsafe.Slice(y, n*ys+groups*rows), ys, k, groups, ahead, apart, step, next, near)
+		})
+	}
+	return list
+}
+
+// interpretedStream is a stream of an instruction set, by the interpreter.
+func interpretedStream[E weight](m *machine, name string) stream[E] {
+	return func(w *E, ws, apart int, x *float32, y *float32, ys, k, depth, groups int) {
+		m.call(name, any(unsafe.Slice(w, (groupRows-1)*apart+(groups-1)*ws+k)), ws, apart, unsafe.Slice(x, k), unsafe.Slice(y, (groupRows-1)*ys+groups), ys, k, depth, groups)
+	}
+}
+
+// interpretedPanels are panels of an instruction set, by the interpreter; dots: those of pairs.
+func interpretedPanels(m *machine, like panels, isa, multiply string) *panels {
+	each, widths := like.lanes/panelParts, like.lanes
+	for v := range like.multiply {
+		name, width := fmt.Sprintf("panel%d%s", v+1, multiply), (v+1)*widths
+		like.multiply[v] = func(w, x, sums *float32, steps, groups, adds, apart int, ahead uintptr, lines, step int) {
+			m.call(name, unsafe.Slice(w, steps*each*width), unsafe.Slice(x, groups*steps*each*tokenGroup),
+				unsafe.Slice(sums, adds*apart+groups*tokenGroup*width), steps, groups, adds, apart, ahead, lines, step)
+		}
+	}
+	packed := func(to *float32, steps, apart, width int) []float32 {
+		return unsafe.Slice(to, (panelParts-1)*apart+(steps*each-1)*width+widths)
+	}
+	like.packRows = func(to, from *float32, ws, steps, apart, width int) {
+		m.call("packRows"+isa, packed(to, steps, apart, width), unsafe.Slice(from, (widths-1)*ws+steps*widths), ws, steps, apart, width)
+	}
+	if like.packBF16 != nil {
+		like.packBF16 = func(to *float32, from *uint16, ws, steps, apart, width int) {
+			m.call("packRowsBF16"+isa, packed(to, steps, apart, width), unsafe.Slice(from, (widths-1)*ws+steps*widths), ws, steps, apart, width)
+		}
+	}
+	like.packTokens = func(to, from *float32, xs, steps, apart int) {
+		m.call("packTokens"+isa, unsafe.Slice(to, (panelParts-1)*apart+steps*each*tokenGroup), unsafe.Slice(from, (tokenGroup-1)*xs+steps*widths), xs, steps, apart)
+	}
+	like.drain = func(y *float32, ys int, sums *float32, width, tokens, cols, more int) {
+		m.call("drain"+isa, unsafe.Slice(y, (tokens-1)*ys+cols), ys, unsafe.Slice(sums, (tokens-1)*width+cols), width, tokens, cols, more)
+	}
+	return &like
+}
+
+// interpretedProducts are the products of an instruction set, by the interpreter.
+func interpretedProducts(t *testing.T, like products, isa string) *products {
+	gemm, panels := newMachine(t, "gemm_amd64.s"), newMachine(t, "panels_amd64.s")
+	tokens := len(like.f32)
+	like.row, like.f32 = interpretedTiles[float32](gemm, "F32", isa, 1, tokens), interpretedTiles[float32](gemm, "F32", isa, 4, tokens)
+	like.bf16.tiles, like.f16.tiles = interpretedTiles[uint16](gemm, "BF16", isa, 4, tokens), interpretedTiles[uint16](gemm, "F16", isa, 4, tokens)
+	like.one, like.bf16.one, like.f16.one = interpretedStream[float32](gemm, "streamF32"+isa), interpretedStream[uint16](gemm, "streamBF16"+isa), interpretedStream[uint16](gemm, "streamF16"+isa)
+	like.bf16.widen, like.f16.widen = widenBF16AVX2, widenF16AVX2 // of as many bits
+	like.panels = interpretedPanels(panels, *like.panels, isa, isa)
+	like.panels.tokens = 5 // as those of more are slow here
+	return &like
+}
+
+// TestInterpreter: products by the interpreter have the bits that the processor gives them in AVX2,
+// and in AVX-512 are near to float64, with the same bits in tiles and in panels.
+func TestInterpreter(t *testing.T) {
+	if !slices.Contains(ISAs(), "avx2") {
+		t.Skip("this machine has no AVX2")
+	}
+	native := productsAVX2
+	native.panels = new(*native.panels)
+	native.panels.tokens = 5
+	r := rand.New(rand.NewPCG(43, 0))
+	gauss := func() float32 { return float32(r.NormFloat64()) }
+	for isa, p := range map[string]*products{"avx2": interpretedProducts(t, productsAVX2, "AVX2"), "avx512": interpretedProducts(t, productsAVX512, "AVX512")} {
+		kernel := p.kernels(&shortAVX2)["matmul"]
+		for i := range 9 {
+			tokens, n, k := []int{1 + i%4, 6 + r.IntN(4), 1 + i%4}[i%3], 1+r.IntN(50), kernels.ShortDepth+16*r.IntN(2)+i%2*r.IntN(16)
+			x, w := table(graph.F32, tokens, k, k+r.IntN(3), 1), table(weightTypes[i/3], n, k, k+r.IntN(2), 2)
+			y, same := table(graph.F32, tokens, n, n+r.IntN(3), 3), table(graph.F32, tokens, n, n, 0)
+			fill(&x, gauss)
+			fill(&w, gauss)
+			fill(&y, func() float32 { return 1e30 })
+			runAll(kernel, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+			what := fmt.Sprintf("%s, %d tokens, %d columns of %d in %s", isa, tokens, n, k, w.DType)
+			checkMatmul(t, what, &x, &w, &y, p.lanes)
+			other := native.kernels(&shortAVX2)["matmul"]
+			first, last := 0, tokens
+			if isa == "avx512" { // one token takes tiles
+				other, first, last = kernel, tokens-1, tokens
+			}
+			runAll(other, &kernels.Call{Args: []kernels.Tensor{part(x, first, last), w}, Results: []kernels.Tensor{part(same, first, last)}})
+			for row := first; row < last; row++ {
+				if !slices.Equal(y.Row(row), same.Row(row)) {
+					t.Fatalf("%s: row %d has other bits than it must", what, row)
+				}
+			}
+		}
+	}
+}
+
+// TestDotsInterpreted: what the generator wrote for AVX512_BF16 gives the bits of the emulation.
+func TestDotsInterpreted(t *testing.T) {
+	if !slices.Contains(ISAs(), "avx2") {
+		t.Skip("this machine has no AVX2")
+	}
+	m := newMachine(t, "panels_amd64.s")
+	written := interpretedPanels(m, dots, "AVX512", "AVX512BF16")
+	emulated := emulatedDots(written)
+	by := emulated.ofPairs(&convertAVX2)
+	checkDots(t, written.ofPairs(&convertAVX2).Kernel, 16, func(x []float32) { kernels.Round(graph.BF16, x) }, &by.Kernel)
+}
+
+// TestTilesInterpreted multiplies by AMX's tiles in the interpreter: near to float64, with the same
+// bits for a token alone.
+func TestTilesInterpreted(t *testing.T) {
+	m := newMachine(t, "amx_amd64.s")
+	r := rand.New(rand.NewPCG(47, 0))
+	for i, c := range []struct{ tokens, n, k int }{
+		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545},
+	} {
+		for _, parts := range []int{1, 3} {
+			p := tiled{parts}
+			x, w := table(graph.F32, c.tokens, c.k, c.k+r.IntN(3), r.IntN(8)), table(graph.BF16, c.n, c.k, c.k+r.IntN(3), r.IntN(16))
+			y := table(graph.F32, c.tokens, c.n, c.n+r.IntN(6), r.IntN(8))
+			wild := 1 + i%2*60
+			fill(&x, func() float32 { return float32(math.Ldexp(r.NormFloat64(), r.IntN(wild)-wild/2)) })
+			fill(&w, func() float32 { return float32(r.NormFloat64()) })
+			fill(&y, func() float32 { return 1e30 })
+			call := kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
+			interpretTiles(m, p, call, i%3 == 0)
+			what := fmt.Sprintf("%d parts, %+v", parts, c)
+			token := r.IntN(c.tokens)
+			one := table(graph.F32, 1, c.n, c.n, 0)
+			interpretTiles(m, p, kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}, i%3 == 1)
+			if !slices.Equal(one.Row(0), y.Row(token)) {
+				t.Fatalf("%s: token %d has other bits alone", what, token)
+			}
+			if parts == 1 {
+				kernels.Round(graph.BF16, x.F32)
+			}
+			checkWide(t, what, &x, &w, &y, 16)
+			checkBetween(t, what, &y)
+		}
+	}
+}
+
+// TestDecodes holds the decoder against bytes that clang's assembler gives for
+// vdpbf16ps %zmm24, %zmm25, %zmm3 and others, in this order of operands.
+func TestDecodes(t *testing.T) {
+	for _, c := range []struct {
+		w, x, sum int
+		code      []byte
+	}{
+		{24, 25, 3, []byte{0x62, 0x92, 0x36, 0x40, 0x52, 0xd8}},
+		{0, 1, 2, []byte{0x62, 0xf2, 0x76, 0x48, 0x52, 0xd0}},
+		{8, 9, 0, []byte{0x62, 0xd2, 0x36, 0x48, 0x52, 0xc0}},
+		{15, 16, 31, []byte{0x62, 0x42, 0x7e, 0x40, 0x52, 0xff}},
+		{31, 7, 16, []byte{0x62, 0x82, 0x46, 0x48, 0x52, 0xc7}},
+		{16, 31, 8, []byte{0x62, 0x32, 0x06, 0x40, 0x52, 0xc0}},
+		{7, 8, 15, []byte{0x62, 0x72, 0x3e, 0x48, 0x52, 0xff}},
+		{23, 2, 24, []byte{0x62, 0x22, 0x6e, 0x48, 0x52, 0xc7}},
+	} {
+		m := &machine{}
+		one := math.Float32bits(1)
+		setLane(m.v[c.w][:], 5, one)
+		setLane(m.v[c.x][:], 5, one)
+		want := m.v
+		setLane(want[c.sum][:], 5, math.Float32bits(f32of(lane(m.v[c.sum][:], 5))+1))
+		if m.decode(c.code); m.v != want {
+			t.Errorf("% x does not add the products of registers %d and %d to %d", c.code, c.w, c.x, c.sum)
+		}
+	}
+}
+
+// interpretTiles is the kernel of p, in the interpreter. Weights are copied, or taken as they lie.
+func interpretTiles(m *machine, p tiled, c kernels.Call, copied bool) {
+	regions := len(m.regions)
+	x, w, k := &c.Args[0], &c.Args[1], c.Args[1].Cols
+	allow(m, x.F32)
+	allow(m, w.U16)
+	c.Scratch = kernels.NewScratch(p.scratch(&c))
+	allow(m, c.Scratch)
+	for i := range p.tiles(&c) {
+		interpretPack(m, p, &c, i)
+	}
+	work := new(amxWork)
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(work)), unsafe.Sizeof(*work))
+	of := &tileProduct{p, &c, work}
+	part := of.lying(0, w.Rows(), 0)
+	if copied {
+		k = (k + tileDepth - 1) / tileDepth * tileDepth
+		part.k, part.at = k, make([]uint16, (w.Rows()+pairRows-1)/pairRows*pairRows*k)
+		part.between, part.half, part.advance, part.next = 2*tileDepth, pairRows*tileDepth, 2*pairRows*tileDepth, 2*pairRows*k
+		for r := 0; r < w.Rows(); r += pairRows {
+			m.call("amxTiles", w.U16[r*w.Stride:], w.Stride, w.Cols, min(pairRows, w.Rows()-r), part.at[r*k:])
+		}
+	}
+	for tile := 0; tile < p.tiles(&c); tile += 2 {
+		tiles := min(2, p.tiles(&c)-tile)
+		for pair := 0; pair*pairRows < w.Rows(); {
+			plan := amxPlan{rows: min(pairRows, w.Rows()-pair*pairRows), pairs: max(1, w.Rows()/pairRows-pair), near: pair % 2}
+			if pair == 0 {
+				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64, 64}
+			}
+			out := of.prepare(tile, tiles, &part, pair, &plan)
+			name := fmt.Sprintf("amxMultiply%dx%d", p.parts, tiles)
+			odd := m.call(name, memory, part.at[pair*part.next/2:], of.packed(tile)[unsafe.Sizeof(tokenTile{}):], out)
+			of.mend(tile, pair*pairRows, &plan, uint32(odd))
+			pair += plan.pairs
+		}
+	}
+	m.regions = m.regions[:regions]
+}
+
+// interpretPack is packTiles for one tile.
+func interpretPack(m *machine, p tiled, c *kernels.Call, i int) {
+	x, k, n := &c.Args[0], c.Args[1].Cols, tokensOf(c, i)
+	to := c.Scratch[i*p.tileBytes(c) : (i+1)*p.tileBytes(c)]
+	head := (*tokenTile)(unsafe.Pointer(&to[0]))
+	to = to[unsafe.Sizeof(*head):]
+	scale, rows := make([]float32, tileTokens), make([]int, tileTokens)
+	for t := range tileTokens {
+		if rows[t] = min(t, n-1) * x.Stride * 4; t < n {
+			e, least := scaled(uint32(m.call("amxLargest", x.Row(i*tileTokens+t), k)))
+			scale[t], head.unscale[t], head.least[t] = float32(e), float32(-e), least
+		}
+	}
+	first := x.F32[i*tileTokens*x.Stride:]
+	if n == 1 {
+		m.call(fmt.Sprintf("amxPackOne%d", p.parts), first, scale[0], k, to)
+	} else {
+		m.call(fmt.Sprintf("amxPack%d", p.parts), first, rows, scale, k, to, n)
+	}
+}

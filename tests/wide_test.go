@@ -1,0 +1,114 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/exec/cpu"
+	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
+	"github.com/krait-ml/krait/internal/prop"
+	"github.com/krait-ml/krait/kernels"
+	kernelscpu "github.com/krait-ml/krait/kernels/cpu"
+	"pgregory.net/rapid"
+)
+
+// backwards is a product whose sums go from the last term to the first.
+var backwards = kernels.Kernel{
+	Units: func(c *kernels.Call) int { return c.Args[1].Rows() },
+	Run: func(c *kernels.Call, lo, hi int) {
+		x, w := &c.Args[0], &c.Args[1]
+		row := make([]float32, w.Cols)
+		for j := lo; j < hi; j++ {
+			w.Read(row, j*w.Stride)
+			for i := range x.Rows() {
+				var s float32
+				for k := w.Cols - 1; k >= 0; k-- {
+					s += x.Row(i)[k] * row[k]
+				}
+				c.Results[0].Row(i)[j] = s
+			}
+		}
+	},
+}
+
+// emulatedWide is a CPU whose products of whole blocks of prompts have other bits than others, as
+// with AMX, on any machine.
+func emulatedWide(t *testing.T, workers int) *cpu.Device {
+	t.Helper()
+	chosen, err := kernelscpu.Chosen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := maps.Clone(chosen)
+	set["matmul"] = kernelscpu.ByPosition(set["matmul"], kernelscpu.Wide{Kernel: backwards, Serves: func(c *kernels.Call) bool { return c.Args[1].Blocks == nil }})
+	return &cpu.Device{Kernels: set, Workers: workers}
+}
+
+// TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do,
+// and neither do company, threads nor overlap.
+func TestCutsWide(t *testing.T) {
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	for _, c := range covering.Each(t, []int{len(folders)}, 3) {
+		dir, s := folders[c[0]], []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3, Overlap: true}}[c[1]]
+		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), s.Ranks), func(t *testing.T) {
+			t.Parallel()
+			m := openModel(t, dir, krait.Options{Slots: 3, Device: emulatedWide(t, s.Ranks), Sharding: krait.Sharding{Ranks: s.Ranks}})
+			f := feeding{m: m, ids: randomIDs(72, m.Vocab())}
+			f.begin(t)
+			f.m = openModel(t, dir, krait.Options{Slots: 3, Device: emulatedWide(t, 3*s.Ranks), Sharding: s})
+			for _, c := range cuts[:3] {
+				for _, company := range []bool{false, true} {
+					f.check(t, c.name, c.sizes, company, c.every%64 == 0)
+				}
+			}
+		})
+	}
+}
+
+// TestWideInCompany: with wide products, requests that share steps, whose prompts share beginnings
+// and are cached or not, have the tokens and log-probabilities, to the bit, that each has alone.
+func TestWideInCompany(t *testing.T) {
+	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}}
+	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2) {
+		dir, o := folders[c[0]], krait.Options{Slots: 4, MaxTokensPerStep: 150, Sharding: list[c[1]]}
+		t.Run(fmt.Sprintf("%s/%d/cache=%d", filepath.Base(dir), c[1], c[2]), func(t *testing.T) {
+			t.Parallel()
+			o.Device = emulatedWide(t, 2)
+			alone := openModel(t, dir, o)
+			o.PrefixCache = int64(c[2]) << 24
+			o.Device = emulatedWide(t, 6)
+			m := openModel(t, dir, o)
+			prop.CheckN(t, 1, func(t *rapid.T) { wideInCompany(t, alone, m) })
+		})
+	}
+}
+
+func wideInCompany(t *rapid.T, alone, m *krait.Model) {
+	shared := randomIDs(260, alone.Vocab())
+	var all sync.WaitGroup
+	for i := range 4 {
+		n := rapid.IntRange(1, 250).Draw(t, "prompt")
+		g := krait.Generate{MaxTokens: rapid.IntRange(1, 3).Draw(t, "tokens"), LogProbs: true, IgnoreEOS: true, Seed: uint64(i), Temperature: float64(i % 2)}
+		prompt := append(slices.Clone(shared[:n]), i%alone.Vocab(), 3)
+		want, err := alone.GenerateIDs(context.Background(), prompt, g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			got, err := m.GenerateIDs(context.Background(), prompt, g)
+			if err != nil || !slices.Equal(got.IDs, want.IDs) || !reflect.DeepEqual(got.LogProbs, want.LogProbs) {
+				t.Errorf("a prompt of %d tokens gives other bits in company: %v, %v, want %v", len(prompt), err, got, want)
+			}
+		})
+	}
+	all.Wait()
+}
