@@ -9,13 +9,13 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul":          products(plainProduct, nil, productAccepts),
-	"matmul_add":      products(addedProduct, nil, productAccepts),
-	"norm_matmul":     products(normedProduct, normParts, nil),
-	"norm_matmul_add": products(normedProduct, normParts, nil),
+	"matmul":          products(plainProduct, nil, productAccepts, productPieces),
+	"matmul_add":      products(addedProduct, nil, productAccepts, productPieces),
+	"norm_matmul":     products(normedProduct, normParts, nil, nil),
+	"norm_matmul_add": products(normedProduct, normParts, nil, nil),
 
-	"gated_matmul":      products(gatedProduct, gatedParts, nil),
-	"norm_gated_matmul": products(gatedProduct, gatedParts, nil),
+	"gated_matmul":      products(gatedProduct, gatedParts, nil, nil),
+	"norm_gated_matmul": products(gatedProduct, gatedParts, nil, nil),
 })
 
 const (
@@ -52,7 +52,7 @@ type product struct {
 }
 
 // products is the kernel of an operation that is one product.
-func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(c *Call) []int) Kernel {
+func products(of func(c *Call) *product, parts func(c *Call) bool, accepts, pieces func(c *Call) []int) Kernel {
 	return Kernel{
 		launch: func(c *Call) error {
 			p := of(c)
@@ -65,7 +65,7 @@ func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(
 			p := of(c).ofBlocks(c.Scratch)
 			return p.scratch + c.scratchBytes(p)
 		},
-		parts: parts, accepts: accepts,
+		parts: parts, accepts: accepts, pieces: pieces,
 	}
 }
 
@@ -207,8 +207,11 @@ func (c *Call) onTensorCores(p *product) bool {
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
-	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
-	return !p.isGemv(product) && p.split(product) && (p.isFew(product) || p.onTensorCores(product))
+	return p.splits(&product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]})
+}
+
+func (c *Call) splits(p *product) bool {
+	return !c.isGemv(p) && c.split(p) && (c.isFew(p) || c.onTensorCores(p))
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles. If their number

@@ -227,9 +227,9 @@ func (c *Call) wholeSegments(o *selectiveArgs, params, groups Struct) {
 		starts, sums, grid[0] = c.Scratch, c.Scratch+uint64(4*p*cols*n), p
 	}
 	function := o.u.suffixed(fmt.Sprint("selective_scan_", states))
-	if c.Pieces != 0 {
+	if y := &c.Results[0]; y.InPieces {
 		function += "_apart"
-		params[0], params[1] = c.Pieces, int64(c.Results[0].Rows()*cols)
+		params[1] = int64(y.Rows() * cols)
 	}
 	params = append(append(params, o.gate.params()...), starts, sums, groups)
 	module := "scan_" + format(state.DType)
@@ -242,12 +242,14 @@ func (c *Call) wholeSegments(o *selectiveArgs, params, groups Struct) {
 
 // selectiveInPieces: the kernel of whole segments of up to fewStates states puts out eight channels
 // at a time.
-func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) bool {
-	return func(c *Call) bool {
+func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) []int {
+	return func(c *Call) []int {
 		o, y := of(c.Args), &c.Results[0]
 		_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, max(1, o.a.Cols))
-		return o.u.DType == graph.F32 && y.DType == graph.F32 && y.Cols%fewChannels == 0 && each%fewChannels == 0 &&
-			!c.Options.Invariant && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0
+		if y.Cols%fewChannels == 0 && each%fewChannels == 0 && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0 {
+			return []int{len(c.Args)}
+		}
+		return nil
 	}
 }
 
