@@ -2,10 +2,11 @@ package graph
 
 import "fmt"
 
-// Narrow says in which batches a device may keep a value of f32 in bf16 between two kernels, or in
-// pieces: three bf16 for each number, whose sum it is, as products by weights in bf16 take them. The
-// pass formats decides, by what the kernels take. Only batches with more than [NarrowRows] rows of
-// the value count, or [PiecesRows]: others have kernels for few rows, which take f32.
+// Narrow says in which batches a device may keep a value of f32 in bf16 between two kernels, or
+// in pieces: three bf16 for each number, whose sum it is, as products by weights in bf16 take
+// them. The pass formats decides, by what the kernels take. Only batches with more than
+// [NarrowRows] rows of the value count, or [PiecesRows]: others have kernels for few rows, which
+// take f32.
 type Narrow uint8
 
 // The batches in which a value is in bf16, or in pieces.

@@ -18,11 +18,11 @@ type Target interface {
 	Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool
 }
 
-// formats decides which activations lie in bf16 between kernels, or in pieces: all those that every
-// kernel which writes or reads them takes so. It begins with all, and takes back what is refused
-// until nothing is, once for batches with prompts and once for those in which each sequence has one
-// token. Collectives, relayouts and outputs have f32. Batches with few rows have f32 throughout: the
-// plan has room for it.
+// formats decides which activations lie in bf16 between kernels, or in pieces: all those that
+// every kernel which writes or reads them takes so. It begins with all, and takes back what is
+// refused until nothing is, once for batches with prompts and once for those in which each
+// sequence has one token. Collectives, relayouts and outputs have f32. Batches with few rows have
+// f32 throughout: the plan has room for it.
 func formats(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	if o.Target == nil {
 		return nil, errors.New("no device is given that says which activations its kernels take in bf16 or in pieces")

@@ -16,8 +16,9 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
 
 // TestGolden runs the cases of testdata: one file per pass. A case NAME is the files NAME/in.ir,
-// NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16 and target=bf16 or pieces, as
-// key=value), and NAME/want.ir or NAME/want.err; without in.ir it continues with the in.ir before.
+// NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16 and target=bf16 or
+// pieces, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it continues with the
+// in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {

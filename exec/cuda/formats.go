@@ -10,9 +10,9 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// Target answers for the kernels which activations they take in bf16, or with math of f32 in pieces;
-// nil where they take none: without cuBLAS, or if batch-invariant. Of several GPUs, that with the
-// least shared memory decides.
+// Target answers for the kernels which activations they take in bf16, or with math of f32 in
+// pieces; nil where they take none: without cuBLAS, or if batch-invariant. Of several GPUs, that
+// with the least shared memory decides.
 func (d *Device) Target() passes.Target {
 	if d.NoGEMM || d.BatchInvariant {
 		return nil
@@ -72,8 +72,8 @@ func (r *rank) narrowAt(o *operand.Operand, z graph.Sizes) bool {
 	return !r.s.Buffers[o.Buffer].Space.OfPiece() || always.In(int64(o.Tensor.Rows()), z)
 }
 
-// refused lists the buffers of a call's operands and results that it does not accept as they are in
-// bf16 or in pieces.
+// refused lists the buffers of a call's operands and results that it does not accept as they are
+// in bf16 or in pieces.
 func (r *rank) refused(c *call) (list []int) {
 	operands := slices.Concat(c.args, c.results)
 	values := slices.Concat(c.on.Args, c.on.Results)

@@ -15,8 +15,8 @@ const Pieces = 3
 // modelled rate of tiles, and at about 250 by one that was measured. Tests make it smaller.
 var PiecesLeast = 384
 
-// productPieces: a library, if there is one, computes a matmul by weights in bf16 of the pieces of x,
-// of more rows than tiles cut k for, so that all multiprocessors have work.
+// productPieces: a library, if there is one, computes a matmul by weights in bf16 of the pieces
+// of x, of more rows than tiles cut k for, so that all multiprocessors have work.
 func productPieces(c *Call) []int {
 	p := &product{x: &c.Args[0], w: &c.Args[1], y: &c.Results[0]}
 	if c.Options.Library && p.w.DType == graph.BF16 && min(p.w.Rows(), p.w.Cols) >= PiecesLeast && p.y.Rows() > graph.PiecesRows && c.splits(p) {
@@ -39,8 +39,8 @@ func (k Kernel) ofPieces(c *Call) []Part {
 	return []Part{{takeApart, first}, {k, &product}}
 }
 
-// apartAlready reports whether the last of some parts is a product of the pieces to which the first
-// of the next ones takes the same activations apart.
+// apartAlready reports whether the last of some parts is a product of the pieces to which the
+// first of the next ones takes the same activations apart.
 func apartAlready(list, next []Part) bool {
 	last := len(list) - 1
 	if last < 1 || list[last-1].op != takeApart.op || next[0].op != takeApart.op {
@@ -49,8 +49,8 @@ func apartAlready(list, next []Part) bool {
 	return list[last-1].Args[0].Ptr == next[0].Args[0].Ptr && list[last].Args[0].Ptr == next[0].Results[0].Ptr
 }
 
-// takeApart writes the pieces of x, of f32: the first has the first 8 bits of each number. Rows of x
-// are aligned to 16 bytes, and their length is a multiple of 8. Infinity is in the first matrix
+// takeApart writes the pieces of x, of f32: the first has the first 8 bits of each number. Rows of
+// x are aligned to 16 bytes, and their length is a multiple of 8. Infinity is in the first matrix
 // alone.
 var takeApart = Kernel{
 	launch: func(c *Call) error {

@@ -7,22 +7,22 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Target says which activations of a graph the kernels take in bf16, or with math of f32 in pieces,
-// with products by cuBLAS. It is a passes.Target.
+// Target says which activations of a graph the kernels take in bf16, or with math of f32 in
+// pieces, with products by cuBLAS. It is a passes.Target.
 type Target struct {
 	Math   Math
 	Shared int // the most shared memory of a block, in bytes; 0: as much as any kernel needs
 }
 
-// A batch of so many tokens and sequences has every operation's kernel for many rows, and for whole
-// segments.
+// A batch of this many tokens and sequences has every operation's kernel for many rows, and for
+// whole segments.
 const manyRows, manySeqs = 4096, 512
 
 // Pieces reports whether activations are accepted in pieces, and not in bf16.
 func (t *Target) Pieces() bool { return t.Math == F32 }
 
-// Accepts reports, of a node's operands and then of its results, which its kernels take so on every
-// rank.
+// Accepts reports, of a node's operands and then of its results, which its kernels take so on
+// every rank.
 func (t *Target) Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool {
 	accepted := slices.Repeat([]bool{true}, len(n.Args)+len(n.Results))
 	k, ok := Kernels[n.Op.Name]
