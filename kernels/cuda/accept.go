@@ -7,13 +7,13 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Activations may lie in another form than f32 if all kernels that read and write them do so in that
-// form: with math of bf16 in bf16, and with math of f32 in the pieces that products by a library
-// take. The pass formats decides, by asking [Target].
+// Activations may lie in another form than f32 if all kernels that read and write them do so in
+// that form: with math of bf16 in bf16, and with math of f32 in the pieces that products by a
+// library take. The pass formats decides, by asking [Target].
 
-// Accepts reports, of a call's operands and then of its results, which activations the kernels read
-// and write in the form that the math has, given the forms in the call: some are so together or not
-// at all. All others must be in f32; with fewer in that form no more are accepted.
+// Accepts reports, of a call's operands and then of its results, which activations the kernels
+// read and write in the form that the math has, given the forms in the call: some are so together
+// or not at all. All others must be in f32; with fewer in that form no more are accepted.
 func (k Kernel) Accepts(c *Call) []bool {
 	n := len(c.Args) + len(c.Results)
 	if c.narrows() && k.parts != nil && k.parts(c) {
