@@ -7,20 +7,24 @@ import (
 	"github.com/krait-ml/krait/kernels/cuda"
 )
 
-// formatsFlag is --formats: it compiles as for a GPU with math of bf16, without one.
+// formatsFlag is --formats: it compiles as for a GPU with math of bf16 or of f32, without one.
 type formatsFlag struct{ s *krait.Sharding }
 
 func (f formatsFlag) Set(text string) error {
-	if text != "bf16" {
-		return fmt.Errorf("%q; it must be bf16", text)
+	math, ok := map[string]cuda.Math{"bf16": cuda.BF16, "pieces": cuda.F32}[text]
+	if !ok {
+		return fmt.Errorf("%q; it must be bf16 or pieces", text)
 	}
-	f.s.Target = &cuda.Target{}
+	f.s.Target = &cuda.Target{Math: math}
 	return nil
 }
 
 func (f formatsFlag) String() string {
-	if f.s == nil || f.s.Target == nil {
+	switch {
+	case f.s == nil || f.s.Target == nil:
 		return ""
+	case f.s.Target.Pieces():
+		return "pieces"
 	}
 	return "bf16"
 }

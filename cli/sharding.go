@@ -67,7 +67,7 @@ func shardingFlags(c *cobra.Command, s *krait.Sharding) {
 	c.Flags().StringVar(&s.States, "states", "", "formats of states by kind, such as conv=bf16,cache=e4m3 (default f32)")
 	c.Flags().StringVar(&s.Scan, "scan", "", "selective scans: fused, or unfused with intermediates in memory (default fused)")
 	c.Flags().StringVar(&s.Fuse, "fuse", "", "fusion: exact, or launches for the fewest launches (default: by device)")
-	c.Flags().Var(formatsFlag{s}, "formats", "activation formats: bf16, as on GPUs with --math bf16 (default: by device)")
+	c.Flags().Var(formatsFlag{s}, "formats", "activation formats as on GPUs: bf16 (--math bf16) or pieces (default: by device)")
 	c.Flags().BoolVar(&s.Overlap, "overlap", false, "overlap collectives with independent steps (may need more memory)")
 	c.Flags().StringVar(&dump, "dump", "", "folder to write the graph to after each pass that changes it")
 	detail(c, "mesh", `in place of --tp: tp is tensor parallelism by --strategy, cp context parallelism (the tokens of a

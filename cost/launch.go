@@ -26,8 +26,8 @@ type Work struct {
 	// pieces is how many products of bf16 a GPU takes for each one of prompts, on tensor cores, with
 	// products in bf16; 0: it takes none.
 	pieces float64
-	// By [graph.Narrow]: the bytes that activations in bf16 save, in batches in which they are.
-	narrow [graph.NarrowAlways + 1]graph.Poly
+	// By [graph.Narrow]: the numbers of activations that are so in some batches.
+	narrow [graph.PiecesAlways + 1]graph.Poly
 }
 
 // WorkOf is the work of a step on the schedule's rank.
@@ -67,7 +67,7 @@ func WorkOf(s *lowering.Schedule, st *lowering.Step) Work {
 				t = s.Local(t)
 			}
 			if n := s.Buffers[r.Buffer].Narrow; n != graph.NarrowNever {
-				w.narrow[n] = w.narrow[n].Plus(t.Elems().Times(graph.Const(2)))
+				w.narrow[n] = w.narrow[n].Plus(t.Elems())
 			}
 		}
 	}
@@ -169,9 +169,9 @@ func (r *Rater) Launch(graphs bool) float64 {
 // Moved is the bytes that work reads and writes for a batch.
 func (w *Work) Moved(z graph.Sizes) float64 {
 	bytes, rows := w.Bytes.Float(z), int64(w.Rows.Float(z))
-	for n := graph.NarrowPrompts; n <= graph.NarrowAlways; n++ {
+	for n := graph.NarrowPrompts; n <= graph.PiecesAlways; n++ {
 		if n.In(rows, z) {
-			bytes -= w.narrow[n].Float(z)
+			bytes += float64(n.Bytes()-graph.F32.Bytes()) * w.narrow[n].Float(z)
 		}
 	}
 	return bytes * w.Share

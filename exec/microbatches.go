@@ -58,9 +58,13 @@ func (m Microbatches) Of(tokens, sequences int) int {
 	return n
 }
 
+// Turns is how many batches run in turns where each of some sequences has one token: one per
+// stage, each of some sequence.
+func (m Microbatches) Turns(sequences int) int { return min(m.stages, sequences) }
+
 // decode minimizes the time of a decode step. The first microbatch passes all stages, and each of
-// the others ends one stage time after the one before it: n take stages-1+n stage times. In a stage
-// time each microbatch reads all weights, and moves the states of its sequences.
+// the others ends one stage time after the one before it: n take stages-1+n stage times. In a
+// stage time each microbatch reads all weights, and moves the states of its sequences.
 func (m Microbatches) decode(sequences int) (best int) {
 	time := func(n int) (slowest float64) {
 		each := int64((sequences + n - 1) / n)

@@ -29,22 +29,23 @@ type turn struct {
 	runs  bool // and has not been advanced
 }
 
-// Turns is how many batches [Engine.StepInTurns] can run at the same time: one per pipeline stage,
-// or 1 where steps run alone: where each is recorded, and with a strategy per phase.
-func (e *Engine) Turns() int {
+// Turns is how many batches of some sequences [Engine.StepInTurns] can run at the same time: one
+// per pipeline stage, or 1 where steps run alone: where each is recorded, and with a strategy per
+// phase.
+func (e *Engine) Turns(sequences int) int {
 	p := e.phases[decodes]
 	if _, ok := p.machine.(Pipeline); !ok || e.relaid != nil || e.recorded {
 		return 1
 	}
-	return p.microbatches.stages
+	return p.microbatches.Turns(sequences)
 }
 
 // StepInTurns runs batches of sequences with one token each, which share no sequence, in turns: a
 // stage runs one while other stages run others. next gets the results of batch i, with nil or a
-// [ChoiceError], and may change the batch, which runs again if it returns true. StepInTurns returns
-// when no batch runs. If a batch needs KV pages and there are none, it does not run, and neither do
-// others after it: that is no error. After an error the sequences of batches that ran, and whose
-// results next did not get, must be freed or reset.
+// [ChoiceError], and may change the batch, which runs again if it returns true. StepInTurns
+// returns when no batch runs. If a batch needs KV pages and there are none, it does not run, and
+// neither do others after it: that is no error. After an error the sequences of batches that ran,
+// and whose results next did not get, must be freed or reset.
 func (e *Engine) StepInTurns(ctx context.Context, list []*Batch, next func(i int, r *Results, err error) (again bool)) error {
 	if err := e.gate.Lock(); err != nil {
 		return err

@@ -35,7 +35,7 @@ type Value struct {
 	Type Type
 	Def  *Node
 	ID   int // dense, in order of definition
-	// Narrow says in which batches a device keeps the value in bf16: see the pass formats.
+	// Narrow says in which batches a device keeps the value in bf16 or in pieces: see the pass formats.
 	Narrow Narrow
 }
 

@@ -203,7 +203,7 @@ func (p *parser) node(s *scanner) {
 }
 
 // typed reads a node's attributes, and the types after ":", or infers them if none are given, and
-// in which batches each value is in bf16.
+// in which batches each value is in bf16 or in pieces.
 func (p *parser) typed(s *scanner, n *Node) (types []Type, narrow []Narrow) {
 	attrs := s.attrs(n.Op)
 	defer bail.In(func() string { return n.Op.Name })

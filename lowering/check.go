@@ -81,7 +81,7 @@ func (s *Schedule) checkShape(b *Buffer) error {
 	case err != nil:
 		return err
 	}
-	bytes, ok := s.room(b.Space, space, bytes)
+	bytes, ok := s.room(b.Space, space, b.Narrow.Room(bytes))
 	switch {
 	case !ok:
 		return fmt.Errorf("%s is in the region %s", b.Type, b.Space)

@@ -50,7 +50,7 @@ func (s *Schedule) whole(r *Ref) bool {
 // fills reports whether a tensor of type t has the size of a buffer, and may lie there.
 func (s *Schedule) fills(t graph.Type, b *Buffer) bool {
 	bytes, shape, err := sizeOf(s.Local(t))
-	bytes, ok := s.room(b.Space, shape, bytes)
+	bytes, ok := s.room(b.Space, shape, b.Narrow.Room(bytes))
 	return err == nil && ok && bytes == b.Bytes
 }
 

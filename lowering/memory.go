@@ -45,7 +45,7 @@ func (l *lowerer) result(v *graph.Value, constant bool) error {
 		return fmt.Errorf("%s: only a state can be a cache", v.Type)
 	}
 	at := l.where(v, space)
-	bytes, _ = l.s.room(at, space, bytes)
+	bytes, _ = l.s.room(at, space, v.Narrow.Room(bytes))
 	l.buffer(v, at, 0, bytes)
 	if at.OfPiece() {
 		l.life[len(l.life)-1].born = l.at

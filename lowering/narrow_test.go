@@ -50,7 +50,7 @@ output e = %e
 	if err != nil || again.String() != s.String() {
 		t.Errorf("%v: %s", err, s)
 	}
-	if _, err := lowering.ParseSchedule(strings.Replace(s.String(), "as bf16 in prompts", "as f8", 1)); err == nil || err.Error() != `line 9: a value is kept as "f8"; it may be as bf16, or as bf16 in prompts` {
+	if _, err := lowering.ParseSchedule(strings.Replace(s.String(), "as bf16 in prompts", "as f8", 1)); err == nil || err.Error() != `line 9: a value is kept as "f8"; it may be as bf16 or as pieces, each also in prompts` {
 		t.Errorf("another format: %v", err)
 	}
 	for i := range s.Buffers {

@@ -145,8 +145,8 @@ type Buffer struct {
 	Part    *graph.Part    // states and caches: the field that it is of a state of the model; nil: all of it
 	Space   Space
 	Offset  int64 // bytes into the region, times the count of the space
-	// Narrow says in which batches a device keeps the tensor in bf16; there is room for f32 always,
-	// since few rows are in f32.
+	// Narrow says in which batches a device keeps the tensor in bf16 or in pieces; there is room for
+	// f32 always, since few rows are in f32.
 	Narrow graph.Narrow
 	Bytes  int64 // of the rank's share, likewise; for state, per slot; for a cache, per slot and token
 	// For lists the outputs, by their index, that an input is there for: it is not asked

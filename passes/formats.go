@@ -9,23 +9,29 @@ import (
 
 // Target answers for the device that will run the graph.
 type Target interface {
-	// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16
-	// on every rank, where those lie so that narrow says: some are so together or not at all, and
-	// of fewer in bf16 no more are accepted. The batch has more than [graph.NarrowRows] rows of
-	// every size. Prompts says that sequences have several tokens; otherwise each has one.
+	// Pieces reports whether its kernels take activations in pieces, rather than in bf16.
+	Pieces() bool
+	// Accepts reports, of a node's operands and then of its results, which its kernels take so on
+	// every rank, where those lie so that narrow says: some are so together or not at all, and of
+	// fewer no more are accepted. The batch has more than [graph.PiecesRows] rows of every size.
+	// Prompts says that sequences have several tokens; otherwise each has one.
 	Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool
 }
 
-// formats decides which activations lie in bf16 between kernels: all those that every kernel which
-// writes or reads them takes so. It begins with all, and takes back what is refused until nothing
-// is, once for batches with prompts and once for those in which each sequence has one token.
-// Collectives, relayouts and outputs have f32. Batches with few rows have f32 throughout: the plan
-// has room for it.
+// formats decides which activations lie in bf16 between kernels, or in pieces: all those that
+// every kernel which writes or reads them takes so. It begins with all, and takes back what is
+// refused until nothing is, once for batches with prompts and once for those in which each
+// sequence has one token. Collectives, relayouts and outputs have f32. Batches with few rows have
+// f32 throughout: the plan has room for it.
 func formats(g *graph.Graph, o *Options) (*graph.Graph, error) {
 	if o.Target == nil {
-		return nil, errors.New("no device is given that says which activations its kernels take in bf16")
+		return nil, errors.New("no device is given that says which activations its kernels take in bf16 or in pieces")
 	}
-	prompts, steps := inBF16(g, o.Target, true), inBF16(g, o.Target, false)
+	inPrompts, always := graph.NarrowPrompts, graph.NarrowAlways
+	if o.Target.Pieces() {
+		inPrompts, always = graph.PiecesPrompts, graph.PiecesAlways
+	}
+	prompts, steps := narrowed(g, o.Target, true), narrowed(g, o.Target, false)
 	r := rewrite(g, graph.FusedStage, g.Ranks)
 	for _, n := range g.Nodes {
 		if err := r.copy(n); err != nil {
@@ -36,17 +42,17 @@ func formats(g *graph.Graph, o *Options) (*graph.Graph, error) {
 			case !prompts[v]:
 				to.Narrow = graph.NarrowNever
 			case steps[v]:
-				to.Narrow = graph.NarrowAlways
+				to.Narrow = always
 			default:
-				to.Narrow = graph.NarrowPrompts
+				to.Narrow = inPrompts
 			}
 		}
 	}
 	return r.finish()
 }
 
-// inBF16 is the largest set of values that all nodes accept in bf16.
-func inBF16(g *graph.Graph, target Target, prompts bool) map[*graph.Value]bool {
+// narrowed is the largest set of values that all nodes accept in bf16, or in pieces.
+func narrowed(g *graph.Graph, target Target, prompts bool) map[*graph.Value]bool {
 	in := map[*graph.Value]bool{}
 	for _, n := range g.Nodes {
 		for _, v := range n.Results {
@@ -65,8 +71,8 @@ func inBF16(g *graph.Graph, target Target, prompts bool) map[*graph.Value]bool {
 			switch n.Op.Class {
 			case graph.Leaf:
 				continue
-			case graph.View: // one memory
-				if !in[n.Args[0]] || !in[n.Results[0]] {
+			case graph.View: // one memory, and a part of a row of pieces is none
+				if !in[n.Args[0]] || !in[n.Results[0]] || target.Pieces() {
 					refuse(n.Args[0])
 					refuse(n.Results[0])
 				}

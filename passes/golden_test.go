@@ -16,8 +16,9 @@ import (
 var update = flag.Bool("update", false, "rewrite the wanted graphs of testdata/*.txtar")
 
 // TestGolden runs the cases of testdata: one file per pass. A case NAME is the files NAME/in.ir,
-// NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16 and target=standin, as
-// key=value), and NAME/want.ir or NAME/want.err; without in.ir it continues with the in.ir before.
+// NAME/run (the passes, then ranks, strategy, payloads, states, watch=fp16 and target=bf16 or
+// pieces, as key=value), and NAME/want.ir or NAME/want.err; without in.ir it continues with the
+// in.ir before.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -83,12 +84,19 @@ func runGolden(t *testing.T, file string) {
 
 // standIn is a device whose norms take either format on both sides, whose products take bf16 and
 // give what they take, and whose scans and convolutions take bf16 on both sides or neither, in
-// prompts only.
-type standIn struct{}
+// prompts only. With pieces, its norms, and in prompts convolutions, give them to products.
+type standIn struct{ pieces bool }
 
-func (standIn) Accepts(n *graph.Node, _ int, narrow func(*graph.Value) bool, prompts bool) []bool {
+func (s standIn) Pieces() bool { return s.pieces }
+
+func (s standIn) Accepts(n *graph.Node, _ int, narrow func(*graph.Value) bool, prompts bool) []bool {
 	ok := make([]bool, len(n.Args)+len(n.Results))
 	first, result := narrow(n.Args[0]), narrow(n.Results[0])
+	if s.pieces {
+		ok[0] = n.Op.Name == "matmul"
+		ok[len(n.Args)] = n.Op.Name == "rmsnorm" || prompts && n.Op.Name == "unbiased_conv1d_silu"
+		return ok
+	}
 	switch n.Op.Name {
 	case "rmsnorm":
 		ok[0], ok[len(n.Args)] = true, true
@@ -126,7 +134,7 @@ func runCase(in, run string) (string, error) {
 		case key == "states":
 			o.States, err = ParseStates(value)
 		case key == "target":
-			o.Target = standIn{}
+			o.Target = standIn{value == "pieces"}
 		case key == "watch":
 			o.Quantize.Watch = value == "fp16"
 		}

@@ -75,7 +75,7 @@ var Table = []*Pass{
 		From: []graph.Stage{graph.ModelStage, graph.UnpackedStage, graph.PartitionedStage, graph.FusedStage}, To: graph.FusedStage, Run: overlap, Optional: true},
 	{Name: "peers", Doc: "an all_reduce and the add_rmsnorm that alone uses its sum -> marked as one launch over peer memory",
 		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: peers, Optional: true},
-	{Name: "formats", Doc: "activations that all their kernels take in bf16 -> kept in bf16 in batches of many rows",
+	{Name: "formats", Doc: "activations that all their kernels take in bf16, or in pieces of bf16 -> kept so in batches of many rows",
 		From: []graph.Stage{graph.FusedStage}, To: graph.FusedStage, Run: formats, Optional: true},
 }
 

@@ -422,7 +422,7 @@ func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Result
 }
 
 // Turns is that of the engine.
-func (s stepper) Turns() int { return s.engine.Turns() }
+func (s stepper) Turns(sequences int) int { return s.engine.Turns(sequences) }
 
 // StepInTurns runs batches in turns, as Step does one.
 func (s stepper) StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) bool) error {

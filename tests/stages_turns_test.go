@@ -123,7 +123,7 @@ func sameInTurns(t *testing.T, m, one *krait.Model, most *overlap, stages int) (
 	const steps = 21
 	slots = decodable(t, m)
 	others := decodable(t, one)
-	if n := m.Engine().Turns(); n != stages {
+	if n := m.Engine().Turns(stages); n != stages {
 		t.Fatalf("%d turns", n)
 	}
 	choice := func(step, k int) exec.Choice {

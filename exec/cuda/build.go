@@ -15,10 +15,6 @@ type builder struct {
 	r    *rank
 	z    graph.Sizes
 	done *call // the norm that the last collective has done as well
-
-	parts []kernels.Part         // by which the step is done
-	last  given                  // the last part that is no product of cuBLAS
-	apart struct{ x, at uint64 } // activations that are in scratch in pieces, and where
 }
 
 // programs returns the programs of the GPU's ranks, building those that are missing. Memory for all
@@ -138,9 +134,8 @@ func (b *builder) add(c *call) error {
 		return err
 	}
 	return b.r.kinds(b.key, c, func(again int) error {
-		b.parts, b.apart.x = c.kernel().Parts(&c.on), 0
-		for i := range b.parts {
-			if err := b.again(c, &b.parts[i], again); err != nil {
+		for _, part := range c.kernel().Parts(&c.on) {
+			if err := b.again(c, &part, again); err != nil {
 				return err
 			}
 		}
@@ -170,14 +165,11 @@ func (b *builder) part(c *call, part *kernels.Part) error {
 	if g := b.r.product(c, part); g != nil {
 		return b.gemm(c, part, g)
 	}
-	from := len(b.actions)
 	list, err := part.Launches(part.Call)
 	if err != nil {
 		return err
 	}
-	err = b.launches(c.step.Name, c.step.Stream, list)
-	b.last, b.apart.x = given{c, part, from, len(b.actions)}, 0
-	return err
+	return b.launches(c.step.Name, c.step.Stream, list)
 }
 
 // launches appends launches of kernels.

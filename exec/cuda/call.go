@@ -116,9 +116,9 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	if rows != nil {
 		first += o.Cut(batch, *rows)
 	}
-	b, t := &r.s.Buffers[o.Buffer], o.Tensor
-	if r.inBF16 != nil && r.inBF16[o.Buffer] {
-		t.DType = graph.BF16
+	b, t := &r.s.Buffers[o.Buffer], kernels.Tensor{Tensor: o.Tensor}
+	if r.narrowAt(o, batch.Sizes) {
+		(&kernels.Options{Math: r.machine.device.Math}).Narrow(&t, true)
 	}
 	if b.Space == lowering.Cache {
 		t, table := r.cache(o, batch.Sizes)
@@ -134,7 +134,8 @@ func (r *rank) tensor(o *operand.Operand, batch *graph.Batch, rows *graph.Run) k
 	case b.Space == lowering.Input:
 		base = r.inputs.ptr + driver.Ptr(r.inputAt(o.Buffer, batch.Sizes))
 	}
-	return kernels.Tensor{Tensor: t, Ptr: uint64(base) + uint64(kernels.BytesBefore(&t, first)), Fixed: b.Space == lowering.Param}
+	t.Ptr, t.Fixed = uint64(base)+uint64(kernels.BytesBefore(&t.Tensor, first)), b.Space == lowering.Param
+	return t
 }
 
 // kernel returns the kernel of a launch that [hasKernel].

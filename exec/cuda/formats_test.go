@@ -20,8 +20,8 @@ import (
 	"github.com/krait-ml/krait/passes"
 )
 
-// mostFormats is the largest set of buffers that all calls of a program accept in bf16: what the
-// pass formats is to find without knowing the sizes of the batch.
+// mostFormats is the largest set of buffers that all calls of a program accept in bf16, or in
+// pieces: what the pass formats is to find without knowing the sizes of the batch.
 func (r *rank) mostFormats(key programKey) []bool {
 	in := make([]bool, len(r.s.Buffers))
 	for i := range r.s.Buffers {
@@ -31,7 +31,7 @@ func (r *rank) mostFormats(key programKey) []bool {
 	for i := range r.outputs {
 		in[r.outputs[i].Buffer] = false
 	}
-	r.inBF16 = in
+	r.narrow = in
 	for again := true; again; {
 		again = false
 		_ = r.eachAsIs(key, func(c *call) error {
@@ -41,7 +41,8 @@ func (r *rank) mostFormats(key programKey) []bool {
 				accepted = c.kernel().Accepts(&c.on)
 			}
 			for i, ok := range accepted {
-				if b := operands[i].Buffer; in[b] && !ok {
+				b := operands[i].Buffer
+				if part := c.rows != nil && !r.s.Buffers[b].Space.OfPiece(); in[b] && (!ok || part && r.machine.device.Math == kernels.F32) {
 					in[b], again = false, true
 				}
 			}
@@ -53,36 +54,47 @@ func (r *rank) mostFormats(key programKey) []bool {
 
 // TestFormats: in batches with many rows of all that has rows, activations are in bf16 exactly
 // where all kernels accept that, for all families, one rank and several; in others at most there,
-// and none without cuBLAS.
+// and none without cuBLAS. So are they in pieces with math of f32.
 func TestFormats(t *testing.T) {
+	t.Run("bf16", func(t *testing.T) {
+		checkFormats(t, kernels.BF16, 32, []graph.Sizes{{Tokens: 33, Seqs: 1, Rows: 33}, {Tokens: 40, Seqs: 40, Rows: 40}, {Tokens: 300, Seqs: 3, Rows: 2}, {Tokens: 60, Seqs: 50, Rows: 50},
+			{Tokens: 32, Seqs: 1, Rows: 32}, {Tokens: 1, Seqs: 1, Rows: 1}, {Tokens: 9, Seqs: 9, Rows: 9}})
+	})
+	t.Run("pieces", func(t *testing.T) {
+		checkFormats(t, kernels.F32, 128, []graph.Sizes{{Tokens: 129, Seqs: 1, Rows: 129}, {Tokens: 300, Seqs: 3, Rows: 2}, {Tokens: 180, Seqs: 50, Rows: 50},
+			{Tokens: 128, Seqs: 1, Rows: 128}, {Tokens: 9, Seqs: 9, Rows: 9}})
+	})
+}
+
+func checkFormats(t *testing.T, math kernels.Math, few int64, sizes []graph.Sizes) {
 	some := false
-	for i, dir := range covering.Drawn(t, goldens.Folders(t, "../..")) {
-		d := &Device{Driver: sim.New(sim.Options{Capability: [2]int{8 + i%2, 0}}), Math: kernels.BF16}
+	for i, dir := range append(covering.Drawn(t, goldens.Folders(t, "../..")), "../../testdata/golden/mamba-a") {
+		d := &Device{Driver: sim.New(sim.Options{Capability: [2]int{8 + i%2, 0}}), Math: math}
 		for _, ranks := range []int{1, 2 + i%2} {
 			m := openFormats(t, dir, d, ranks)
 			all := strings.Repeat("\x01", len(m.ranks[0].s.Outputs))
 			for _, r := range m.ranks {
-				for _, z := range []graph.Sizes{{Tokens: 33, Seqs: 1, Rows: 33}, {Tokens: 40, Seqs: 40, Rows: 40}, {Tokens: 300, Seqs: 3, Rows: 2}, {Tokens: 60, Seqs: 50, Rows: 50},
-					{Tokens: 32, Seqs: 1, Rows: 32}, {Tokens: 1, Seqs: 1, Rows: 1}, {Tokens: 9, Seqs: 9, Rows: 9}} {
+				for _, z := range sizes {
 					z.Largest = z.Tokens - z.Seqs + 1
 					key := programKey{z: z, wanted: all}
 					r.applyFormats(key)
-					got := r.inBF16
+					got := r.narrow
 					most := r.mostFormats(key)
 					if got == nil {
 						t.Errorf("%s on %d ranks, %+v: the kernels refuse what the pass decided", dir, ranks, z)
 						continue
 					}
+					exactly := z.Tokens > few && (ranks == 1 || math == kernels.BF16) // a rank may have too few columns for pieces
 					for b, is := range got {
-						if some = some || is; is && !most[b] || most[b] && !is && z.Tokens > 32 {
-							t.Errorf("%s on %d ranks, %+v: %s is in bf16: %v, accepted: %v", filepath.Base(dir), ranks, z, r.s.Buffers[b].Name, is, most[b])
+						if some = some || is; is && !most[b] || most[b] && !is && exactly {
+							t.Errorf("%s on %d ranks, %+v: %s is so: %v, accepted: %v", filepath.Base(dir), ranks, z, r.s.Buffers[b].Name, is, most[b])
 						}
 					}
 				}
 				blas := r.gemm.GEMM
 				r.gemm.GEMM = nil
-				if r.applyFormats(programKey{z: graph.Sizes{Tokens: 70, Seqs: 1, Rows: 70}, wanted: all}); r.inBF16 != nil {
-					t.Errorf("%s: without cuBLAS activations are in bf16", dir)
+				if r.applyFormats(programKey{z: graph.Sizes{Tokens: 170, Seqs: 1, Rows: 170}, wanted: all}); slices.Contains(r.narrow, true) {
+					t.Errorf("%s: without cuBLAS activations are not in f32", dir)
 				}
 				r.gemm.GEMM = blas
 			}
@@ -90,7 +102,7 @@ func TestFormats(t *testing.T) {
 		}
 	}
 	if !some {
-		t.Error("nothing is in bf16")
+		t.Error("everything is in f32")
 	}
 }
 

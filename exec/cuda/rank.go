@@ -47,9 +47,8 @@ type rank struct {
 	recurrences []*recurrence // in the order of steps
 	recurs      map[*call]*recurrence
 	norms       map[*call]*call   // by all_reduce: the add_rmsnorm that one launch may do with it
-	readers     map[*call]int     // of the first result
 	calls, once []*call           // of a step, and of what is run once
-	inBF16      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
+	narrow      []bool            // by buffer: of the program at hand, see applyFormats; nil: none
 	outputs     []operand.Operand // of the schedule
 	programs    *programs
 }
@@ -62,7 +61,7 @@ func newRank(m *machine, g *gpu, s *lowering.Schedule) *rank {
 	r.inPage, r.pageBytes = s.Page(m.page)
 	r.layout.Tokens = m.page
 	r.calls, r.once = newCalls(s, s.Steps), newCalls(s, s.Init)
-	r.norms, r.readers = r.peerNorms(), r.countReaders()
+	r.norms = r.peerNorms()
 	r.findRecurrences()
 	for _, out := range s.Outputs {
 		r.outputs = append(r.outputs, operand.New(s, out.Ref))

@@ -12,7 +12,6 @@ type needs struct {
 	arena           int64
 	inputs, outputs int   // on the host; inputs are on the device, too
 	scratch         int64 // of kernels, one after another
-	before          int64 // of which the last part leaves so much to what is between parts
 	staging         int64 // of collectives
 	gemm            bool  // there are products for cuBLAS
 }
@@ -51,13 +50,10 @@ func (r *rank) needs(key programKey) needs {
 func (r *rank) scratchOf(c *call, n *needs) {
 	n.scratch = max(n.scratch, c.kernel().Scratch(&c.on))
 	for _, part := range c.kernel().Parts(&c.on) {
-		own := int64(part.Call.Scratch - c.on.Scratch)
 		if g := r.product(c, &part); g != nil {
 			n.gemm = true
-			n.scratch = max(n.scratch, max(own, n.before)+g.scratch())
-			continue
+			n.scratch = max(n.scratch, int64(part.Call.Scratch-c.on.Scratch)+g.scratch())
 		}
-		n.before = own
 	}
 }
 

@@ -179,7 +179,7 @@ func (m *Machine) Run(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
 func (m *Machine) Turns(z graph.Sizes, wanted lowering.OutputMask) (Span, error) {
 	mesh := m.clock.reader.first.Mesh
 	replicas := min(int64(mesh.Along(graph.DP)), z.Seqs)
-	n := min(int64(mesh.Along(graph.PP)), z.Seqs/max(1, replicas))
+	n := int64(m.microbatches.Turns(int(z.Seqs / max(1, replicas))))
 	if n < 2 || z.Tokens != z.Seqs || m.record != nil {
 		return m.Run(z, wanted)
 	}

@@ -25,10 +25,10 @@ KERNEL THREADS(1024) norm_apart_f32(bf16 *__restrict__ y, const float *__restric
 		f32x4 v = whole4(x + j);
 		UNROLL for (int e = 0; e < 4; e++) sum = fma(v[e], v[e], sum);
 	}
-	float f = inverse_rms(block_sum(sum), k, eps);
+	float factor = inverse_rms(block_sum(sum), k, eps);
 	for (int j = 4 * thread(); j < k; j += 4 * threads()) {
 		u32x2 p[pieces];
-		take_apart(whole4(x + j) * f * whole4(w + j), p);
+		take_apart(whole4(x + j) * factor * whole4(w + j), p);
 		UNROLL for (int i = 0; i < pieces; i++) put_pairs((u16 *)y + (i64)i * rows * k + j, p[i]);
 	}
 }

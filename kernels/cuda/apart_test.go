@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/krait-ml/krait/cuda/driver"
@@ -16,6 +17,13 @@ import (
 // oddNumbers are at the ends of the range, or no numbers: the last is a NaN whose bits are in the
 // last piece.
 var oddNumbers = []float32{0, -1.0000001, math.MaxFloat32, -math.MaxFloat32, 1e-30, 16777215, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), math.Float32frombits(0x7f800001)}
+
+// takenApart are the launches that write the pieces of x.
+func takenApart(to uint64, x Tensor) []Launch {
+	c := Call{Args: []Tensor{x}, Results: []Tensor{{Ptr: to}}}
+	_ = takeApart.launch(&c)
+	return c.launches
+}
 
 // TestTakeApart: the pieces of numbers add up to them, and each piece is the bits of the rest
 // before it, cut off; infinity is in the first alone.
@@ -32,7 +40,7 @@ func TestTakeApart(t *testing.T) {
 		got := shaped(graph.BF16, Pieces*rows, cols)
 		got.U16 = make([]uint16, Pieces*size)
 		to := dev.empty(&got, 0)
-		dev.run(TakeApart(to.Ptr, from), d.rng.Uint64())
+		dev.run(takenApart(to.Ptr, from), d.rng.Uint64())
 		dev.download(to, &got)
 		pieces := values(&got)
 		for i, v := range values(&x) {
@@ -64,6 +72,7 @@ func TestApartPlan(t *testing.T) {
 		apart   bool
 	}{
 		{"a prompt", Options{}, 129, 384, 384, graph.BF16, 256, true},
+		{"batch-invariant", Options{Invariant: true}, 129, 384, 384, graph.BF16, 256, false},
 		{"few rows", Options{}, 128, 384, 384, graph.BF16, 256, false},
 		{"a short k", Options{}, 129, 384, 376, graph.BF16, 256, false},
 		{"few columns", Options{}, 129, 383, 384, graph.BF16, 256, false},
@@ -74,6 +83,7 @@ func TestApartPlan(t *testing.T) {
 		{"math of bf16", Options{Math: BF16}, 129, 384, 384, graph.BF16, 256, false},
 	} {
 		for _, name := range []string{"matmul", "matmul_add", "norm_matmul"} {
+			c.o.Library = true
 			call := &Call{Options: c.o, Attrs: graph.Attrs{"eps": 0.5}, Results: []Tensor{{Tensor: shaped(graph.F32, c.t, c.n), Ptr: 256}}}
 			args := []Tensor{{Tensor: shaped(graph.F32, c.t, c.k), Ptr: c.at}, {Tensor: shaped(c.format, c.n, c.k), Ptr: 256}}
 			switch name {
@@ -85,8 +95,12 @@ func TestApartPlan(t *testing.T) {
 			call.Args = args
 			parts := Kernels[name].Parts(call)
 			want := c.apart || name == "norm_matmul" && c.at%16 != 0 // what is normed is aligned
-			if got := parts[len(parts)-1].Apart(); got != want {
+			product := parts[len(parts)-1]
+			if got := product.Name() == strings.TrimPrefix(name, "norm_") && product.Args[0].InPieces; got != want {
 				t.Errorf("%s of %s: %v", name, c.what, got)
+			}
+			if call.Options.Library = false; slices.ContainsFunc(Kernels[name].Parts(call), func(p Part) bool { return p.Args[0].InPieces }) {
+				t.Errorf("%s of %s: there are pieces without a library", name, c.what)
 			}
 		}
 	}
@@ -128,17 +142,18 @@ func checkGivenPieces(t *rapid.T, op *graph.Op) {
 		to.U16 = make([]uint16, Pieces*y.Rows()*y.Cols)
 		to.Ptr = dev.alloc(2 * len(to.U16))
 		if i == 1 {
-			if part := (&Part{Kernels[op.Name], on}); !part.GivesPieces() {
+			on.Options.Library = true
+			if !Kernels[op.Name].Accepts(on)[len(on.Args)] {
 				return // channels are not by eights, or sequences have one token
 			}
-			on.Pieces = to.Ptr
+			on.Results[0].Ptr, on.Results[0].InPieces = to.Ptr, true
 		}
 		dev.compute(op, on, d.rng.Uint64())
 		if i == 0 {
 			if on.Results[0].Stride%4 != 0 || y.Cols%8 != 0 {
 				return
 			}
-			dev.run(TakeApart(to.Ptr, on.Results[0]), d.rng.Uint64())
+			dev.run(takenApart(to.Ptr, on.Results[0]), d.rng.Uint64())
 		}
 		dev.download(to, &to.Tensor)
 		got[i] = to.U16
@@ -190,7 +205,7 @@ func multiplyApart(dev *device, multiply func(*driver.GemmCall), x, w, y *kernel
 	from, weight, to := dev.upload(x, 0), dev.upload(w, 0), dev.upload(y, 0)
 	m, n, k := x.Rows(), w.Rows(), x.Cols
 	at := dev.alloc(2 * Pieces * m * k)
-	dev.run(TakeApart(at, from), 0)
+	dev.run(takenApart(at, from), 0)
 	g := driver.GemmCall{M: m, N: n, K: k, A: driver.Ptr(at), B: driver.Ptr(weight.Ptr), C: driver.Ptr(to.Ptr),
 		LDA: k, LDB: w.Stride, LDC: y.Stride, In: driver.BF16, Out: driver.F32, Accumulate: adds}
 	for _, call := range g.OfPieces(Pieces) {

@@ -95,9 +95,9 @@ template <int Heads, int Wide> DEVICE void split(const Attention &arg) {
 				top = max(top, scores[of][i]);
 			top = warp_max(top);
 			for (int i = lane(); i < count; i += 32) {
-				float e = math::exp(scores[of][i] - top);
-				scores[of][i] = e;
-				sum += e;
+				float weight = math::exp(scores[of][i] - top);
+				scores[of][i] = weight;
+				sum += weight;
 			}
 			most[h] = top;
 			total[h] = warp_sum(sum);
@@ -221,8 +221,8 @@ template <int Fours> DEVICE void flash(const Attention &arg) {
 			UNROLL for (int e = 0; e < 4; e++) {
 				f32x4 k = whole4(&kv[part + 8 * e][j]);
 				UNROLL for (int r = 0; r < 2; r++) {
-					f32x4 u = whole4(&q[row + 16 * r][j]);
-					UNROLL for (int c = 0; c < 4; c++) scores[r][e] = fma(u[c], k[c], scores[r][e]);
+					f32x4 asks = whole4(&q[row + 16 * r][j]);
+					UNROLL for (int c = 0; c < 4; c++) scores[r][e] = fma(asks[c], k[c], scores[r][e]);
 				}
 			}
 		UNROLL for (int r = 0; r < 2; r++) {

@@ -33,6 +33,9 @@ type Tensor struct {
 	Ptr uint64
 	// Fixed: no launch writes it, as weights, so that a launch need not wait before it loads it.
 	Fixed bool
+	// InPieces: it lies as [Pieces] matrices of bf16, packed and one behind the other, whose sum it
+	// is: see [Kernel.Accepts].
+	InPieces bool
 }
 
 // Math is the arithmetic of products of many rows.
@@ -80,10 +83,6 @@ type Call struct {
 	// each launch. Calls that may run at the same time have their own.
 	Arrivals uint64
 
-	// Pieces is where the result goes as [TakeApart] writes it, of a part that gives it so
-	// ([Part.GivesPieces]); 0: it is stored in f32.
-	Pieces uint64
-
 	module   string // of an operation that was registered
 	launches []Launch
 	err      error // of the first launch that is beyond CUDA's limits
@@ -106,7 +105,7 @@ type Kernel struct {
 	scratch func(c *Call) int64
 	parts   func(c *Call) bool  // whether the call is done by its parts; nil: none is
 	accepts func(c *Call) []int // activations in bf16, see [Kernel.Accepts]; nil: none
-	pieces  func(c *Call) bool  // whether the result can be stored in pieces; nil: it cannot
+	pieces  func(c *Call) []int // activations in pieces, likewise; nil: none
 	op      *graph.Op
 }
 

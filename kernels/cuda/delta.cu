@@ -221,16 +221,16 @@ template <bool Rows> DEVICE void scan_chunks(const Delta &d) {
 		float v[parts][2], y[parts][2] = {}, known[parts][2] = {}, solve[parts][2] = {}, weights[parts][2] = {};
 		UNROLL for (int p = 0; p < parts; p++)
 			UNROLL for (int q = 0; q < 2; q++) {
-				int t = i + 16 * p, c = j + 16 * q;
-				v[p][q] = t < count && c < wide ? d.v[(token + t) * d.vs + channel + c] : 0;
+				int t = i + 16 * p, column = j + 16 * q;
+				v[p][q] = t < count && column < wide ? d.v[(token + t) * d.vs + channel + column] : 0;
 			}
 		wait_groups<0>();
 		if constexpr (Rows)
 			for (int r = warp(); r < step; r += 8) // as they were fetched
 				for (int k = 4 * lane(); k < stride - 4; k += 128) {
-					f32x4 g = whole4(rows.decays + r * stride + k);
-					UNROLL for (int e = 0; e < 4; e++) g[e] = math::exp(g[e]);
-					put4(rows.decays + r * stride + k, g);
+					f32x4 gate = whole4(rows.decays + r * stride + k);
+					UNROLL for (int e = 0; e < 4; e++) gate[e] = math::exp(gate[e]);
+					put4(rows.decays + r * stride + k, gate);
 				}
 		sync(); // keys, queries, decays, the state and the gates are there
 		if constexpr (Rows) {
@@ -299,9 +299,9 @@ template <bool Rows> DEVICE void scan_chunks(const Delta &d) {
 		add_tokens(y, m.weights, m.x);
 		UNROLL for (int p = 0; p < parts; p++)
 			UNROLL for (int q = 0; q < 2; q++) {
-				int t = i + 16 * p, c = j + 16 * q;
-				if (t < count && c < wide)
-					d.y[(token + t) * d.ys + channel + c] = y[p][q];
+				int t = i + 16 * p, column = j + 16 * q;
+				if (t < count && column < wide)
+					d.y[(token + t) * d.ys + channel + column] = y[p][q];
 			}
 		float last = math::decay((float)now.log[chunk - 1]);
 		auto decay = [&](int k) ALWAYS_INLINE { return Rows ? whole4(m.last + k) : f32x4(last); };

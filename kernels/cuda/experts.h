@@ -78,10 +78,10 @@ DEVICE void put_rows(float *sums, const Experts &x, const Listed &rows, int expe
 		int vec, Row row) {
 	int fours = x.both ? Cols / 8 : Cols / 4;
 	NO_UNROLL for (int i = thread(); i < Rows * fours; i += threads()) {
-		int q = i / fours, j = 4 * (i % fours), m = row(q), at = col + j;
+		int own = i / fours, j = 4 * (i % fours), m = row(own), at = col + j;
 		if (m >= rows.count || at >= n)
 			continue;
-		float *from = sums + q * Stride + (x.both ? j / 8 * 16 + j % 8 : j);
+		float *from = sums + own * Stride + (x.both ? j / 8 * 16 + j % 8 : j);
 		int slot = rows.slots[m];
 		if (x.act) { // one by one, in place: four times all functions would be most of the kernel
 			float weight = x.weights[slot / x.room * x.ts + expert];
@@ -102,18 +102,18 @@ template <int Tall, int Cols, class Y> struct Finish {
 	i64 ys;
 	int from, col, n, vec;
 
-	__attribute__((device, always_inline)) void operator()(f32x4 (&sums)[Tall][Cols / 32], int r, int c,
+	__attribute__((device, always_inline)) void operator()(f32x4 (&sums)[Tall][Cols / 32], int top, int left,
 			float *shared) const {
 		const int stride = Cols + 8; // so that pairs of a half of a warp lie in all banks
 		NO_UNROLL for (int now = 0; now < Tall; now++) {
 			UNROLL for (int i = 0; i < Tall; i++) if (i == now)
 				UNROLL for (int e = 0; e < Cols / 32; e++)
 					UNROLL for (int h = 0; h < 2; h++) {
-						int q = r / Tall + 8 * h + lane() / 4, at = c + 8 * e + lane() % 4 * 2;
-						*(f32x2 *)&shared[q * stride + at] = f32x2{sums[i][e][2 * h], sums[i][e][2 * h + 1]};
+						int own = top / Tall + 8 * h + lane() / 4, at = left + 8 * e + lane() % 4 * 2;
+						*(f32x2 *)&shared[own * stride + at] = f32x2{sums[i][e][2 * h], sums[i][e][2 * h + 1]};
 					}
 			sync();
-			auto row = [=, this](int q) ALWAYS_INLINE { return from + q / 16 * 16 * Tall + 16 * now + q % 16; };
+			auto row = [=, this](int i) ALWAYS_INLINE { return from + i / 16 * 16 * Tall + 16 * now + i % 16; };
 			put_rows<32, Cols, stride>(shared, x, rows, expert, y, ys, col, n, vec, row);
 			sync();
 		}

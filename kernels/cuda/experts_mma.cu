@@ -10,24 +10,24 @@ typedef Finish<4, tile_cols, bf16> FinishTile;
 struct FinishFew : Finish<1, few_cols, bf16> {
 	static const int stride = few_cols + 4;
 
-	__attribute__((device, always_inline)) void put(int row, int c, float v, float *shared) const {
-		shared[row * stride + c] = v;
+	__attribute__((device, always_inline)) void put(int row, int column, float v, float *shared) const {
+		shared[row * stride + column] = v;
 	}
 	__attribute__((device, always_inline)) void done(float *shared) const {
 		sync();
 		put_rows<few_rows, few_cols, stride>(shared, x, rows, expert, y, ys, col, n, vec,
-				[=, this](int q) ALWAYS_INLINE { return from + q; });
+				[=, this](int i) ALWAYS_INLINE { return from + i; });
 	}
 };
 
 // Blocks are (rows / 32, columns / 64, experts) and (rows / 128, columns / 128, experts).
 #define PRODUCT(name, T, product, rows_of, cols_of, End) \
 	KERNEL THREADS(256) expert_##name##_##T(Mixture<T, bf16> arg) { \
-		int e = block_z(), from = block_x() * rows_of, col = block_y() * (arg.of.both ? cols_of / 2 : cols_of); \
-		Listed rows = arg.of.rows(e); \
+		int expert = block_z(), from = block_x() * rows_of, col = block_y() * (arg.of.both ? cols_of / 2 : cols_of); \
+		Listed rows = arg.of.rows(expert); \
 		if (from < rows.count) \
-			product<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, e, col), arg.k, \
-				End{arg.of, rows, e, arg.y, arg.ys, from, col, arg.n, arg.vec}); \
+			product<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, expert, col), arg.k, \
+				End{arg.of, rows, expert, arg.y, arg.ys, from, col, arg.n, arg.vec}); \
 	}
 
 #define ALL(T) \

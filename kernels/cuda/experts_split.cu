@@ -9,11 +9,11 @@ const int tile_rows = 64, cols = weight_pieces<FORMAT> == 1 ? 256 : 128;
 
 // Blocks are (rows / 64, columns / cols, experts).
 template <class T> DEVICE void product(const Mixture<T> &arg) {
-	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (arg.of.both ? cols / 2 : cols);
-	Listed rows = arg.of.rows(e);
+	int expert = block_z(), from = block_x() * tile_rows, col = block_y() * (arg.of.both ? cols / 2 : cols);
+	Listed rows = arg.of.rows(expert);
 	if (from < rows.count)
-		split_tile<T, tile_rows, cols>(arg.x, arg.xs, rows, from, Paired<T>(arg, e, col), arg.k,
-			Finish<2, cols, float>{arg.of, rows, e, arg.y, arg.ys, from, col, arg.n, arg.vec});
+		split_tile<T, tile_rows, cols>(arg.x, arg.xs, rows, from, Paired<T>(arg, expert, col), arg.k,
+			Finish<2, cols, float>{arg.of, rows, expert, arg.y, arg.ys, from, col, arg.n, arg.vec});
 }
 
 #define SPLIT(T) \

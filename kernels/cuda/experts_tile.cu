@@ -9,19 +9,19 @@
 // time.
 template <class T> DEVICE void matmul(const Mixture<T> &arg) {
 	const int stride = tile_cols + 4;
-	int e = block_z(), from = block_x() * tile_rows, col = block_y() * (arg.of.both ? tile_cols / 2 : tile_cols);
-	Listed rows = arg.of.rows(e);
+	int expert = block_z(), from = block_x() * tile_rows, col = block_y() * (arg.of.both ? tile_cols / 2 : tile_cols);
+	Listed rows = arg.of.rows(expert);
 	if (from >= rows.count)
 		return;
-	tile<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, e, col), arg.k, arg.vec,
-			[&](f32x4 (&sums)[8][2], int r, int c, float *shared) ALWAYS_INLINE {
+	tile<T>(arg.x, arg.xs, rows, from, Paired<T>(arg, expert, col), arg.k, arg.vec,
+			[&](f32x4 (&sums)[8][2], int top, int left, float *shared) ALWAYS_INLINE {
 		NO_UNROLL for (int half = 0; half < 2; half++) {
 			UNROLL for (int i = 0; i < 8; i++) if (i / 4 == half)
 				UNROLL for (int h = 0; h < 2; h++)
-					*(f32x4 *)&shared[(r + i % 4) * stride + c + h * (tile_cols / 2)] = sums[i][h];
+					*(f32x4 *)&shared[(top + i % 4) * stride + left + h * (tile_cols / 2)] = sums[i][h];
 			sync();
-			put_rows<tile_rows / 2, tile_cols, stride>(shared, arg.of, rows, e, arg.y, arg.ys, col, arg.n, arg.vec,
-					[=](int q) ALWAYS_INLINE { return from + half * (tile_rows / 2) + q; });
+			put_rows<tile_rows / 2, tile_cols, stride>(shared, arg.of, rows, expert, arg.y, arg.ys, col, arg.n, arg.vec,
+					[=](int i) ALWAYS_INLINE { return from + half * (tile_rows / 2) + i; });
 			sync();
 		}
 	});
@@ -79,18 +79,18 @@ template <int M, class T> DEVICE void hidden(const Mixture<T> &arg) {
 	SHARED static Parts<M, gemv_cols> parts;
 	const Experts &of = arg.of;
 	int first = block_x() * M, wide = of.both ? gemv_cols / 2 : gemv_cols, col = block_y() * wide, turn = block_z();
-	each_used<M>(of, first, [&](int e, int before, u32 mask) {
+	each_used<M>(of, first, [&](int expert, int before, u32 mask) {
 		if (before != turn)
 			return;
 		turn += blocks_z();
 		Users<M> rows{mask, __builtin_popcount(mask), first, 1, 0};
-		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0, Halves<T>{arg, e, col}, arg.k, arg.vec, nullptr);
-		int m = thread() / wide, c = thread() % wide;
-		if (m < rows.count && col + c < arg.n) {
-			int token = rows.token(m), at = m * gemv_cols + c;
+		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0, Halves<T>{arg, expert, col}, arg.k, arg.vec, nullptr);
+		int row = thread() / wide, column = thread() % wide;
+		if (row < rows.count && col + column < arg.n) {
+			int token = rows.token(row), at = row * gemv_cols + column;
 			float up = of.both ? parts.sum(at + wide) : 1;
-			arg.y[((i64)token * of.experts + e) * arg.ys + col + c] = activation(of.act, parts.sum(at)) * up
-					* of.weights[token * of.ts + e];
+			arg.y[((i64)token * of.experts + expert) * arg.ys + col + column] = activation(of.act, parts.sum(at)) * up
+					* of.weights[token * of.ts + expert];
 		}
 		sync(); // parts are in use
 	});
@@ -101,19 +101,19 @@ template <int M, class T> DEVICE void hidden(const Mixture<T> &arg) {
 template <int M, class T> DEVICE void output(const Mixture<T> &arg) {
 	SHARED static Parts<M, gemv_cols> parts;
 	const Experts &of = arg.of;
-	int first = block_x() * M, col = block_y() * gemv_cols, m = thread() / gemv_cols, c = thread() % gemv_cols;
+	int first = block_x() * M, col = block_y() * gemv_cols, row = thread() / gemv_cols, column = thread() % gemv_cols;
 	float total = 0;
-	each_used<M>(of, first, [&](int e, int, u32 mask) {
-		Users<M> rows{mask, __builtin_popcount(mask), first, of.experts, e};
+	each_used<M>(of, first, [&](int expert, int, u32 mask) {
+		Users<M> rows{mask, __builtin_popcount(mask), first, of.experts, expert};
 		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0,
-				Columns<T>{arg.w + e * of.es, arg.ws, col, arg.n}, arg.k, arg.vec, nullptr);
-		if (m < M && mask >> m & 1)
-			total += parts.sum(__builtin_popcount(mask & ((1u << m) - 1)) * gemv_cols + c);
+				Columns<T>{arg.w + expert * of.es, arg.ws, col, arg.n}, arg.k, arg.vec, nullptr);
+		if (row < M && mask >> row & 1)
+			total += parts.sum(__builtin_popcount(mask & ((1u << row) - 1)) * gemv_cols + column);
 		sync(); // parts are in use
 	});
-	int token = first + m;
-	if (m < M && token < of.tokens && col + c < arg.n)
-		arg.y[token * arg.ys + col + c] = arg.add.to(total, token, col + c);
+	int token = first + row;
+	if (row < M && token < of.tokens && col + column < arg.n)
+		arg.y[token * arg.ys + col + column] = arg.add.to(total, token, col + column);
 }
 
 #define GEMV(T, m, threads) \

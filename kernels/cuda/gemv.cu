@@ -6,70 +6,78 @@
 // Of one row, whose steps are the launch's start and weights; others have no registers for it.
 template <class T, int M> const bool early = M == 1 && sizeof(T) == 2;
 
+// What a product of few rows is given: x wᵀ plus a sum, of x normed where there is the weight of a
+// norm; with another weight silu(x wᵀ) · (x otherᵀ).
+template <class T> struct Gemv {
+	Matmul<T> of;
+	const T *other; // with the strides of w
+	const float *norm;
+	float eps;
+};
+
 template <int M, int Cols, bool Normed, class T>
-DEVICE void product(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, int t, int n, int k, int vec,
-		const float *norm, float eps, Sum add) {
+DEVICE void product(float *y, const float *__restrict__ x, const T *__restrict__ w, const float *__restrict__ norm,
+		const Gemv<T> &arg) {
 	SHARED static Parts<M, Cols> parts;
-	int from = block_x() * M, col = block_in_yz() * Cols;
-	gemv<T, M, Cols, Normed, early<T, M>>(parts, x, xs, All{t}, from, Columns<T>{w, ws, col, n}, k, vec, norm);
-	int m = thread() / Cols, c = col + thread() % Cols;
-	if (m >= M || from + m >= t || c >= n)
+	const Matmul<T> &of = arg.of;
+	int from = block_x() * M, first = block_in_yz() * Cols;
+	Columns<T> columns{w, of.ws, first, of.n};
+	gemv<T, M, Cols, Normed, early<T, M>>(parts, x, of.xs, All{of.t}, from, columns, of.k, of.vec, norm);
+	int row = thread() / Cols, column = first + thread() % Cols;
+	if (row >= M || from + row >= of.t || column >= of.n)
 		return;
 	float total = parts.sum(thread());
 	if (Normed)
-		total *= parts.norm(m, k, eps);
-	y[(from + m) * ys + c] = add.to(total, from + m, c);
+		total *= parts.norm(row, of.k, arg.eps);
+	y[(from + row) * of.ys + column] = of.add.to(total, from + row, column);
 }
 
 // Blocks are (rows / M, columns / cols in y and z), so that those with the same weights run side by
 // side; of norm_gemv, x is normed first. The operand to add may lie where y does, which is not
 // __restrict__ therefore.
 #define GEMV(T, m, cols, threads) \
-	KERNEL threads gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as) { \
-		product<m, cols, false>(y, ys, x, xs, w, ws, t, n, k, vec, nullptr, 0, Sum{add, as}); \
-	}                                                                                                                  \
-	KERNEL threads norm_gemv_##T##_##m##_##cols(float *y, i64 ys, const float *__restrict__ x, i64 xs, \
-			const T *__restrict__ w, i64 ws, int t, int n, int k, int vec, const float *add, i64 as, \
-			const float *__restrict__ norm, float eps) { \
-		product<m, cols, true>(y, ys, x, xs, w, ws, t, n, k, vec, norm, eps, Sum{add, as}); \
+	KERNEL threads gemv_##T##_##m##_##cols(Gemv<T> arg) { \
+		product<m, cols, false>(arg.of.y, arg.of.x, arg.of.w, nullptr, arg); \
+	} \
+	KERNEL threads norm_gemv_##T##_##m##_##cols(Gemv<T> arg) { \
+		product<m, cols, true>(arg.of.y, arg.of.x, arg.of.w, arg.norm, arg); \
 	}
 
 // The rows of two weights, in turn.
 template <class T> struct InTurn {
-	const T *w, *v;
-	i64 ws, vs;
+	const T *w, *other;
+	i64 stride;
 	int from, n;
 
 	__attribute__((device)) Row<T> row(int r) const {
 		int at = min(from + r / 2, n - 1);
-		return r % 2 ? row_of(v, at, vs) : row_of(w, at, ws);
+		return row_of(r % 2 ? other : w, at, stride);
 	}
 };
 
-// silu(x wᵀ) · (x vᵀ), of which a block has two columns; of norm_gated_gemv, x is normed first.
+// silu(x wᵀ) · (x otherᵀ), of which a block has two columns; of norm_gated_gemv, x is normed first.
 template <int M, bool Normed, class T>
-DEVICE void gated(float *y, i64 ys, const float *x, i64 xs, const T *w, i64 ws, const T *v, i64 vs, int t, int n, int k,
-		int vec, const float *norm, float eps) {
+DEVICE void gated(float *y, const float *__restrict__ x, const T *__restrict__ w, const T *__restrict__ other,
+		const float *__restrict__ norm, const Gemv<T> &arg) {
 	SHARED static Parts<M, 4> parts;
-	int from = block_x() * M, col = block_in_yz() * 2;
-	gemv<T, M, 4, Normed>(parts, x, xs, All{t}, from, InTurn<T>{w, v, ws, vs, col, n}, k, vec, norm);
-	int m = thread() / 2, c = col + thread() % 2;
-	if (m >= M || from + m >= t || c >= n)
+	const Matmul<T> &of = arg.of;
+	int from = block_x() * M, first = block_in_yz() * 2;
+	InTurn<T> rows{w, other, of.ws, first, of.n};
+	gemv<T, M, 4, Normed, false, early<T, M>>(parts, x, of.xs, All{of.t}, from, rows, of.k, of.vec, norm);
+	int row = thread() / 2, column = first + thread() % 2;
+	if (row >= M || from + row >= of.t || column >= of.n)
 		return;
 	float gate = parts.sum(2 * thread()), up = parts.sum(2 * thread() + 1);
 	if (Normed) {
-		float f = parts.norm(m, k, eps);
-		gate *= f, up *= f;
+		float factor = parts.norm(row, of.k, arg.eps);
+		gate *= factor, up *= factor;
 	}
-	y[(from + m) * ys + c] = math::silu(gate) * up;
+	y[(from + row) * of.ys + column] = math::silu(gate) * up;
 }
 
 #define GATED(name, normed, T, m, threads) \
-	KERNEL threads name##_##T##_##m(float *y, i64 ys, const float *__restrict__ x, i64 xs, const T *__restrict__ w, \
-			i64 ws, int t, int n, int k, int vec, const T *__restrict__ v, i64 vs, const float *__restrict__ norm, \
-			float eps) { \
-		gated<m, normed>(y, ys, x, xs, w, ws, v, vs, t, n, k, vec, norm, eps); \
+	KERNEL threads name##_##T##_##m(Gemv<T> arg) { \
+		gated<m, normed>(arg.of.y, arg.of.x, arg.of.w, arg.other, arg.norm, arg); \
 	}
 
 // What one row by weights in 16 bits is to have room for, as other products of one row do; blocks,

@@ -10,10 +10,13 @@
 // With Early, the first weights come to the cache of all before the launch before has ended
 // (await).
 //
+// With Ordered, the next step has a place of its own, and is loaded behind this one: otherwise two
+// weights by one row take more registers than four blocks leave.
+//
 // With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
 // beside it; the norm's factor comes at the end.
 //
-// What the warps have summed up: of row m and column c at m Cols + c.
+// What the warps have summed up: of each row those of its columns.
 template <int M, int Cols> struct Parts {
 	float sums[8][M * Cols], squares[8][M];
 
@@ -31,7 +34,7 @@ template <int M, int Cols> struct Parts {
 
 // Weights has the rows of the weight, of elements T. All threads may read the parts afterwards;
 // before they are written again, these have to wait for each other.
-template <class T, int M, int Cols, bool Normed, bool Early = false, class Rows, class Weights>
+template <class T, int M, int Cols, bool Normed, bool Early = false, bool Ordered = false, class Rows, class Weights>
 DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec,
                  const float *norm) {
 	const float *in[M];
@@ -40,22 +43,22 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 	UNROLL for (int m = 0; m < M; m++) in[m] = x + rows.in(min(from + m, rows.count - 1)) * xs;
 	UNROLL for (int r = 0; r < Cols; r++) weight[r] = weights.row(r);
 	float sums[M * Cols] = {}, square[M] = {};
-	auto load = [&](Raw<T> (&b)[Cols], int j) {
-		UNROLL for (int r = 0; r < Cols; r++) load_raw(b[r], weight[r], j, 8);
+	auto load = [&](Raw<T> (&raw)[Cols], int j) {
+		UNROLL for (int r = 0; r < Cols; r++) load_raw(raw[r], weight[r], j, 8);
 	};
-	auto multiply = [&](const Raw<T> (&b)[Cols], int j) {
-		Eight g;
+	auto multiply = [&](const Raw<T> (&raw)[Cols], int j) {
+		Eight gain;
 		if (Normed)
-			g = whole8(norm + j);
+			gain = whole8(norm + j);
 		UNROLL for (int m = 0; m < M; m++) {
-			Eight a = whole8(in[m] + j);
+			Eight own = whole8(in[m] + j);
 			UNROLL for (int i = 0; i < 8; i++) if (Normed) {
-				square[m] = fma(a.v[i], a.v[i], square[m]);
-				a.v[i] *= g.v[i];
+				square[m] = fma(own.v[i], own.v[i], square[m]);
+				own.v[i] *= gain.v[i];
 			}
 			UNROLL for (int r = 0; r < Cols; r++) {
-				Eight v = widen(b[r]);
-				UNROLL for (int i = 0; i < 8; i++) sums[m * Cols + r] = fma(a.v[i], v.v[i], sums[m * Cols + r]);
+				Eight by = widen(raw[r]);
+				UNROLL for (int i = 0; i < 8; i++) sums[m * Cols + r] = fma(own.v[i], by.v[i], sums[m * Cols + r]);
 			}
 		}
 	};
@@ -68,9 +71,18 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 	}
 	if (vec & loads)
 		for (; j + 8 <= k; j += ahead * step) {
-			Raw<T> b[ahead][Cols];
-			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) load(b[i], j + i * step);
-			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) multiply(b[i], j + i * step);
+			Raw<T> raw[ahead][Cols];
+			if constexpr (Ordered) {
+				int next = j + step;
+				asm("" : "+r"(next));
+				load(raw[0], j);
+				asm volatile("" ::: "memory");
+				if (next + 8 <= k)
+					load(raw[1], next);
+			} else {
+				UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) load(raw[i], j + i * step);
+			}
+			UNROLL for (int i = 0; i < ahead; i++) if (i == 0 || j + i * step + 8 <= k) multiply(raw[i], j + i * step);
 		}
 	if (vec & loads)
 		j = k % 8 && thread() == k / 8 % threads() ? k / 8 * 8 : k;
@@ -78,13 +90,13 @@ DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int f
 		for (; j < k; j += step)
 			NO_UNROLL for (int i = j; i < min(j + 8, k); i++) {
 				UNROLL for (int m = 0; m < M; m++) {
-					float a = in[m][i];
+					float own = in[m][i];
 					if (Normed) {
-						square[m] = fma(a, a, square[m]);
-						a *= norm[i];
+						square[m] = fma(own, own, square[m]);
+						own *= norm[i];
 					}
 					UNROLL for (int r = 0; r < Cols; r++)
-						sums[m * Cols + r] = fma(a, weight[r].one(i), sums[m * Cols + r]);
+						sums[m * Cols + r] = fma(own, weight[r].one(i), sums[m * Cols + r]);
 				}
 			}
 	const int each = 32 / (M * Cols), each_row = 32 / M; // lanes that get the same sum

@@ -110,9 +110,9 @@ template <class Y> DEVICE void add_norm(const float *__restrict__ w, const AddNo
 			store4(s + j, v, size - j, vec);
 			UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
 		}
-		float f = inverse_rms(block_sum(sum), size, arg.eps);
+		float factor = inverse_rms(block_sum(sum), size, arg.eps);
 		for (int j = 4 * thread(); j < size; j += 4 * threads())
-			store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
+			store4(y + j, load4(s + j, size - j, vec) * factor * load4(w + j, size - j, vec), size - j, vec);
 	}
 	end_turn(m, turn, blocks_x());
 }

@@ -9,13 +9,13 @@ import (
 )
 
 var _ = kernels.Register(Kernels, Set{
-	"matmul":          products(plainProduct, nil, productAccepts),
-	"matmul_add":      products(addedProduct, nil, productAccepts),
-	"norm_matmul":     products(normedProduct, normParts, nil),
-	"norm_matmul_add": products(normedProduct, normParts, nil),
+	"matmul":          products(plainProduct, nil, productAccepts, productPieces),
+	"matmul_add":      products(addedProduct, nil, productAccepts, productPieces),
+	"norm_matmul":     products(normedProduct, normParts, nil, nil),
+	"norm_matmul_add": products(normedProduct, normParts, nil, nil),
 
-	"gated_matmul":      products(gatedProduct, gatedParts, nil),
-	"norm_gated_matmul": products(gatedProduct, gatedParts, nil),
+	"gated_matmul":      products(gatedProduct, gatedParts, nil, nil),
+	"norm_gated_matmul": products(gatedProduct, gatedParts, nil, nil),
 })
 
 const (
@@ -52,7 +52,7 @@ type product struct {
 }
 
 // products is the kernel of an operation that is one product.
-func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(c *Call) []int) Kernel {
+func products(of func(c *Call) *product, parts func(c *Call) bool, accepts, pieces func(c *Call) []int) Kernel {
 	return Kernel{
 		launch: func(c *Call) error {
 			p := of(c)
@@ -65,7 +65,7 @@ func products(of func(c *Call) *product, parts func(c *Call) bool, accepts func(
 			p := of(c).ofBlocks(c.Scratch)
 			return p.scratch + c.scratchBytes(p)
 		},
-		parts: parts, accepts: accepts,
+		parts: parts, accepts: accepts, pieces: pieces,
 	}
 }
 
@@ -207,8 +207,11 @@ func (c *Call) onTensorCores(p *product) bool {
 
 // Splits reports whether a product splits f32 into three bf16 for tensor cores.
 func (p *Part) Splits() bool {
-	product := &product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]}
-	return !p.isGemv(product) && p.split(product) && (p.isFew(product) || p.onTensorCores(product))
+	return p.splits(&product{x: &p.Args[0], w: &p.Args[1], y: &p.Results[0]})
+}
+
+func (c *Call) splits(p *product) bool {
+	return !c.isGemv(p) && c.split(p) && (c.isFew(p) || c.onTensorCores(p))
 }
 
 // isGemv reports whether a product is of so few rows that it is not done by tiles. If their number
@@ -426,32 +429,34 @@ func (c *Call) tiles(p *product, of tile, module, name string, threads, shared i
 // gemv launches a product of few rows. One row by a small weight has a block for each
 // column, so that most multiprocessors have one.
 func (c *Call) gemv(p *product) {
-	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
-	m, cols := gemvPass(t, p.w), gemvCols
-	if m == 1 && n < gemvCols*gemvBlocks {
+	m, cols := gemvPass(p.y.Rows(), p.w), gemvCols
+	if m == 1 && p.w.Rows() < gemvCols*gemvBlocks {
 		cols = 1
 	}
 	if m == gemvRows {
 		cols = p.w.passCols()
 	}
-	vec := alignment(aligned(p.x, p.w) && (p.norm == nil || p.norm.Ptr%16 == 0), aligned(p.y))
-	name, args := fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols), append(append(p.args(t, n, k), vec), p.added()...)
-	if p.norm != nil {
-		name, args = "norm_"+name, append(args, p.norm.Ptr, float32(c.Attrs.Float("eps")))
-	}
-	c.launch("gemv_"+format(p.w.DType), name, gemvGrid(t, m, ceilDiv(n, cols)), gemvThreads(k), 0, args...)
+	c.gemvLaunch(p, fmt.Sprint("gemv_", format(p.w.DType), "_", m, "_", cols), m, cols)
 }
 
 // gatedGemv is gated_matmul of few rows, and with four operands norm_gated_matmul.
 func (c *Call) gatedGemv(p *product) {
-	norm, name := Tensor{}, "gated_gemv_"
-	t, n, k := p.y.Rows(), p.w.Rows(), p.w.Cols
+	m := gemvPass(p.y.Rows(), p.w)
+	c.gemvLaunch(p, fmt.Sprint("gated_gemv_", format(p.w.DType), "_", m), m, gatedCols)
+}
+
+// gemvLaunch launches a kernel of gemv.cu, of blocks of some rows and columns.
+func (c *Call) gemvLaunch(p *product, name string, rows, cols int) {
+	t, n, k, eps, loads := p.y.Rows(), p.w.Rows(), p.w.Cols, float32(0), aligned(p.x, p.w)
+	var norm, other uint64
 	if p.norm != nil {
-		norm, name = *p.norm, "norm_gated_gemv_"
+		name, norm, eps = "norm_"+name, p.norm.Ptr, float32(c.Attrs.Float("eps"))
 	}
-	m, vec := gemvPass(t, p.w), alignment(aligned(p.x, p.w, p.other) && norm.Ptr%16 == 0, false)
-	args := append(p.args(t, n, k), vec, p.other.Ptr, p.other.stride(), norm.Ptr, float32(c.Attrs.Float("eps")))
-	c.launch("gemv_"+format(p.w.DType), fmt.Sprint(name, format(p.w.DType), "_", m), gemvGrid(t, m, ceilDiv(n, gatedCols)), gemvThreads(k), 0, args...)
+	if p.other != nil {
+		other, loads = p.other.Ptr, loads && aligned(p.other)
+	}
+	c.launch("gemv_"+format(p.w.DType), name, gemvGrid(t, rows, ceilDiv(n, cols)), gemvThreads(k), 0,
+		Struct{append(Struct(p.args(t, n, k)), alignment(loads && norm%16 == 0, aligned(p.y)), p.added()), other, norm, eps})
 }
 
 // alignment tells the kernels of products what is aligned: loads, and stores.

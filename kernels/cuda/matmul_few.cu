@@ -50,7 +50,7 @@ template <class T, int tall> struct Tile {
 	}
 
 	// Eight of a row of x in pieces: of the first mma, and of the second.
-	__attribute__((device, always_inline)) void take_x(u32x2 (&q)[2][pieces], int j) {
+	__attribute__((device, always_inline)) void take_x(u32x2 (&apart)[2][pieces], int j) {
 		int at = j + lane() % 4 * 8, there = min(at, end - 8);
 		f32x4 norm[2] = {1, 1};
 		if (p.norm)
@@ -61,7 +61,7 @@ template <class T, int tall> struct Tile {
 			if (at >= end)
 				v = 0;
 			UNROLL for (int e = 0; e < 4; e++) square = fma(v[e], v[e], square);
-			take_apart(v * norm[s], q[s]);
+			take_apart(v * norm[s], apart[s]);
 		}
 	}
 
@@ -69,19 +69,19 @@ template <class T, int tall> struct Tile {
 	// from zero there, the smallest first, and added to the sums outside. What is left out is
 	// 2^-24 of a product.
 	__attribute__((device, always_inline)) void multiply(const u32x4 (&w)[tall][2][weights],
-			const u32x2 (&q)[2][pieces]) {
+			const u32x2 (&x_apart)[2][pieces]) {
 		UNROLL for (int s = 0; s < 2; s++)
 			UNROLL for (int i = 0; i < tall; i++) {
-				auto a = [&](int e) {
-					const u32x4 &low = w[i][0][e], &high = w[i][1][e];
+				auto piece = [&](int of_x) {
+					const u32x4 &low = w[i][0][of_x], &high = w[i][1][of_x];
 					return u32x4{low[2 * s], high[2 * s], low[2 * s + 1], high[2 * s + 1]};
 				};
 				f32x4 step;
-				mma_from_zero(step, a(weights - 1), q[s][pieces - weights]);
-				UNROLL for (int f = weights - 1; f >= 0; f--)
-					UNROLL for (int e = pieces - 1 - f; e >= 0; e--)
-						if (f < weights - 1 || e < pieces - weights)
-							mma(step, a(f), q[s][e]);
+				mma_from_zero(step, piece(weights - 1), x_apart[s][pieces - weights]);
+				UNROLL for (int of_w = weights - 1; of_w >= 0; of_w--)
+					UNROLL for (int of_x = pieces - 1 - of_w; of_x >= 0; of_x--)
+						if (of_w < weights - 1 || of_x < pieces - weights)
+							mma(step, piece(of_w), x_apart[s][of_x]);
 				sums[i] += step;
 			}
 	}
@@ -99,9 +99,9 @@ template <class T, int tall> struct Tile {
 				UNROLL for (int h = 0; h < 2; h++) take_apart(next[i][h], w[i][h]);
 			if (j + downs * depth < end)
 				load<false>(next, j + downs * depth);
-			u32x2 q[2][pieces];
-			take_x(q, j);
-			multiply(w, q);
+			u32x2 x_apart[2][pieces];
+			take_x(x_apart, j);
+			multiply(w, x_apart);
 		}
 	}
 
@@ -159,11 +159,11 @@ template <class T, int tall> struct Tile {
 				part[warp()][16 * i + e / 2 * 8 + lane() / 4][lane() % 4 * 2 + e % 2] = sums[i][e];
 		sync();
 		for (int at = thread(); at < p.t * pairs; at += 128) {
-			int pair = at % pairs, m = at / pairs, c = pair / 8 * 16 + pair % 8;
+			int pair = at % pairs, m = at / pairs, column = pair / 8 * 16 + pair % 8;
 			f32x2 v = 0;
 			float square = 0;
 			UNROLL for (int d = 0; d < downs; d++) {
-				v += f32x2{part[d][c][m], part[d][c + 8][m]};
+				v += f32x2{part[d][column][m], part[d][column + 8][m]};
 				square += squares[d][m];
 			}
 			if (blocks_z() == 1) {

@@ -79,8 +79,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	__attribute__((device, always_inline)) void find() {
 		UNROLL for (int i = 0; i < x_loads; i++) in_x[i] = p.x + min(from + x_row_of(i), p.t - 1) * p.xs + x_part;
 		UNROLL for (int i = 0; i < w_loads; i++) {
-			int c = w_row(i), at = p.other ? col / 2 + c / 16 * 8 + c % 8 : col + c;
-			in_w[i] = (p.other && c / 8 % 2 ? p.other : p.w) + min(at, p.n - 1) * p.ws + w_part();
+			int column = w_row(i), at = p.other ? col / 2 + column / 16 * 8 + column % 8 : col + column;
+			in_w[i] = (p.other && column / 8 % 2 ? p.other : p.w) + min(at, p.n - 1) * p.ws + w_part();
 		}
 	}
 
@@ -115,36 +115,36 @@ template <class T, bool split, int rows, int cols> struct Tile {
 				UNROLL for (int e = 0; e < 4; e++) square[i] = fma(v[e], v[e], square[i]);
 				v *= whole4(&now.x[rows][x_part]);
 			}
-			u32x2 q[parts];
-			take_apart(v, q);
-			UNROLL for (int e = 0; e < parts; e++) put_pairs(&apart->x[e][x_row_of(i)][x_part], q[e]);
+			u32x2 cut[parts];
+			take_apart(v, cut);
+			UNROLL for (int e = 0; e < parts; e++) put_pairs(&apart->x[e][x_row_of(i)][x_part], cut[e]);
 		}
 	}
 
 	// Tensor cores truncate their accumulator. Split products of each 16 along k therefore are
 	// summed from zero there, the smallest first, and added to the sums outside. What is left
 	// out is 2^-24 of a product.
-	__attribute__((device, always_inline)) void multiply(const Ring &now, int r, int c) {
+	__attribute__((device, always_inline)) void multiply(const Ring &now, int top, int left) {
 		UNROLL for (int at = 0; at < depth / halves; at += 16) {
-			int d = half() * (depth / halves) + at;
-			u32x4 u[tall][parts];
+			int deep = half() * (depth / halves) + at;
+			u32x4 x_parts[tall][parts];
 			UNROLL for (int i = 0; i < tall; i++)
 				UNROLL for (int e = 0; e < parts; e++)
-					u[i][e] = load_matrices(&apart->x[e][r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
+					x_parts[i][e] = load_matrices(&apart->x[e][top + 16 * i + lane() % 16][deep + lane() / 16 * 8]);
 			UNROLL for (int j = 0; j < wide; j++) {
-				u32x2 v[weights];
-				fragments(v, &now.w[c + 8 * j], d);
+				u32x2 w_parts[weights];
+				fragments(w_parts, &now.w[left + 8 * j], deep);
 				UNROLL for (int i = 0; i < tall; i++) {
 					if constexpr (split) {
 						f32x4 step;
-						mma_from_zero(step, u[i][pieces - weights], v[weights - 1]);
-						UNROLL for (int q = weights - 1; q >= 0; q--)
-							UNROLL for (int e = pieces - 1 - q; e >= 0; e--)
-								if (q < weights - 1 || e < pieces - weights)
-									mma(step, u[i][e], v[q]);
+						mma_from_zero(step, x_parts[i][pieces - weights], w_parts[weights - 1]);
+						UNROLL for (int of_w = weights - 1; of_w >= 0; of_w--)
+							UNROLL for (int e = pieces - 1 - of_w; e >= 0; e--)
+								if (of_w < weights - 1 || e < pieces - weights)
+									mma(step, x_parts[i][e], w_parts[of_w]);
 						sums[i][j] += step;
 					} else {
-						mma(sums[i][j], u[i][0], v[0]);
+						mma(sums[i][j], x_parts[i][0], w_parts[0]);
 					}
 				}
 			}
@@ -201,8 +201,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 	__attribute__((device, always_inline)) void run() {
 		SHARED static float squares[rows];
 		int begin = block_z() * p.slice, end = min(p.k, begin + p.slice), steps = ceil_div(end - begin, depth);
-		int r = warp() / warps_across % warps_down * (rows / warps_down);
-		int c = warp() % warps_across * (cols / warps_across);
+		int top = warp() / warps_across % warps_down * (rows / warps_down);
+		int left = warp() % warps_across * (cols / warps_across);
 		find();
 		UNROLL for (int i = 0; i < x_loads; i++) square[i] = 0;
 		UNROLL for (int i = 0; i < tall * wide; i++) sums[i / wide][i % wide] = 0;
@@ -231,7 +231,7 @@ template <class T, bool split, int rows, int cols> struct Tile {
 			end_group();
 			take_apart_x(ring[now]);
 			sync();
-			multiply(ring[now], r, c);
+			multiply(ring[now], top, left);
 			next = now;
 			now = now == stages - 1 ? 0 : now + 1;
 		}
@@ -242,31 +242,31 @@ template <class T, bool split, int rows, int cols> struct Tile {
 		}
 		if constexpr (halves == 2) {
 			join();
-			r += 16 * half();
+			top += 16 * half();
 		}
 		sync();
 		if (blocks_z() > 1 && !gather(squares))
 			return;
 		UNROLL for (int i = 0; i < own; i++)
 			UNROLL for (int h = 0; h < 2; h++) {
-				int row = r + 16 * i + 8 * h + lane() / 4, m = from + row;
+				int row = top + 16 * i + 8 * h + lane() / 4, m = from + row;
 				if (m >= p.t)
 					continue;
 				float factor = p.norm ? inverse_rms(squares[row], p.k, p.eps) : 1;
 				UNROLL for (int j = 0; j < wide; j++)
-					UNROLL for (int e = 0; e < 2; e++) put(m, c + 8 * j + lane() % 4 * 2 + e, i, j, 2 * h + e, factor);
+					UNROLL for (int e = 0; e < 2; e++) put(m, left + 8 * j + lane() % 4 * 2 + e, i, j, 2 * h + e, factor);
 			}
 	}
 
 	// Stores a sum, or what two make that one thread has.
-	__attribute__((device, always_inline)) void put(int m, int c, int i, int j, int e, float factor) const {
+	__attribute__((device, always_inline)) void put(int m, int column, int i, int j, int e, float factor) const {
 		float v = sums[i][j][e] * factor;
-		int at = col + c;
+		int at = col + column;
 		if (p.other) {
 			if (wide == 1 || j % 2)
 				return;
 			v = math::silu(v) * (sums[i][(j + 1) % wide][e] * factor);
-			at = (col + c - c % 8) / 2 + c % 8;
+			at = (col + column - column % 8) / 2 + column % 8;
 		}
 		if (at < p.n)
 			p.y[m * p.ys + at] = Sum{p.add, p.as}.to(v, m, at);

@@ -31,9 +31,9 @@ DEVICE void norm(Y *__restrict__ y, const X *__restrict__ x, const float *__rest
 	x += block_x() * arg.xs + group;
 	y += block_x() * arg.ys + group;
 	w += (i64)block_y() * arg.ws;
-	float f = inverse_rms(sum_of_squares(x, size, vec), arg.width, arg.eps);
+	float factor = inverse_rms(sum_of_squares(x, size, vec), arg.width, arg.eps);
 	for (int j = 4 * thread(); j < size; j += 4 * threads()) {
-		f32x4 v = load4(x + j, size - j, vec) * f;
+		f32x4 v = load4(x + j, size - j, vec) * factor;
 		if (w)
 			v *= load4(w + j, size - j, vec);
 		store4(y + j, v, size - j, vec);
@@ -74,9 +74,9 @@ template <class Y> DEVICE void add_norm(const float *__restrict__ w, const AddNo
 		store4(s + j, v, size - j, vec);
 		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
 	}
-	float f = inverse_rms(block_sum(sum), size, arg.eps);
+	float factor = inverse_rms(block_sum(sum), size, arg.eps);
 	for (int j = 4 * thread(); j < size; j += 4 * threads())
-		store4(y + j, load4(s + j, size - j, vec) * f * load4(w + j, size - j, vec), size - j, vec);
+		store4(y + j, load4(s + j, size - j, vec) * factor * load4(w + j, size - j, vec), size - j, vec);
 }
 
 KERNEL THREADS(1024) add_rmsnorm(AddNorm<float> arg) { add_norm(arg.w, arg); }
@@ -123,9 +123,9 @@ KERNEL THREADS(96) rmsnorm_each(float eps, Rows rows) {
 		f32x4 v = load(j);
 		UNROLL for (int k = 0; k < 4; k++) sum = fma(v[k], v[k], sum);
 	}
-	float f = inverse_rms(warp_sum(sum), r.size, eps);
+	float factor = inverse_rms(warp_sum(sum), r.size, eps);
 	for (int j = 4 * lane(); j < r.size; j += 128) {
-		f32x4 v = load(j) * f;
+		f32x4 v = load(j) * factor;
 		if (r.w)
 			v *= load4(r.w + j, r.size - j, vec);
 		if (r.flags & 4)

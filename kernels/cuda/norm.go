@@ -31,7 +31,7 @@ func normThreads(size int) [3]int { return [3]int{min(1024, 32*max(1, ceilDiv(si
 func normAccepts(c *Call) []int { return []int{0, len(c.Args)} }
 
 func rmsnorm(c *Call) error {
-	if c.Pieces != 0 {
+	if c.Results[0].InPieces {
 		c.normApart()
 		return nil
 	}

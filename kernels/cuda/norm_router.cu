@@ -30,9 +30,9 @@ DEVICE void norm_and_route(const float *__restrict__ x, const float *__restrict_
 		f32x4 v = load4(x + j, k - j, vec);
 		UNROLL for (int i = 0; i < 4; i++) sum = fma(v[i], v[i], sum);
 	}
-	float f = inverse_rms(block_sum(sum), k, arg.eps);
+	float factor = inverse_rms(block_sum(sum), k, arg.eps);
 	for (int j = 4 * thread(); j < k; j += 4 * threads())
-		store4(n + j, load4(x + j, k - j, vec) * f * load4(g + j, k - j, vec), k - j, vec);
+		store4(n + j, load4(x + j, k - j, vec) * factor * load4(g + j, k - j, vec), k - j, vec);
 	sync();
 	int each = max(1, 32 / experts); // warps that share a score
 	for (int i = warp(); i < experts * each; i += 32) {

@@ -23,7 +23,7 @@ func init() {
 // between them lie at the beginning of the scratch.
 func (k Kernel) Parts(c *Call) []Part {
 	if k.parts == nil || !k.parts(c) {
-		return []Part{{k, c}}
+		return k.ofPieces(c)
 	}
 	values, _ := k.values(c)
 	at := c.Scratch
@@ -35,7 +35,11 @@ func (k Kernel) Parts(c *Call) []Part {
 	for i := range steps {
 		part := partOf(&steps[i], c, values)
 		part.Scratch = at
-		out = append(out, Kernels[steps[i].Op.Name].Parts(part)...)
+		more := Kernels[steps[i].Op.Name].Parts(part)
+		if apartAlready(out, more) {
+			more = more[1:]
+		}
+		out = append(out, more...)
 	}
 	return out
 }

@@ -270,17 +270,17 @@ KERNEL THREADS(block) choose_bins(Params p) {
 	}
 	Bins of = bins_of(r, job.how.temperature);
 	for (int from = job.first; from < job.end; from += chunk) {
-		for (int b = thread(); b < bins; b += block)
-			counts[b] = lower[b] = upper[b] = 0;
+		for (int bin = thread(); bin < bins; bin += block)
+			counts[bin] = lower[bin] = upper[bin] = 0;
 		sync();
-		each_score(job.x, from, min(from + chunk, job.end), [=](int, float, float s) {
-			int b = bin_of(of, s);
-			if (b == bins)
+		each_score(job.x, from, min(from + chunk, job.end), [=](int, float, float score) {
+			int bin = bin_of(of, score);
+			if (bin == bins)
 				return;
-			u64 w = weight_of(of, s);
-			atomic_add(&counts[b], 1);
-			atomic_add(&lower[b], w & 0xfffff);
-			atomic_add(&upper[b], w >> 20);
+			u64 w = weight_of(of, score);
+			atomic_add(&counts[bin], 1);
+			atomic_add(&lower[bin], w & 0xfffff);
+			atomic_add(&upper[bin], w >> 20);
 		});
 		sync();
 		for (int b = thread(); b < bins; b += block)
@@ -422,11 +422,11 @@ template <class F> DEVICE void each(const Listed &l, F f) {
 		if (whole) {
 			t = token_of(l.job.row->list[i]);
 		} else {
-			float s = score(l.job.x, i);
-			int bin = bin_of(l.of, s);
+			float own = score(l.job.x, i);
+			int bin = bin_of(l.of, own);
 			if (!listed(l.cut, bin))
 				continue;
-			t = token_of(l.of, l.cut, s, bin, i / l.job.piece);
+			t = token_of(l.of, l.cut, own, bin, i / l.job.piece);
 		}
 		f(t);
 	}
@@ -488,9 +488,9 @@ DEVICE void take(int *id, const Listed &l, int first, int end, u32 least, u64 ti
 	equal = block_prefix(equal).before;
 	u32 rank = equal;
 	auto weight = [&](int i) {
-		float s = score(l.job.x, i);
-		u32 key = order_key(s);
-		return key > least || (key == least && rank++ < ties) ? weight_of(l.of, s) : 0;
+		float own = score(l.job.x, i);
+		u32 key = order_key(own);
+		return key > least || (key == least && rank++ < ties) ? weight_of(l.of, own) : 0;
 	};
 	u64 sum = 0;
 	NO_UNROLL for (int i = from; i < to; i++) sum += weight(i);

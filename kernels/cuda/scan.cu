@@ -108,38 +108,56 @@ struct Norms {
 	}
 };
 
-struct Shared {
+// What the kernels of the scan are given. y may lie over dt where each sequence has one token, or
+// tokens go one by one.
+template <class V> struct Scan {
+	V *y;
+	i64 ys;
+	const V *u;
+	i64 us;
+	const float *dt;
+	i64 ds;
+	const float *a;
+	i64 as;
+	const float *b;
+	i64 bs;
+	const float *c;
+	i64 cs;
+	kept *state;
+	i64 hs;
+	const int *seg;
+	int seqs, cols, n, vec;
+	Gate<V> gate;
+	float *starts, *sums; // states of pieces, and for each channel the sum of its steps; null: no pieces
 	Groups groups;
-	Norms norms;
 };
 
 // The sequence's tokens one by one, with the state in memory, in f32 if there are several tokens:
-// for states that are too many for registers, or not aligned. y may lie over dt. Four lanes have a
-// channel. Blocks of 128 threads are (sequences, channels / 32).
-KERNEL THREADS(128) selective_scan_steps(float *y, i64 ys, const float *__restrict__ u, i64 us, const float *dt, i64 ds,
-		const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, i64 cs,
-		kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias,
-		const float *skip, const float *z, i64 zs, Groups groups) {
-	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4);
-	int first = seg[3 * block_x()], tokens = seg[3 * block_x() + 1], slot = seg[3 * block_x() + 2];
-	int held = min(ch, cols - 1); // all lanes take part in the sums
-	int g = group_of(groups, held) * n;
-	Gate<float> gate{bias, skip, z, zs};
-	auto own = gate.channel(held);
-	kept *h = state + slot * hs + (i64)held * n;
+// for states that are too many for registers, or not aligned. Four lanes have a channel. Blocks of
+// 128 threads are (sequences, channels / 32).
+KERNEL THREADS(128) selective_scan_steps(Scan<float> arg) {
+	int ch = block_y() * 32 + thread() / 4, part = 4 * (thread() % 4), n = arg.n, vec = arg.vec;
+	const int *seg = arg.seg + 3 * block_x();
+	int first = seg[0], tokens = seg[1], slot = seg[2];
+	int held = min(ch, arg.cols - 1); // all lanes take part in the sums
+	int group = group_of(arg.groups, held) * n;
+	bool here = ch < arg.cols;
+	auto own = arg.gate.channel(held);
+	const float *a = arg.a + held * arg.as;
+	kept *h = arg.state + slot * arg.hs + (i64)held * n;
 	for (i64 t = first; t < first + tokens; t++) {
-		float d = of_quad(ch < cols && part == 0 ? dt[t * ds + ch] : 0, 0); // by the lane that writes y
-		float in = u[t * us + held], sums[2] = {};
+		const float *b = arg.b + t * arg.bs + group, *c = arg.c + t * arg.cs + group;
+		float d = of_quad(here && part == 0 ? arg.dt[t * arg.ds + ch] : 0, 0); // by the lane that writes y
+		float in = arg.u[t * arg.us + held], sums[2] = {};
 		d = own.step(d);
-		for (int k = part; k < n && ch < cols; k += 16) {
-			f32x4 rate = rates(load4(a + held * as + k, n - k, vec)), v = load4(h + k, n - k, vec);
-			recur(v, rate, load4(b + t * bs + g + k, n - k, vec), load4(c + t * cs + g + k, n - k, vec), d, d * in,
-					sums);
+		for (int k = part; k < n && here; k += 16) {
+			f32x4 rate = rates(load4(a + k, n - k, vec)), v = load4(h + k, n - k, vec);
+			recur(v, rate, load4(b + k, n - k, vec), load4(c + k, n - k, vec), d, d * in, sums);
 			store4(h + k, v, n - k, vec);
 		}
 		float sum = quad_sum(sums[0] + sums[1]);
-		if (ch < cols && part == 0)
-			y[t * ys + ch] = own.out(sum, in, gate.factor(t, ch));
+		if (here && part == 0)
+			arg.y[t * arg.ys + ch] = own.out(sum, in, arg.gate.factor(t, ch));
 	}
 }
 
@@ -169,28 +187,26 @@ template <bool Vec> DEVICE void load_four(Four<bf16> &to, const bf16 *p, int lef
 // each lane has the step, the input and the result of one. step(t, ch, mine) is a token's step, on
 // lanes where mine is true. For 4 sequences, states must be in aligned fours. Blocks of 128 threads
 // are (sequences / Each, channels / 32).
-template <int Each, class Step>
-DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, i64 as, const float *b, i64 bs,
-		const float *c, i64 cs, kept *state, i64 hs, const int *seg, int seqs, int cols, int n, int vec, Groups groups,
-		Gate<float> gate, Norms norms, Step step) {
+template <int Each, class Step> DEVICE void scan_each(const Scan<float> &arg, const Norms &norms, Step step) {
 	const bool whole = Each > 1;
+	int cols = arg.cols, n = arg.n, vec = arg.vec;
 	int ch = block_y() * 32 + thread() / 4, held = min(ch, cols - 1); // all lanes take part in the sums
 	int quarter = thread() % 4, k = 4 * quarter, left = ch < cols ? n - k : 0;
 	int row[Each], tokens[Each], slot[Each];
 	UNROLL for (int j = 0; j < Each; j++) {
-		const int *of = seg + 3 * min(block_x() * Each + j, seqs - 1);
+		const int *of = arg.seg + 3 * min(block_x() * Each + j, arg.seqs - 1);
 		row[j] = of[0], tokens[j] = of[1], slot[j] = of[2];
 	}
-	int shared = group_of(groups, held) * n + k;
+	int shared = group_of(arg.groups, held) * n + k;
 	Four<kept> old[Each] = {};
 	f32x4 rate = 0, in_b[Each], in_c[Each];
 	kept *h[Each];
 	bool own = false;
 	i64 t = 0;
 	UNROLL for (int j = 0; j < Each; j++) {
-		bool live = block_x() * Each + j < seqs && tokens[j] > 0;
-		const float *from_b = b + row[j] * bs + shared, *from_c = c + row[j] * cs + shared;
-		h[j] = state + slot[j] * hs + (i64)held * n + k;
+		bool live = block_x() * Each + j < arg.seqs && tokens[j] > 0;
+		const float *from_b = arg.b + row[j] * arg.bs + shared, *from_c = arg.c + row[j] * arg.cs + shared;
+		h[j] = arg.state + slot[j] * arg.hs + (i64)held * n + k;
 		in_b[j] = in_c[j] = 0;
 		tokens[j] = live ? left : 0;
 		if (tokens[j] > 0) {
@@ -203,10 +219,11 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 	}
 	if (Each == 1 && !own)
 		return;
+	const float *from_a = arg.a + held * arg.as + k;
 	if (left > 0)
-		rate = whole ? whole4(a + held * as + k) : load4(a + held * as + k, left, vec);
-	auto around = gate.channel(held);
-	float in = own ? u[t * us + held] : 0, factor = own ? gate.factor(t, held) : 0;
+		rate = whole ? whole4(from_a) : load4(from_a, left, vec);
+	auto around = arg.gate.channel(held);
+	float in = own ? arg.u[t * arg.us + held] : 0, factor = own ? arg.gate.factor(t, held) : 0;
 	float d = around.step(step(t, held, own && ch < cols));
 	float x = d * in, sums[Each];
 	rate = rates(rate);
@@ -225,17 +242,12 @@ DEVICE void scan_each(float *y, i64 ys, const float *u, i64 us, const float *a, 
 	else
 		sum = quad_sum(sums[0]);
 	if (own && ch < cols && (Each > 1 || quarter == 0))
-		y[t * ys + ch] = around.out(sum, in, factor);
+		arg.y[t * arg.ys + ch] = around.out(sum, in, factor);
 }
 
-// y may lie over dt. States are aligned fours.
-KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(float *y, i64 ys, const float *__restrict__ u, i64 us,
-		const float *dt, i64 ds, const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs,
-		const float *__restrict__ c, i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec,
-		const float *bias, const float *skip, const float *z, i64 zs, int seqs, Groups groups) {
-	scan_each<4>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, groups,
-			Gate<float>{bias, skip, z, zs}, Norms{},
-			[=](i64 t, int ch, bool mine) { return mine ? dt[t * ds + ch] : 0; });
+// States are aligned fours.
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_each(Scan<float> arg) {
+	scan_each<4>(arg, Norms{}, [=](i64 t, int ch, bool mine) { return mine ? arg.dt[t * arg.ds + ch] : 0; });
 }
 
 // A lane's part of x wᵀ, of depth terms: a channel's lanes take eights of them in turn. With
@@ -254,12 +266,12 @@ template <bool Weighted, class T> DEVICE float terms(const float *x, const float
 			load_raw(in[p], x + at, left);
 		}
 		UNROLL for (int p = 0; p < ahead; p++) {
-			Eight a = widen(in[p]), b = widen(raw[p]);
+			Eight v = widen(in[p]), by = widen(raw[p]);
 			if (Weighted && j + 32 * p + 8 <= depth) {
 				Eight g = whole8(weight + j + 32 * p);
-				UNROLL for (int i = 0; i < 8; i++) a.v[i] *= g.v[i];
+				UNROLL for (int i = 0; i < 8; i++) v.v[i] *= g.v[i];
 			}
-			UNROLL for (int i = 0; i < 8; i++) sum = fma(a.v[i], b.v[i], sum);
+			UNROLL for (int i = 0; i < 8; i++) sum = fma(v.v[i], by.v[i], sum);
 		}
 	}
 	if (vec)
@@ -281,16 +293,22 @@ DEVICE float projected(const float *x, const T *w, int depth, int vec, Norms nor
 	return sum * inverse_rms(warp_sum(own), depth, norms.eps);
 }
 
+// A scan whose steps are a product, and the norms.
+template <class T> struct Token {
+	Scan<float> scan; // without dt
+	const float *x;
+	i64 xs;
+	const T *w;
+	i64 ws;
+	int depth, vec;
+	Norms norms;
+};
+
 #define TOKEN(T) \
-	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(float *y, i64 ys, const float *__restrict__ u, i64 us, \
-			const float *__restrict__ x, i64 xs, const T *__restrict__ w, i64 ws, int depth, int vec_product, \
-			const float *__restrict__ a, i64 as, const float *__restrict__ b, i64 bs, const float *__restrict__ c, \
-			i64 cs, kept *state, i64 hs, const int *__restrict__ seg, int cols, int n, int vec, const float *bias, \
-			const float *skip, const float *z, i64 zs, int seqs, Shared shared) { \
-		scan_each<1>(y, ys, u, us, a, as, b, bs, c, cs, state, hs, seg, seqs, cols, n, vec, shared.groups, \
-				Gate<float>{bias, skip, z, zs}, shared.norms, [=](i64 t, int ch, bool) { \
-					return projected(x + t * xs, w + ch * ws, depth, vec_product, shared.norms); \
-				}); \
+	KERNEL THREADS_BLOCKS(128, 4) selective_scan_token_##T(Token<T> arg) { \
+		scan_each<1>(arg.scan, arg.norms, [=](i64 t, int ch, bool) { \
+			return projected(arg.x + t * arg.xs, arg.w + ch * arg.ws, arg.depth, arg.vec, arg.norms); \
+		}); \
 	}
 
 TOKEN(f32)
@@ -377,39 +395,12 @@ template <int n, class F> DEVICE void each_of(F f) {
 
 const int piece_tokens = 128; // of a piece of a segment
 
-// What the kernels of parts of segments are given: rows as in the other kernels.
-template <class V> struct Scan {
-	V *y;
-	i64 ys;
-	const V *u;
-	i64 us;
-	const float *dt;
-	i64 ds;
-	const float *a;
-	i64 as;
-	const float *b;
-	i64 bs;
-	const float *c;
-	i64 cs;
-	kept *state;
-	i64 hs;
-	const int *seg;
-	int seqs, cols, n, vec;
-	Gate<V> gate;
-	float *starts, *sums; // states of pieces, and for each channel the sum of its steps; null: no pieces
-	Groups groups;
-
-	template <bool Ends> __attribute__((device)) Span span() const {
-		return span_of<Ends>(seg, seqs, piece_tokens, starts, (i64)cols * n);
-	}
-};
-
 // Parts of segments: the state stays in registers, B and C are shared by the
 // channels of a block, which are of one group. A channel has 4 lanes, of 32 channels, or with up to
 // 16 states 8 lanes, of 8: a prompt then has the more warps and blocks, between which its few
 // instructions per token can change. Blocks are (sequences or pieces, groups · each / channels).
 // Apart: y is in pieces (apart.cu), ys apart, of packed rows, and channels come by eights.
-template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVICE void scan_chunks(const Scan<V> &s) {
+template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVICE void scan_chunks(const Scan<V> &arg) {
 	const int threads = Lanes == 8 ? 64 : 128, channels = threads / Lanes, own = 16 / Lanes;
 	typedef float States __attribute__((ext_vector_type(own)));
 	SHARED static Chunk<channels, Sixteens, V, Ends> chunks[2];
@@ -418,20 +409,20 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 	SHARED static struct alignas(16) {
 		u16 y[Apart ? pieces : 1][chunk_tokens][channels];
 	} given;
-	Span span = s.template span<Ends>();
-	int per_group = ceil_div(s.groups.each, channels), group = block_y() / per_group, n = s.n;
-	int from = (group + s.groups.skip) * s.groups.each - s.groups.first; // the group's first channel
-	int last = min(from + s.groups.each, s.cols);
+	Span span = span_of<Ends>(arg.seg, arg.seqs, piece_tokens, arg.starts, (i64)arg.cols * arg.n);
+	int per_group = ceil_div(arg.groups.each, channels), group = block_y() / per_group, n = arg.n;
+	int from = (group + arg.groups.skip) * arg.groups.each - arg.groups.first; // the group's first channel
+	int last = min(from + arg.groups.each, arg.cols);
 	from = max(from, 0) + block_y() % per_group * channels;
 	int first = span.first, tokens = span.tokens;
 	if (from >= last || tokens < 1 || (Ends && span.last))
 		return;
 	int wide = min(channels, last - from), at_channel = thread() / Lanes, part = own * (thread() % Lanes);
 	int held = min(at_channel, wide - 1), ch = from + held; // all lanes take part in the sums
-	Rows<threads, channels, V> of_u(s.u + first * s.us + from, s.us, wide);
-	Rows<threads, channels, float> of_dt(s.dt + first * s.ds + from, s.ds, wide);
-	Rows<threads, 16 * Sixteens, float> of_b(s.b + first * s.bs + (i64)group * n, s.bs, n);
-	Rows<threads, 16 * Sixteens, float> of_c(s.c + first * s.cs + (i64)group * n, s.cs, n);
+	Rows<threads, channels, V> of_u(arg.u + first * arg.us + from, arg.us, wide);
+	Rows<threads, channels, float> of_dt(arg.dt + first * arg.ds + from, arg.ds, wide);
+	Rows<threads, 16 * Sixteens, float> of_b(arg.b + first * arg.bs + (i64)group * n, arg.bs, n);
+	Rows<threads, 16 * Sixteens, float> of_c(arg.c + first * arg.cs + (i64)group * n, arg.cs, n);
 	auto fetch_chunk = [&](int at) ALWAYS_INLINE {
 		auto &to = chunks[at / chunk_tokens % 2];
 		int rows = min(chunk_tokens, tokens - at);
@@ -452,25 +443,25 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 			}
 		}
 	States h[Sixteens], rate[Sixteens];
-	kept *state = s.state + span.slot * s.hs + (i64)ch * n;
+	kept *state = arg.state + span.slot * arg.hs + (i64)ch * n;
 	float *begin = span.state + (i64)ch * n;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		if (Ends)
 			h[i] = 0;
 		else
-			h[i] = span.state ? load_own<States>(begin + k, n - k, s.vec) : load_own<States>(state + k, n - k, s.vec);
-		rate[i] = rates(load_own<States>(s.a + ch * s.as + k, n - k, s.vec));
+			h[i] = span.state ? load_own<States>(begin + k, n - k, arg.vec) : load_own<States>(state + k, n - k, arg.vec);
+		rate[i] = rates(load_own<States>(arg.a + ch * arg.as + k, n - k, arg.vec));
 	}
-	auto around = s.gate.channel(ch);
+	auto around = arg.gate.channel(ch);
 	int to_step = thread() % channels; // the channel whose steps the thread makes
-	auto stepping = s.gate.channel(from + min(to_step, wide - 1));
+	auto stepping = arg.gate.channel(from + min(to_step, wide - 1));
 	float all_steps = 0;
 	int mine = sum_of<Lanes>(); // of as many tokens as a channel has lanes, this lane's
-	V *out = s.y + (first + mine) * s.ys + ch;
-	u16 *to_pieces = (u16 *)s.y + (i64)(first + lane()) * s.cols + from;
-	const V *factors = s.gate.z + (first + mine) * s.gate.zs + ch;
-	auto factor = [&](int at) { return at + mine < tokens && around.on && !Ends ? factors[at * s.gate.zs] : V{}; };
+	V *out = arg.y + (first + mine) * arg.ys + ch;
+	u16 *to_pieces = (u16 *)arg.y + (i64)(first + lane()) * arg.cols + from;
+	const V *factors = arg.gate.z + (first + mine) * arg.gate.zs + ch;
+	auto factor = [&](int at) { return at + mine < tokens && around.on && !Ends ? factors[at * arg.gate.zs] : V{}; };
 	V next = factor(0); // on its way while the tokens before are computed
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {
@@ -526,77 +517,97 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 					y = i == 0 ? rest_of(y) : y - cut_off(y);
 				}
 			else
-				narrow(out[(i64)(at + t) * s.ys], y);
+				narrow(out[(i64)(at + t) * arg.ys], y);
 		}
 		sync(); // the next but one overwrites this
 		if (Apart && lane() < count)
 			for (int i = warp(); i < pieces; i += threads / 32)
-				*(u32x4 *)(to_pieces + i * s.ys + (i64)at * s.cols) = *(const u32x4 *)given.y[i][lane()];
+				*(u32x4 *)(to_pieces + i * arg.ys + (i64)at * arg.cols) = *(const u32x4 *)given.y[i][lane()];
 	}
 	if (at_channel >= wide)
 		return;
 	UNROLL for (int i = 0; i < Sixteens; i++) {
 		int k = part + 16 * i;
 		if (Ends)
-			store_own(begin + k, h[i], n - k, s.vec);
+			store_own(begin + k, h[i], n - k, arg.vec);
 		else if (span.last)
-			store_own(state + k, h[i], n - k, s.vec);
+			store_own(state + k, h[i], n - k, arg.vec);
 	}
 	if (Ends && part == 0)
-		s.sums[(i64)block_x() * s.cols + ch] = all_steps;
+		arg.sums[(i64)block_x() * arg.cols + ch] = all_steps;
 }
 
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16(Scan<float> s) { scan_chunks<8, 1, float, false>(s); }
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_bf16(Scan<bf16> s) { scan_chunks<8, 1, bf16, false>(s); }
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_apart(Scan<float> s) { scan_chunks<8, 1, float, false, true>(s); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16(Scan<float> arg) { scan_chunks<8, 1, float, false>(arg); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_bf16(Scan<bf16> arg) { scan_chunks<8, 1, bf16, false>(arg); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_apart(Scan<float> arg) { scan_chunks<8, 1, float, false, true>(arg); }
 // Of which shared memory has room for no more on 8.6.
-KERNEL THREADS_BLOCKS(128, 3) selective_scan_32(Scan<float> s) { scan_chunks<4, 2, float, false>(s); }
-KERNEL THREADS_BLOCKS(128, 2) selective_scan_64(Scan<float> s) { scan_chunks<4, 4, float, false>(s); }
+KERNEL THREADS_BLOCKS(128, 3) selective_scan_32(Scan<float> arg) { scan_chunks<4, 2, float, false>(arg); }
+KERNEL THREADS_BLOCKS(128, 2) selective_scan_64(Scan<float> arg) { scan_chunks<4, 4, float, false>(arg); }
 
 // What pieces but the last of a segment add to its state.
-KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16(Scan<float> s) { scan_chunks<8, 1, float, true>(s); }
-KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16_bf16(Scan<bf16> s) { scan_chunks<8, 1, bf16, true>(s); }
+KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16(Scan<float> arg) { scan_chunks<8, 1, float, true>(arg); }
+KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16_bf16(Scan<bf16> arg) { scan_chunks<8, 1, bf16, true>(arg); }
 
 // From what pieces add, the states with which they begin. One thread per state of a
 // channel, in blocks of 128: (sequences, channels · states / 128).
-KERNEL THREADS(128) selective_scan_starts(Scan<float> s) {
-	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(s.seg[3 * seq + 1], piece_tokens);
-	if (i >= s.cols * s.n || count < 1)
+KERNEL THREADS(128) selective_scan_starts(Scan<float> arg) {
+	int i = block_y() * 128 + thread(), seq = block_x(), count = ceil_div(arg.seg[3 * seq + 1], piece_tokens);
+	if (i >= arg.cols * arg.n || count < 1)
 		return;
-	i64 piece = pieces_before(s.seg, seq, piece_tokens), all = (i64)s.cols * s.n;
-	int ch = i / s.n;
-	float rate = math::rate(s.a[ch * s.as + i % s.n]);
-	const float *sums = s.sums + piece * s.cols + ch;
-	begin_pieces(s.starts + piece * all + i, all, count, widen(s.state[s.seg[3 * seq + 2] * s.hs + i]),
-			[&](int at) { return math::decay(sums[(i64)at * s.cols] * rate); });
+	i64 piece = pieces_before(arg.seg, seq, piece_tokens), all = (i64)arg.cols * arg.n;
+	int ch = i / arg.n;
+	float rate = math::rate(arg.a[ch * arg.as + i % arg.n]);
+	const float *sums = arg.sums + piece * arg.cols + ch;
+	begin_pieces(arg.starts + piece * all + i, all, count, widen(arg.state[arg.seg[3 * seq + 2] * arg.hs + i]),
+			[&](int at) { return math::decay(sums[(i64)at * arg.cols] * rate); });
 }
 
 // Passes states from part to part, h = exp(a Σdt) h + u: before each part it is stored. Columns are
 // n to a sum; each has a rate, of which a load has each neighbours (1 or 4), or with each 0 all of
 // a sum have one. Blocks are (sequences, columns / 1024).
-KERNEL THREADS(256) scan_states(float *__restrict__ before, i64 bs, const float *__restrict__ sums, i64 ss,
-		const float *__restrict__ u, i64 us, const float *__restrict__ a, i64 as, int each, kept *state, i64 hs,
-		const int *__restrict__ seg, int seqs, int parts, int cols, int n, int vec) {
-	each4(cols, [=](i64, int j, int count) {
-		Passing p = passing(seg, seqs, parts);
-		f32x4 h = load4(state + p.slot * hs + j, count, vec), rate = 0;
+struct States {
+	float *before;
+	i64 bs;
+	const float *sums;
+	i64 ss;
+	const float *u;
+	i64 us;
+	const float *a;
+	i64 as;
+	int each;
+	kept *state;
+	i64 hs;
+	const int *seg;
+	int seqs, parts, cols, n, vec;
+};
+
+DEVICE void pass_states(float *__restrict__ before, const float *__restrict__ sums, const float *__restrict__ u,
+		const States &arg) {
+	each4(arg.cols, [=](i64, int j, int count) {
+		Passing p = passing(arg.seg, arg.seqs, arg.parts);
+		kept *state = arg.state + p.slot * arg.hs + j;
+		f32x4 h = load4(state, count, arg.vec), rate = 0;
 		int of[4];
 		UNROLL for (int k = 0; k < 4; k++) {
-			of[k] = min(j + k, cols - 1) / n;
-			if (each < 4)
-				rate[k] = a[of[k] * as + min(j + k, cols - 1) % n * each];
+			int column = min(j + k, arg.cols - 1);
+			of[k] = column / arg.n;
+			if (arg.each < 4)
+				rate[k] = arg.a[of[k] * arg.as + column % arg.n * arg.each];
 		}
-		if (each == 4)
-			rate = whole4(a + of[0] * as + j % n);
+		if (arg.each == 4)
+			rate = whole4(arg.a + of[0] * arg.as + j % arg.n);
 		rate = rates(rate);
-		for (int part = 0; part < parts; part++) {
+		for (int part = 0; part < arg.parts; part++) {
 			i64 row = row_of(p, part);
-			store4(before + row * bs + j, h, count, vec);
+			store4(before + row * arg.bs + j, h, count, arg.vec);
 			if (tokens_of(p, part) == 0)
 				continue; // its row says nothing
-			f32x4 in = load4(u + row * us + j, count, vec);
-			UNROLL for (int k = 0; k < 4; k++) h[k] = fma(math::decay(sums[row * ss + of[k]] * rate[k]), h[k], in[k]);
+			f32x4 in = load4(u + row * arg.us + j, count, arg.vec);
+			UNROLL for (int k = 0; k < 4; k++)
+				h[k] = fma(math::decay(sums[row * arg.ss + of[k]] * rate[k]), h[k], in[k]);
 		}
-		store4(state + p.slot * hs + j, h, count, vec);
+		store4(state, h, count, arg.vec);
 	});
 }
+
+KERNEL THREADS(256) scan_states(States arg) { pass_states(arg.before, arg.sums, arg.u, arg); }

@@ -182,39 +182,46 @@ func selective(of func(args []Tensor) *selectiveArgs) func(c *Call) error {
 }
 
 func (c *Call) selective(o *selectiveArgs) error {
-	u, state, seg, y := o.u, &c.Args[o.state], &c.Args[o.seg], &c.Results[0]
-	n, s := o.a.Cols, seg.Rows()
-	first, each, skip := groupsOf(&u.Tensor, &o.b.Tensor, n)
-	groups, vec := Struct{first, each, skip}, n%4 == 0 && aligned(o.a, o.b, o.c, state) && o.norms.aligned()
-	launch := func(function string, grid [3]int, state *Tensor, more []any, last Struct, steps ...any) {
-		args := append([]any{y.Ptr, y.stride(), u.Ptr, u.stride()}, steps...)
-		args = append(args, o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
-			state.Ptr, state.stride(), seg.Ptr, y.Cols, n, vec)
-		args = append(append(append(args, o.gate.params()...), more...), last)
-		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, args...)
+	state, seg := &c.Args[o.state], &c.Args[o.seg]
+	each := c.tokenEach(o.seg)
+	launch := func(function string, each int, state *Tensor, arg Struct) {
+		grid := [3]int{ceilDiv(seg.Rows(), each), ceilDiv(c.Results[0].Cols, scanChannels), 1}
+		c.launch("scan_"+format(state.DType), function, grid, [3]int{4 * scanChannels}, 0, arg)
 	}
-	blocks := func(each int) [3]int { return [3]int{ceilDiv(s, each), ceilDiv(y.Cols, scanChannels), 1} }
-	switch {
+	switch n := o.a.Cols; {
 	case o.w != nil:
-		vec := aligned(o.x, o.w) && o.norms.aligned()
-		launch("selective_scan_token_"+format(o.w.DType), blocks(1), state, []any{s}, Struct{groups, o.norms.params(c.Attrs)}, o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols, vec)
-		return nil
-	case c.tokenEach(o.seg) && n <= fewStates && vec:
-		launch("selective_scan_each", blocks(scanEach), state, []any{s}, groups, o.dt.Ptr, o.dt.stride())
-		return nil
-	case c.tokenEach(o.seg) || n > scanStates:
-		return c.steps(o.state, o.seg, func(state *Tensor) {
-			launch("selective_scan_steps", blocks(1), state, nil, groups, o.dt.Ptr, o.dt.stride())
-		})
+		launch("selective_scan_token_"+format(o.w.DType), 1, state, Struct{c.scan(o, state, 0, 0), o.x.Ptr, o.x.stride(), o.w.Ptr, o.w.stride(), o.w.Cols,
+			aligned(o.x, o.w) && o.norms.aligned(), o.norms.params(c.Attrs)})
+	case each && n <= fewStates && o.inFours(state):
+		launch("selective_scan_each", scanEach, state, c.scan(o, state, 0, 0))
+	case each || n > scanStates:
+		return c.steps(o.state, o.seg, func(state *Tensor) { launch("selective_scan_steps", 1, state, c.scan(o, state, 0, 0)) })
+	default:
+		c.wholeSegments(o)
 	}
-	c.wholeSegments(o, Struct{y.Ptr, y.stride(), u.Ptr, u.stride(), o.dt.Ptr, o.dt.stride(), o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
-		state.Ptr, state.stride(), seg.Ptr, s, y.Cols, n, vec}, groups)
 	return nil
 }
 
-// wholeSegments launches scans of segments, or of their pieces; the parameters are those up to the
-// gate.
-func (c *Call) wholeSegments(o *selectiveArgs, params, groups Struct) {
+// inFours reports whether states, and what goes with them, are aligned fours.
+func (o *selectiveArgs) inFours(state *Tensor) bool {
+	return o.a.Cols%4 == 0 && aligned(o.a, o.b, o.c, state) && o.norms.aligned()
+}
+
+// scan is what all kernels of the scan are given, with the states of pieces and their sums of
+// steps; 0: there are no pieces.
+func (c *Call) scan(o *selectiveArgs, state *Tensor, starts, sums uint64) Struct {
+	y, seg, n, dt := &c.Results[0], &c.Args[o.seg], o.a.Cols, o.dt
+	if dt == nil {
+		dt = &Tensor{}
+	}
+	first, each, skip := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
+	arg := Struct{y.Ptr, y.stride(), o.u.Ptr, o.u.stride(), dt.Ptr, dt.stride(), o.a.Ptr, o.a.stride(), o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(),
+		state.Ptr, state.stride(), seg.Ptr, seg.Rows(), y.Cols, n, o.inFours(state)}
+	return append(append(arg, o.gate.params()...), starts, sums, Struct{first, each, skip})
+}
+
+// wholeSegments launches scans of segments, or of their pieces.
+func (c *Call) wholeSegments(o *selectiveArgs) {
 	state, seg, n, cols := &c.Args[o.state], &c.Args[o.seg], o.a.Cols, c.Results[0].Cols
 	states, block := 16, [3]int{8 * fewChannels}
 	for states < n {
@@ -226,28 +233,29 @@ func (c *Call) wholeSegments(o *selectiveArgs, params, groups Struct) {
 	if p > 0 {
 		starts, sums, grid[0] = c.Scratch, c.Scratch+uint64(4*p*cols*n), p
 	}
-	function := o.u.suffixed(fmt.Sprint("selective_scan_", states))
-	if c.Pieces != 0 {
+	function, arg := o.u.suffixed(fmt.Sprint("selective_scan_", states)), c.scan(o, state, starts, sums)
+	if y := &c.Results[0]; y.InPieces {
 		function += "_apart"
-		params[0], params[1] = c.Pieces, int64(c.Results[0].Rows()*cols)
+		arg[1] = int64(y.Rows() * cols)
 	}
-	params = append(append(params, o.gate.params()...), starts, sums, groups)
 	module := "scan_" + format(state.DType)
 	if p > 0 {
-		c.launch(module, o.u.suffixed("selective_scan_ends_16"), grid, block, 0, params)
-		c.launch(module, "selective_scan_starts", [3]int{seg.Rows(), ceilDiv(cols*n, 128), 1}, [3]int{128}, 0, params)
+		c.launch(module, o.u.suffixed("selective_scan_ends_16"), grid, block, 0, arg)
+		c.launch(module, "selective_scan_starts", [3]int{seg.Rows(), ceilDiv(cols*n, 128), 1}, [3]int{128}, 0, arg)
 	}
-	c.launch(module, function, grid, block, 0, params)
+	c.launch(module, function, grid, block, 0, arg)
 }
 
 // selectiveInPieces: the kernel of whole segments of up to fewStates states puts out eight channels
 // at a time.
-func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) bool {
-	return func(c *Call) bool {
+func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) []int {
+	return func(c *Call) []int {
 		o, y := of(c.Args), &c.Results[0]
 		_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, max(1, o.a.Cols))
-		return o.u.DType == graph.F32 && y.DType == graph.F32 && y.Cols%fewChannels == 0 && each%fewChannels == 0 &&
-			!c.Options.Invariant && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0
+		if y.Cols%fewChannels == 0 && each%fewChannels == 0 && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0 {
+			return []int{len(c.Args)}
+		}
+		return nil
 	}
 }
 

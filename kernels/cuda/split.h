@@ -50,7 +50,7 @@ template <class S> DEVICE S *two_steps() {
 // out is 2^-24 of a product. Tensor cores truncate their accumulator, so each step's products are
 // summed from zero there and added to the sums outside. Weight has the rows of the weight that the
 // tile's columns are of. The end gets the sums of each warp, whose first row and column of the tile
-// are r and c.
+// are top and left.
 template <class T, int tall, int cols, class Rows, class Weight, class End>
 DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
 	const int weights = weight_pieces<T>, x_loads = tall / 64, w_loads = cols / 128, high = tall / 32, wide = cols / 32;
@@ -63,27 +63,27 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		in_x[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs + part;
 	Row<T> in[w_loads];
 	UNROLL for (int i = 0; i < w_loads; i++) in[i] = weight.row(w_row + 128 * i);
-	f32x4 a[x_loads];
-	Raw<T> b[w_loads];
+	f32x4 of_x[x_loads];
+	Raw<T> of_w[w_loads];
 	auto load = [&](int j) {
-		UNROLL for (int i = 0; i < x_loads; i++) a[i] = k - j > part ? whole4(in_x[i] + j) : 0;
-		UNROLL for (int i = 0; i < w_loads; i++) load_raw(b[i], in[i], j + w_part, k - j - w_part);
+		UNROLL for (int i = 0; i < x_loads; i++) of_x[i] = k - j > part ? whole4(in_x[i] + j) : 0;
+		UNROLL for (int i = 0; i < w_loads; i++) load_raw(of_w[i], in[i], j + w_part, k - j - w_part);
 	};
 	auto store = [&](Both &to) {
 		UNROLL for (int i = 0; i < x_loads; i++) {
-			u32x2 p[pieces];
-			take_apart(a[i], p);
-			UNROLL for (int e = 0; e < pieces; e++) put_pairs(&to.x[e][row + 64 * i][part], p[e]);
+			u32x2 apart[pieces];
+			take_apart(of_x[i], apart);
+			UNROLL for (int e = 0; e < pieces; e++) put_pairs(&to.x[e][row + 64 * i][part], apart[e]);
 		}
 		UNROLL for (int i = 0; i < w_loads; i++) {
-			u32x4 q[weights];
-			take_apart(b[i], q);
-			UNROLL for (int e = 0; e < weights; e++) put_pairs(&to.w[e][w_row + 128 * i][w_part], q[e]);
+			u32x4 apart[weights];
+			take_apart(of_w[i], apart);
+			UNROLL for (int e = 0; e < weights; e++) put_pairs(&to.w[e][w_row + 128 * i][w_part], apart[e]);
 		}
 	};
-	int r = warp() / 4 * (tall / 2), c = warp() % 4 * (cols / 4);
+	int top = warp() / 4 * (tall / 2), left = warp() % 4 * (cols / 4);
 	f32x4 sums[high][wide] = {};
-	bool live = !Rows::ragged || from + r < rows.count; // the warp has rows
+	bool live = !Rows::ragged || from + top < rows.count; // the warp has rows
 	load(0);
 	store(steps[0]);
 	sync();
@@ -96,17 +96,17 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 		// blocks.
 		NO_UNROLL for (int q = weights - 1; q >= 0; q--) if (live)
 			UNROLL for (int g = 0; g < wide; g += 4) {
-				u32x4 v[2];
+				u32x4 w_parts[2];
 				UNROLL for (int i = 0; i < 2; i++) {
-					int row = c + 8 * g + 16 * i + lane() / 16 * 8 + lane() % 8;
-					v[i] = load_matrices(&now.w[q][row][lane() / 8 % 2 * 8]);
+					int row = left + 8 * g + 16 * i + lane() / 16 * 8 + lane() % 8;
+					w_parts[i] = load_matrices(&now.w[q][row][lane() / 8 % 2 * 8]);
 				}
 				UNROLL for (int i = 0; i < high; i++) {
 					f32x4 step[4] = {};
 					UNROLL for (int p = pieces - 1 - q; p >= 0; p--) {
-						u32x4 u = load_matrices(&now.x[p][r + 16 * i + lane() % 16][lane() / 16 * 8]);
+						u32x4 x_parts = load_matrices(&now.x[p][top + 16 * i + lane() % 16][lane() / 16 * 8]);
 						UNROLL for (int e = 0; e < 4; e++) {
-							mma(step[e], u, u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
+							mma(step[e], x_parts, u32x2{w_parts[e / 2][e % 2 * 2], w_parts[e / 2][e % 2 * 2 + 1]});
 							if (p == 0 || weights == 3) { // of w in three pieces no registers are left for all of step
 								sums[i][g + e] = computed(sums[i][g + e] + step[e]);
 								step[e] = 0;
@@ -119,5 +119,5 @@ DEVICE void split_tile(const float *x, i64 xs, Rows rows, int from, Weight weigh
 			store(steps[(j / tile_depth + 1) % 2]);
 		sync();
 	}
-	end(sums, r, c, (float *)steps);
+	end(sums, top, left, (float *)steps);
 }

@@ -79,8 +79,8 @@ func passScans(c *Call) error {
 		each = 4
 	}
 	grid, block := elementGrid(seg.Rows(), before.Cols)
-	c.launch("scan_"+format(state.DType), "scan_states", grid, block, 0, before.Ptr, before.stride(), sums.Ptr, sums.stride(), u.Ptr, u.stride(),
-		a.Ptr, a.stride(), each, state.Ptr, state.stride(), seg.Ptr, seg.Rows(), partsOf(u, seg), before.Cols, n, aligned(u, state, before))
+	c.launch("scan_"+format(state.DType), "scan_states", grid, block, 0, Struct{before.Ptr, before.stride(), sums.Ptr, sums.stride(), u.Ptr, u.stride(),
+		a.Ptr, a.stride(), each, state.Ptr, state.stride(), seg.Ptr, seg.Rows(), partsOf(u, seg), before.Cols, n, aligned(u, state, before)})
 	return nil
 }
 

@@ -7,27 +7,32 @@ import (
 	"github.com/krait-ml/krait/kernels"
 )
 
-// Target says which activations of a graph the kernels take in bf16, with math of bf16 and products
-// by cuBLAS. It is a passes.Target.
+// Target says which activations of a graph the kernels take in bf16, or with math of f32 in
+// pieces, with products by cuBLAS. It is a passes.Target.
 type Target struct {
+	Math   Math
 	Shared int // the most shared memory of a block, in bytes; 0: as much as any kernel needs
 }
 
-// manyRows is a number of rows of which every operation has the kernel for many.
-const manyRows = 4096
+// A batch of this many tokens and sequences has every operation's kernel for many rows, and for
+// whole segments.
+const manyRows, manySeqs = 4096, 512
 
-// Accepts reports, of a node's operands and then of its results, which its kernels take in bf16 on
+// Pieces reports whether activations are accepted in pieces, and not in bf16.
+func (t *Target) Pieces() bool { return t.Math == F32 }
+
+// Accepts reports, of a node's operands and then of its results, which its kernels take so on
 // every rank.
 func (t *Target) Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) bool, prompts bool) []bool {
 	accepted := slices.Repeat([]bool{true}, len(n.Args)+len(n.Results))
 	k, ok := Kernels[n.Op.Name]
 	for rank := range ranks {
-		c := &Call{Attrs: n.Attrs, Options: Options{Math: BF16, Library: true, Shared: t.Shared}}
+		c := &Call{Attrs: n.Attrs, Options: Options{Math: t.Math, Library: true, Shared: t.Shared}}
 		for _, v := range n.Args {
-			c.Args = append(c.Args, laid(v, ranks, rank, narrow(v), prompts))
+			c.Args = append(c.Args, c.Options.laid(v, ranks, rank, narrow(v), prompts))
 		}
 		for _, v := range n.Results {
-			c.Results = append(c.Results, laid(v, ranks, rank, narrow(v), prompts))
+			c.Results = append(c.Results, c.Options.laid(v, ranks, rank, narrow(v), prompts))
 		}
 		if !ok {
 			return make([]bool, len(accepted))
@@ -41,14 +46,14 @@ func (t *Target) Accepts(n *graph.Node, ranks int, narrow func(*graph.Value) boo
 
 // laid is a value of a graph for a batch of many rows, as lowering lays it: a field lies in the
 // rows of what it is a field of. Its address says only how it is aligned.
-func laid(v *graph.Value, ranks, rank int, narrow, prompts bool) Tensor {
+func (o *Options) laid(v *graph.Value, ranks, rank int, narrow, prompts bool) Tensor {
 	t := Tensor{Tensor: kernels.Describe(v.Type, ranks, rank)}
 	if narrow {
-		t.DType = graph.BF16
+		o.Narrow(&t, true)
 	}
 	if d := v.Type.Dims; len(d) > 0 && d[0].Sym != 0 {
 		if t.Dims[0] = manyRows; d[0].Sym == graph.Seqs && prompts {
-			t.Dims[0] = 1
+			t.Dims[0] = manySeqs
 		}
 	}
 	first := 0

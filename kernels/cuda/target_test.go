@@ -49,7 +49,7 @@ param @v : bf16[8 %d%s]%s
 			t.Fatal(err)
 		}
 		y, _ := g.Value("y")
-		accepted := (&kernels.Target{}).Accepts(y.Def, c.ranks, func(v *graph.Value) bool { return v.Name != "y" }, true)
+		accepted := (&kernels.Target{Math: kernels.BF16}).Accepts(y.Def, c.ranks, func(v *graph.Value) bool { return v.Name != "y" }, true)
 		if accepted[0] != c.want || accepted[1] {
 			t.Errorf("%s of %s on %d ranks: accepted %v, want %v", c.name, c.fields, c.ranks, accepted, c.want)
 		}

@@ -12,8 +12,8 @@ struct alignas(16) Step {
 };
 
 // Weights has the rows of the weight that the tile's columns are of, of elements T. The end gets
-// the sums: of thread, rows r to r + 3 and those half a tile below, at columns c to c + 3 and half
-// a tile on.
+// the sums: of thread, rows top to top + 3 and those half a tile below, at columns left to left + 3
+// and half a tile on.
 template <class T, class Rows, class Weights, class End>
 DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec, End end) {
 	SHARED static Step steps[2];
@@ -23,20 +23,20 @@ DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, i
 	Row<T> weight[2];
 	UNROLL for (int i = 0; i < 4; i++) in[i] = x + rows.in(min(from + row + 32 * i, rows.count - 1)) * xs;
 	UNROLL for (int i = 0; i < 2; i++) weight[i] = weights.row(row + 32 * i);
-	f32x4 a[4], b[2];
+	f32x4 of_x[4], of_w[2];
 	auto load = [&](int j) {
 		j += part;
-		UNROLL for (int i = 0; i < 4; i++) a[i] = load4(in[i] + j, k - j, vec & loads);
-		UNROLL for (int i = 0; i < 2; i++) b[i] = weight[i].four(j, k - j, vec & loads);
+		UNROLL for (int i = 0; i < 4; i++) of_x[i] = load4(in[i] + j, k - j, vec & loads);
+		UNROLL for (int i = 0; i < 2; i++) of_w[i] = weight[i].four(j, k - j, vec & loads);
 	};
 	auto store = [&](Step &to) {
 		UNROLL for (int e = 0; e < 4; e++) {
-			UNROLL for (int i = 0; i < 4; i++) to.x[part + e][row + 32 * i] = a[i][e];
-			UNROLL for (int i = 0; i < 2; i++) to.w[part + e][row + 32 * i] = b[i][e];
+			UNROLL for (int i = 0; i < 4; i++) to.x[part + e][row + 32 * i] = of_x[i][e];
+			UNROLL for (int i = 0; i < 2; i++) to.w[part + e][row + 32 * i] = of_w[i][e];
 		}
 	};
 	// A thread's rows and columns are two fours, half a tile apart.
-	int r = 4 * (thread() / 8), c = 4 * (thread() % 8);
+	int top = 4 * (thread() / 8), left = 4 * (thread() % 8);
 	f32x4 sums[8][2] = {};
 	load(0);
 	store(steps[0]);
@@ -47,13 +47,13 @@ DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, i
 		if (more)
 			load(j + tile_depth);
 		_Pragma("unroll 4") for (int d = 0; d < tile_depth; d++) {
-			f32x4 w0 = whole4(&now.w[d][c]), w1 = whole4(&now.w[d][c + tile_cols / 2]);
+			f32x4 w_left = whole4(&now.w[d][left]), w_right = whole4(&now.w[d][left + tile_cols / 2]);
 			UNROLL for (int half = 0; half < 2; half++) {
-				f32x4 v = whole4(&now.x[d][r + half * (tile_rows / 2)]);
+				f32x4 v = whole4(&now.x[d][top + half * (tile_rows / 2)]);
 				UNROLL for (int i = 0; i < 4; i++)
 					UNROLL for (int e = 0; e < 4; e++) {
-						sums[4 * half + i][0][e] = fma(v[i], w0[e], sums[4 * half + i][0][e]);
-						sums[4 * half + i][1][e] = fma(v[i], w1[e], sums[4 * half + i][1][e]);
+						sums[4 * half + i][0][e] = fma(v[i], w_left[e], sums[4 * half + i][0][e]);
+						sums[4 * half + i][1][e] = fma(v[i], w_right[e], sums[4 * half + i][1][e]);
 					}
 			}
 		}
@@ -61,5 +61,5 @@ DEVICE void tile(const float *x, i64 xs, Rows rows, int from, Weights weights, i
 			store(steps[(j / tile_depth + 1) % 2]);
 		sync();
 	}
-	end(sums, r, c, (float *)steps);
+	end(sums, top, left, (float *)steps);
 }

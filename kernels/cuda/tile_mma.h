@@ -14,23 +14,23 @@ template <class T, class X, class Rows, class Weight, class End>
 DEVICE void few(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
 	SHARED static float parts[4][few_cols * few_rows / 32][32];
 	const int tall = few_cols / 16, wide = few_rows / 8;
-	int g = lane() / 4, part = 8 * (lane() % 4);
+	int eighth = lane() / 4, part = 8 * (lane() % 4);
 	const X *in[wide];
-	UNROLL for (int i = 0; i < wide; i++) in[i] = x + rows.in(min(from + 8 * i + g, rows.count - 1)) * xs;
+	UNROLL for (int i = 0; i < wide; i++) in[i] = x + rows.in(min(from + 8 * i + eighth, rows.count - 1)) * xs;
 	f32x4 sums[tall][wide] = {};
 	for (int j = few_depth * warp() + part; j - part < k; j += 8 * few_depth) {
-		Raw<T> a[tall][2];
-		Raw<X> b[wide];
+		Raw<T> of_w[tall][2];
+		Raw<X> of_x[wide];
 		UNROLL for (int i = 0; i < tall; i++)
-			UNROLL for (int h = 0; h < 2; h++) load_raw(a[i][h], weight.row(16 * i + 8 * h + g), j, k - j);
-		UNROLL for (int i = 0; i < wide; i++) load_raw(b[i], in[i] + j, k - j);
-		u32x4 q[wide];
-		UNROLL for (int i = 0; i < wide; i++) q[i] = pairs(b[i]);
+			UNROLL for (int h = 0; h < 2; h++) load_raw(of_w[i][h], weight.row(16 * i + 8 * h + eighth), j, k - j);
+		UNROLL for (int i = 0; i < wide; i++) load_raw(of_x[i], in[i] + j, k - j);
+		u32x4 x_pairs[wide];
+		UNROLL for (int i = 0; i < wide; i++) x_pairs[i] = pairs(of_x[i]);
 		UNROLL for (int i = 0; i < tall; i++) {
-			u32x4 lo = pairs(a[i][0]), hi = pairs(a[i][1]);
+			u32x4 lo = pairs(of_w[i][0]), hi = pairs(of_w[i][1]);
 			UNROLL for (int e = 0; e < wide; e++) {
-				mma(sums[i][e], u32x4{lo[0], hi[0], lo[1], hi[1]}, u32x2{q[e][0], q[e][1]});
-				mma(sums[i][e], u32x4{lo[2], hi[2], lo[3], hi[3]}, u32x2{q[e][2], q[e][3]});
+				mma(sums[i][e], u32x4{lo[0], hi[0], lo[1], hi[1]}, u32x2{x_pairs[e][0], x_pairs[e][1]});
+				mma(sums[i][e], u32x4{lo[2], hi[2], lo[3], hi[3]}, u32x2{x_pairs[e][2], x_pairs[e][3]});
 			}
 		}
 	}
@@ -48,7 +48,7 @@ DEVICE void few(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, E
 		sync();
 	}
 	if (warp() == 0)
-		each_sum(sums, [=](int c, int row, float v) ALWAYS_INLINE { end.put(row, c, v, (float *)parts); });
+		each_sum(sums, [=](int column, int row, float v) ALWAYS_INLINE { end.put(row, column, v, (float *)parts); });
 	end.done((float *)parts);
 }
 
@@ -64,7 +64,7 @@ struct alignas(16) Step {
 };
 
 // Weight has the rows of the weight that the tile's columns are of, of elements T. The end gets the
-// sums of each warp, whose first row and column of the tile are r and c.
+// sums of each warp, whose first row and column of the tile are top and left.
 template <class T, class X, class Rows, class Weight, class End>
 DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, End end) {
 	SHARED static Step steps[2];
@@ -73,24 +73,24 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 	Row<T> w[2];
 	UNROLL for (int i = 0; i < 2; i++) w[i] = weight.row(row + 64 * i);
 	UNROLL for (int i = 0; i < 2; i++) in[i] = x + rows.in(min(from + row + 64 * i, rows.count - 1)) * xs;
-	Raw<X> a[2];
-	Raw<T> b[2];
+	Raw<X> of_x[2];
+	Raw<T> of_w[2];
 	auto load = [&](int j) {
 		j += part;
 		UNROLL for (int i = 0; i < 2; i++) {
-			load_raw(a[i], in[i] + j, k - j);
-			load_raw(b[i], w[i], j, k - j);
+			load_raw(of_x[i], in[i] + j, k - j);
+			load_raw(of_w[i], w[i], j, k - j);
 		}
 	};
 	auto store = [&](Step &to) {
 		UNROLL for (int i = 0; i < 2; i++) {
-			put_pairs(&to.x[row + 64 * i][part], pairs(a[i]));
-			put_pairs(&to.w[row + 64 * i][part], pairs(b[i]));
+			put_pairs(&to.x[row + 64 * i][part], pairs(of_x[i]));
+			put_pairs(&to.w[row + 64 * i][part], pairs(of_w[i]));
 		}
 	};
-	int r = warp() / 4 * 64, c = warp() % 4 * 32;
+	int top = warp() / 4 * 64, left = warp() % 4 * 32;
 	f32x4 sums[4][4] = {};
-	bool live = !Rows::ragged || from + r < rows.count; // the warp has rows
+	bool live = !Rows::ragged || from + top < rows.count; // the warp has rows
 	load(0);
 	store(steps[0]);
 	sync();
@@ -100,18 +100,18 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 		if (more)
 			load(j + tile_depth);
 		UNROLL for (int d = 0; d < tile_depth; d += 16) if (live) {
-			u32x4 u[4], v[2];
+			u32x4 x_parts[4], w_parts[2];
 			UNROLL for (int i = 0; i < 4; i++)
-				u[i] = load_matrices(&now.x[r + 16 * i + lane() % 16][d + lane() / 16 * 8]);
+				x_parts[i] = load_matrices(&now.x[top + 16 * i + lane() % 16][d + lane() / 16 * 8]);
 			UNROLL for (int i = 0; i < 2; i++)
-				v[i] = load_matrices(&now.w[c + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
+				w_parts[i] = load_matrices(&now.w[left + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
 			UNROLL for (int i = 0; i < 4; i++)
 				UNROLL for (int e = 0; e < 4; e++)
-					mma(sums[i][e], u[i], u32x2{v[e / 2][e % 2 * 2], v[e / 2][e % 2 * 2 + 1]});
+					mma(sums[i][e], x_parts[i], u32x2{w_parts[e / 2][e % 2 * 2], w_parts[e / 2][e % 2 * 2 + 1]});
 		}
 		if (more)
 			store(steps[(j / tile_depth + 1) % 2]);
 		sync();
 	}
-	end(sums, r, c, (float *)steps);
+	end(sums, top, left, (float *)steps);
 }

@@ -410,34 +410,27 @@ func gemmOf(x uint64, w, y *cuda.Tensor, sum []cuda.Tensor) *driver.GemmCall {
 // productOfPieces prepares an operation as steps of many rows have it in default math, with its
 // norm: the activations are taken apart, and cuBLAS multiplies each piece.
 func (b *kernelBench) productOfPieces(n *graph.Node, call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
-	kernel, x := cuda.Kernels[n.Op.Name], &call.Args[0]
-	scratch, err := m.alloc(kernel.Scratch(call) + cuda.Pieces*2*int64(x.Rows()*x.Cols))
+	kernel := cuda.Kernels[n.Op.Name]
+	call.Options.Library = true
+	scratch, err := m.alloc(kernel.Scratch(call))
 	if err != nil {
 		return nil, err
 	}
 	call.Scratch = uint64(scratch)
 	var products []*driver.GemmCall
 	var list []cuda.Launch
-	there, parts := uint64(0), kernel.Parts(call) // what is in pieces
-	for i := range parts {
-		part := &parts[i]
-		if !part.Apart() {
-			if i+1 < len(parts) && parts[i+1].Apart() && part.GivesPieces() {
-				there, part.Pieces = part.Results[0].Ptr, parts[i+1].Call.Scratch
-			}
-			more, err := part.Launches(part.Call)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, more...)
+	for _, part := range kernel.Parts(call) {
+		if x := &part.Args[0]; x.InPieces {
+			g := gemmOf(x.Ptr, &part.Args[1], &part.Results[0], part.Args[2:])
+			g.In = driver.BF16
+			products = append(products, g.OfPieces(cuda.Pieces)...)
 			continue
 		}
-		if x := part.Args[0]; x.Ptr != there {
-			there, list = x.Ptr, append(list, cuda.TakeApart(part.Call.Scratch, x)...)
+		more, err := part.Launches(part.Call)
+		if err != nil {
+			return nil, err
 		}
-		g := gemmOf(part.Call.Scratch, &part.Args[1], &part.Results[0], part.Args[2:])
-		g.In = driver.BF16
-		products = append(products, g.OfPieces(cuda.Pieces)...)
+		list = append(list, more...)
 	}
 	before, err := b.issue(list, k)
 	if len(products) > 0 {

@@ -56,7 +56,7 @@ func newFake(t testing.TB, l Limits) *fake {
 }
 
 // Turns is how many batches run in turns.
-func (f *fake) Turns() int { return max(1, f.turns) }
+func (f *fake) Turns(sequences int) int { return min(max(1, f.turns), sequences) }
 
 // StepInTurns runs batches in turns, as an engine does, one after another.
 func (f *fake) StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) bool) error {

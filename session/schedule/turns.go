@@ -22,8 +22,8 @@ const rounds = 32
 
 // Pipeline is an [Engine] that runs batches of decode in turns.
 type Pipeline interface {
-	// Turns is how many batches StepInTurns should have.
-	Turns() int
+	// Turns is how many batches of some sequences StepInTurns should have.
+	Turns(sequences int) int
 	// StepInTurns runs batches of sequences with one token each in turns, until next, which gets
 	// the results of each, returns false for all: see [exec.Engine.StepInTurns].
 	StepInTurns(ctx context.Context, list []*exec.Batch, next func(i int, r *exec.Results, err error) (again bool)) error
@@ -58,7 +58,7 @@ func (s *Scheduler) turns() int {
 	if len(s.parts) < len(s.queue.running) || slices.ContainsFunc(s.parts, func(p part) bool { return p.prefills() || !p.row || p.Draft != nil }) {
 		return 1
 	}
-	return min(p.Turns(), len(s.parts))
+	return p.Turns(len(s.parts))
 }
 
 // stepInTurns runs the parts of a step in n batches, over and over. It reports whether any ran: if
