@@ -46,31 +46,33 @@ template <int Rows, int Stride> DEVICE void put_halves(u16 (&to)[2][Rows][Stride
 	put_pairs(&to[1][row][column], low);
 }
 
-DEVICE void mma_f16(f32x4 &d, u32x4 a, u32x2 b) {
-	float d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+// a bᵀ + d of operands in f16: see mma.
+DEVICE f32x4 mma_f16(u32x4 a, u32x2 b, f32x4 d) {
+	float d0, d1, d2, d3;
 	asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-		"{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-		: "+f"(d0), "+f"(d1), "+f"(d2), "+f"(d3)
-		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-	d = f32x4{d0, d1, d2, d3};
+		"{%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
+		: "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3)
+		: "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(d[0]), "f"(d[1]), "f"(d[2]), "f"(d[3]));
+	return f32x4{d0, d1, d2, d3};
 }
 
-// The products of up to Steps steps of 16 along k, for two tiles beside each other, the smaller
+// The products of Steps steps of 16 along k, for two tiles beside each other, the smaller
 // first: what tensor cores truncate grows with how often they add to a large sum. a has the halves
 // of each step; b(half, step) gives those of both tiles.
-template <int Steps, class B> DEVICE void products(f32x4 (&sums)[2], const u32x4 (&a)[2][Steps], int steps, B b) {
+template <int Steps, class B> DEVICE void products(f32x4 (&sums)[2], const u32x4 (&a)[2][Steps], B b) {
 	u32x4 high[Steps];
 	UNROLL for (int q = 0; q < 2; q++) sums[q] = 0;
-	UNROLL for (int k = 0; k < Steps; k++) if (k < steps) {
+	UNROLL for (int k = 0; k < Steps; k++) {
 		high[k] = b(0, k);
 		u32x4 low = b(1, k);
 		UNROLL for (int q = 0; q < 2; q++) {
-			mma_f16(sums[q], a[1][k], u32x2{high[k][2 * q], high[k][2 * q + 1]});
-			mma_f16(sums[q], a[0][k], u32x2{low[2 * q], low[2 * q + 1]});
+			sums[q] = mma_f16(a[1][k], u32x2{high[k][2 * q], high[k][2 * q + 1]}, sums[q]);
+			sums[q] = mma_f16(a[0][k], u32x2{low[2 * q], low[2 * q + 1]}, sums[q]);
 		}
 	}
-	UNROLL for (int k = 0; k < Steps; k++) if (k < steps)
-		UNROLL for (int q = 0; q < 2; q++) mma_f16(sums[q], a[0][k], u32x2{high[k][2 * q], high[k][2 * q + 1]});
+	UNROLL for (int k = 0; k < Steps; k++)
+		UNROLL for (int q = 0; q < 2; q++)
+			sums[q] = mma_f16(a[0][k], u32x2{high[k][2 * q], high[k][2 * q + 1]}, sums[q]);
 }
 
 // Where a lane's row of four matrices of 8 by 8 begins, of operands as mma takes them: of a, of two

@@ -53,15 +53,14 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 	kept *state = s.state + span.slot * s.hs + column * s.n;
 	float *begin = span.state + column * s.n;
 	const float *rows = s.scores + (i64)(first + row) * s.ss + (i64)group * row_of(s.n);
-	const float *x = s.x + (i64)(first + row) * s.xs + column + part;
-	// The warp's first channel and state, and how many states it has.
-	int own = warp() / 2 * 16, half = (deep / 16 + 1) / 2 * 16, base = warp() % 2 * half, has = min(half, deep - base);
+	const float *x = s.x + (i64)(first + row) * s.xs + column;
+	int own = warp() / 2 * 16, base = warp() % 2 * (States / 2); // the warp's first channel and state
 	int g = lane() / 4, pair = lane() % 4 * 2;
 	auto there = [&](int at, int bytes) { return at + row < tokens ? bytes : 0; };
 	auto fetch_x = [&](int at) {
 		if (at < tokens) {
-			UNROLL for (int i = 0; i < 8; i += 4)
-				copy_async_16(shared_address(&m.x[row][part + i]), x + at * s.xs + i, part + i < wide ? there(at, 16) : 0);
+			UNROLL for (int i = part / 2; i < tile_channels; i += 16)
+				copy_async_16(shared_address(&m.x[row][i]), x + at * s.xs + i, i < wide ? there(at, 16) : 0);
 			NO_UNROLL for (int i = part / 2; i < score_columns; i += 16)
 				copy_async_16(shared_address(&m.scores[row][i]), rows + at * s.ss + i, there(at, 16));
 		}
@@ -69,10 +68,10 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 	};
 	auto fetch_halves = [&](u16(&to)[2][chunk][States + 8], int at, int place) {
 		if (at < tokens)
-			UNROLL for (int k = part; k < States; k += 32) if (k < deep)
+			UNROLL for (int k = part; k < States; k += 32)
 				UNROLL for (int i = 0; i < 2; i++)
 					copy_async_16(shared_address(&to[i][row][k]), halves_of(rows + at * s.ss) + (place + i) * deep + k,
-							there(at, 16));
+							k < deep ? there(at, 16) : 0);
 		end_group();
 	};
 	auto step = [&](int at) { return at + lane() < tokens ? s.step(first + at + lane(), head) : 0; };
@@ -81,7 +80,7 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 	auto each_pair = [&](auto f) ALWAYS_INLINE {
 		UNROLL for (int e = 0; e < tiles; e++)
 			UNROLL for (int p = 0; p < 4; p += 2)
-				if (int r = own + 4 * p + g, k = base + 8 * e + pair; 8 * e < has && k < s.n && r < wide)
+				if (int r = own + 4 * p + g, k = base + 8 * e + pair; k < s.n && r < wide)
 					f(h[e], p, (i64)r * s.n + k);
 	};
 	fetch_x(0);
@@ -143,7 +142,7 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 					}
 				UNROLL for (int t = 0; t < 2; t++) {
 					f32x4 sums[2];
-					products(sums, a, has / 16 - from, [&](int half, int k) {
+					products(sums, a, [&](int half, int k) {
 						return load_matrices(of_b(m.c[half] + 16 * t, base + 16 * (from + k)));
 					});
 					UNROLL for (int q = 0; q < 2; q++) y[t][q] += sums[q];
@@ -172,7 +171,7 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 			UNROLL for (int t = 0; t < 2; t++) {
 				if (t >= from) {
 					f32x4 sums[2];
-					products(sums, a, 1, [&](int half, int) {
+					products(sums, a, [&](int half, int) {
 						return load_matrices(of_b(m.weights[half] + 16 * t, 16 * from));
 					});
 					UNROLL for (int q = 0; q < 2; q++)
@@ -188,9 +187,9 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 		log += now.log[chunk - 1];
 		u32x4 a[2][2];
 		UNROLL for (int i = 0; i < 4; i++) a[i / 2][i % 2] = load_transposed(of_b(m.tail[i / 2] + i % 2 * 16, own));
-		UNROLL for (int e = 0; e < tiles; e += 2) if (8 * e < has) {
+		UNROLL for (int e = 0; e < tiles; e += 2) {
 			f32x4 sums[2];
-			products(sums, a, 2, [&](int half, int k) {
+			products(sums, a, [&](int half, int k) {
 				return load_transposed(of_a(m.b[half] + 16 * k, base + 8 * e));
 			});
 			UNROLL for (int q = 0; q < 2; q++) {

@@ -44,7 +44,7 @@ KERNEL THREADS(128) ssd_split_scores(Scores<float> arg) {
 			u32x4 a[2][1];
 			UNROLL for (int i = 0; i < 2; i++) a[i][0] = load_matrices(of_a(m.c[i] + t, k));
 			f32x4 step[2];
-			products(step, a, 1, [&](int half, int) { return load_matrices(of_b(m.b[half] + j, k)); });
+			products(step, a, [&](int half, int) { return load_matrices(of_b(m.b[half] + j, k)); });
 			UNROLL for (int q = 0; q < 2; q++) sums[q] += step[q];
 		}
 		sync(); // what the next states overwrite is read no more
