@@ -36,9 +36,12 @@ var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", ends: "ssd_scan_ends"
 // it then saves as much as a launch costs. Tests make them smaller.
 var ssdApart, ssdMMAApart = 24 << 10, 600 << 10
 
-// ssdMMAShared is the shared memory of the kernels on tensor cores, by states, and ssdSplitShared that
-// of those with the accuracy of f32.
-var ssdMMAShared, ssdSplitShared = map[int]int{128: 60416, 256: 99 << 10}, map[int]int{128: 69920, 256: 102688}
+// ssdMMAShared is the shared memory of the kernels on tensor cores in bf16, by states.
+var ssdMMAShared = map[int]int{128: 60416, 256: 99 << 10}
+
+// ssdSplitStates is up to how many states scans have the accuracy of f32 on tensor cores, and
+// ssdSplitShared their shared memory.
+const ssdSplitStates, ssdSplitShared = 128, 69920
 
 // ssdArgs is a scan with a rate per head, and where its state and segments are among the
 // call's operands.
@@ -100,7 +103,6 @@ func (c *Call) ssdVec(o *ssdArgs) (vec, out bool) {
 func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 	dims := &c.Args[o.state].Dims
 	n := dims[3]
-	states := ssdMMAStates(n)
 	vec, _ := c.ssdVec(o)
 	work := c.Results[0].Rows() * o.dt.Cols * ceilDiv(dims[2], ssdChannels)
 	if c.Options.Invariant {
@@ -110,11 +112,11 @@ func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 	case c.tokenEach(o.seg) || n > ssdStates || n == 0:
 		return ssdKernel{}
 	case c.ssdMMA(n, vec):
+		states := ssdMMAStates(n)
 		return ssdKernel{function: o.x.suffixed(fmt.Sprint("ssd_mma_", states)), ends: o.x.suffixed(fmt.Sprint("ssd_mma_ends_", states)),
 			tokens: ssdMMATokens, shared: ssdMMAShared[states], module: "ssd_mma", apart: work >= ssdMMAApart}
-	case vec && c.fits(ssdSplitShared[states]):
-		return ssdKernel{function: fmt.Sprint("ssd_split_", states), ends: fmt.Sprint("ssd_split_ends_", states),
-			tokens: ssdTokens, shared: ssdSplitShared[states], module: "ssd_split", apart: true}
+	case vec && n <= ssdSplitStates && c.fits(ssdSplitShared):
+		return ssdKernel{function: "ssd_split", ends: "ssd_split_ends", tokens: ssdTokens, shared: ssdSplitShared, module: "ssd_split", apart: true}
 	}
 	for _, k := range ssdKernels {
 		k.apart = work >= ssdApart

@@ -9,6 +9,8 @@
 
 // A block of 4 warps has 32 channels of a head, and goes over 32 tokens at a time. A warp has 16 of
 // the channels, and half of their states in registers.
+const int states = 128, tiles = states / 16; // tiles of 8 states of a warp
+
 struct Decays {
 	double log[chunk];                          // log2 of the decay from the chunk's beginning through each token
 	float dt[chunk], begin[chunk], tail[chunk]; // that decay; dt · the decay from a token to the chunk's end
@@ -16,8 +18,8 @@ struct Decays {
 
 // The shared memory of a block. Rows are padded so that 8 of them, 16 bytes of each, lie in all
 // banks. What the next chunk replaces is fetched as soon as this one has read it for the last time.
-template <int States> struct alignas(16) Shared {
-	u16 b[2][chunk][States + 8], c[2][chunk][States + 8];
+struct alignas(16) Shared {
+	u16 b[2][chunk][states + 8], c[2][chunk][states + 8];
 	u16 in[2][chunk][tile_channels + 8], tail[2][chunk][tile_channels + 8], weights[2][chunk][chunk + 8];
 	float scores[chunk][score_columns], x[chunk][tile_channels + 4];
 	float y[2][chunk][tile_channels + 4]; // what each half of the states gives
@@ -40,9 +42,8 @@ DEVICE float most_of(const float (&v)[4]) {
 	return max(max(w[0], w[1]), max(w[2], w[3]));
 }
 
-template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
-	Shared<States> &m = *(Shared<States> *)shared_memory;
-	const int tiles = States / 16, steps = States / 32; // of a warp: 8 states each, 16 each
+template <bool Ends> DEVICE void chunks(const Scan &s) {
+	Shared &m = *(Shared *)shared_memory;
 	int head = block_y(), channel = block_z() * tile_channels, wide = min(tile_channels, s.size - channel);
 	Span span = s.span<Ends>();
 	int first = span.first, tokens = span.tokens;
@@ -54,7 +55,7 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 	float *begin = span.state + column * s.n;
 	const float *rows = s.scores + (i64)(first + row) * s.ss + (i64)group * row_of(s.n);
 	const float *x = s.x + (i64)(first + row) * s.xs + column;
-	int own = warp() / 2 * 16, base = warp() % 2 * (States / 2); // the warp's first channel and state
+	int own = warp() / 2 * 16, base = warp() % 2 * (states / 2); // the warp's first channel and state
 	int g = lane() / 4, pair = lane() % 4 * 2;
 	auto there = [&](int at, int bytes) { return at + row < tokens ? bytes : 0; };
 	auto fetch_x = [&](int at) {
@@ -66,9 +67,9 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 		}
 		end_group();
 	};
-	auto fetch_halves = [&](u16(&to)[2][chunk][States + 8], int at, int place) {
+	auto fetch_halves = [&](u16(&to)[2][chunk][states + 8], int at, int place) {
 		if (at < tokens)
-			UNROLL for (int k = part; k < States; k += 32)
+			UNROLL for (int k = part; k < states; k += 32)
 				UNROLL for (int i = 0; i < 2; i++)
 					copy_async_16(shared_address(&to[i][row][k]), halves_of(rows + at * s.ss) + (place + i) * deep + k,
 							k < deep ? there(at, 16) : 0);
@@ -128,32 +129,27 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 		float tail = now.tail[row] * scale_in.up;
 		put_halves(m.tail, row, part, in[0] * tail, in[1] * tail);
 		// What the tokens read of the state: rows are channels, columns tokens.
-		f32x4 y[2][2] = {};
+		f32x4 y[2][2];
 		if (!Ends) {
 			Scale scale_h = scale_of(most_of(m.most_h));
-			UNROLL for (int from = 0; from < steps; from += 4) {
-				u32x4 a[2][4];
-				UNROLL for (int e = 0; e < 8; e++)
-					UNROLL for (int p = 0; p < 2; p++) {
-						u32 high, low;
-						f32x4 v = h[2 * from + e] * scale_h.up;
-						take_halves(v[2 * p], v[2 * p + 1], high, low);
-						a[0][e / 2][e % 2 * 2 + p] = high, a[1][e / 2][e % 2 * 2 + p] = low;
-					}
-				UNROLL for (int t = 0; t < 2; t++) {
-					f32x4 sums[2];
-					products(sums, a, [&](int half, int k) {
-						return load_matrices(of_b(m.c[half] + 16 * t, base + 16 * (from + k)));
-					});
-					UNROLL for (int q = 0; q < 2; q++) y[t][q] += sums[q];
+			u32x4 a[2][tiles / 2];
+			UNROLL for (int e = 0; e < tiles; e++)
+				UNROLL for (int p = 0; p < 2; p++) {
+					u32 high, low;
+					f32x4 v = h[e] * scale_h.up;
+					take_halves(v[2 * p], v[2 * p + 1], high, low);
+					a[0][e / 2][e % 2 * 2 + p] = high, a[1][e / 2][e % 2 * 2 + p] = low;
 				}
-			}
 			float back = scale_h.down * scale[2];
-			UNROLL for (int t = 0; t < 2; t++)
+			UNROLL for (int t = 0; t < 2; t++) {
+				products(y[t], a, [&](int half, int k) {
+					return load_matrices(of_b(m.c[half] + 16 * t, base + 16 * k));
+				});
 				UNROLL for (int q = 0; q < 2; q++) {
 					f32x2 decay = load_pair(&now.begin[16 * t + 8 * q + pair]) * back;
 					UNROLL for (int i = 0; i < 4; i++) y[t][q][i] *= decay[i % 2];
 				}
+			}
 		}
 		wait_groups<1>();
 		sync(); // B and what was taken apart are there; C is read no more
@@ -222,12 +218,10 @@ template <int States, bool Ends = false> DEVICE void chunks(const Scan &s) {
 		s.decays[block_x() * s.heads + head] = math::decay((float)log);
 }
 
-static_assert(sizeof(Shared<128>) == 69920 && sizeof(Shared<256>) == 102688, "the host knows these sizes");
+static_assert(sizeof(Shared) == 69920, "the host knows this size");
 
-// Blocks of 128 threads are (sequences or pieces, heads, size / 32); up to 128 and 256 states.
-KERNEL THREADS_BLOCKS(128, 2) ssd_split_128(Scan s) { chunks<128>(s); }
-KERNEL THREADS_BLOCKS(128, 2) ssd_split_256(Scan s) { chunks<256>(s); }
+// Blocks of 128 threads are (sequences or pieces, heads, size / 32); up to 128 states.
+KERNEL THREADS_BLOCKS(128, 2) ssd_split(Scan s) { chunks<false>(s); }
 
 // What pieces but the last of a segment add to its state.
-KERNEL THREADS_BLOCKS(128, 2) ssd_split_ends_128(Scan s) { chunks<128, true>(s); }
-KERNEL THREADS_BLOCKS(128, 2) ssd_split_ends_256(Scan s) { chunks<256, true>(s); }
+KERNEL THREADS_BLOCKS(128, 2) ssd_split_ends(Scan s) { chunks<true>(s); }
