@@ -1,5 +1,5 @@
-// The scan in f32 on tensor cores, where a warp puts out what others have not yet given: the barrier at
-// the end of a chunk is missing.
+// The scan in f32 on tensor cores, where a warp puts out what others have not yet given: the
+// barrier at the end of a chunk is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
 #define sync() \
