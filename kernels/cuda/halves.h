@@ -35,7 +35,8 @@ DEVICE void take_halves(float first, float second, u32 &high, u32 &low) {
 }
 
 // Stores eight neighbours, to each of two arrays their part.
-template <int Rows, int Stride> DEVICE void put_halves(u16 (&to)[2][Rows][Stride], int row, int column, f32x4 a, f32x4 b) {
+template <int Rows, int Stride>
+DEVICE void put_halves(u16 (&to)[2][Rows][Stride], int row, int column, f32x4 a, f32x4 b) {
 	u32x4 high, low;
 	UNROLL for (int i = 0; i < 4; i++) {
 		u32 h, l;

@@ -26,7 +26,8 @@ KERNEL THREADS(128) ssd_split_scores(Scores<float> arg) {
 	Scale scale_b = scale_of(block_max(most_b)), scale_c = scale_of(block_max(most_c));
 	// Takes eight states of a token apart, for the products and for the scan.
 	auto take = [&](u16(&to)[2][chunk][128 + 8], const float *from, int k, float up, int place) {
-		put_halves(to, row, k % 128, load4(from + k, there - k, true) * up, load4(from + k + 4, there - k - 4, true) * up);
+		f32x4 first = load4(from + k, there - k, true), second = load4(from + k + 4, there - k - 4, true);
+		put_halves(to, row, k % 128, first * up, second * up);
 		if (row < p.tokens)
 			UNROLL for (int i = 0; i < 2; i++)
 				*(u32x4 *)(halves_of(y + row * arg.ys) + (place + i) * deep + k) = *(u32x4 *)&to[i][row][k % 128];
@@ -62,5 +63,6 @@ KERNEL THREADS(128) ssd_split_scores(Scores<float> arg) {
 		UNROLL for (int q = 0; q < 2; q++)
 			store_pair(y + (t + 8 * i) * arg.ys + j + 8 * q, sums[q][2 * i] * scale.up, sums[q][2 * i + 1] * scale.up);
 	if (thread() < p.tokens)
-		put4(y + thread() * arg.ys + scales, f32x4{scale.down * scale_b.down * scale_c.down, scale_b.down, scale_c.down, 0});
+		put4(y + thread() * arg.ys + scales,
+				f32x4{scale.down * scale_b.down * scale_c.down, scale_b.down, scale_c.down, 0});
 }

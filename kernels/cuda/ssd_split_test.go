@@ -62,8 +62,8 @@ func scanned(t *rapid.T, d *draw, c *kernels.Call, vec bool) (results [2]kernels
 	return results, launches
 }
 
-// TestScanInHalves: on tensor cores a scan in f32 is about as far from float64 as without them, also
-// in rows that are much smaller than others.
+// TestScanInHalves: on tensor cores a scan in f32 is about as far from float64 as without them,
+// also in rows that are much smaller than others.
 func TestScanInHalves(t *testing.T) {
 	check(t, "ssd_scan", func(t *rapid.T) {
 		d, c := drawHalves(t)
