@@ -114,10 +114,11 @@ func printMeteredPhase(w io.Writer, p *bench.MeterPhase) {
 	}
 	fmt.Fprintf(w, "  moves %s, least is %s: %.3f times as much; what operations read and write once is %s\n", driver.Bytes(p.Moved()), driver.Bytes(p.Least), p.Over, driver.Bytes(p.Operands))
 	fmt.Fprintf(w, "  modelled: %.4g ms; least bytes or arithmetic take %.4g ms: %.1f %% of the roofline\n", 1e3*p.Modelled, 1e3*p.Roofline, 100*p.Share)
-	fmt.Fprintf(w, "  %-28s %8s %8s %9s %9s %9s %8s %7s %7s %10s  %s\n", "kernel", "launches", "blocks", "loaded", "stored", "asked", "sectors", "banks", "occ.", "modelled", "bound by")
+	fmt.Fprintf(w, "  waves of blocks fill %s of the multiprocessors, by modelled time, without libraries\n", share(p.Filled))
+	fmt.Fprintf(w, "  %-28s %8s %8s %7s %9s %9s %9s %8s %7s %7s %10s  %s\n", "kernel", "launches", "blocks", "waves", "loaded", "stored", "asked", "sectors", "banks", "occ.", "modelled", "bound by")
 	for i := range p.Kernels {
 		k := &p.Kernels[i]
-		fmt.Fprintf(w, "  %-28s %8d %8d %9s %9s %9s %8s %7s %7s %7.1f µs  %s\n", k.Kernel, k.Launches, k.Blocks, driver.Bytes(k.Loaded), driver.Bytes(k.Stored),
+		fmt.Fprintf(w, "  %-28s %8d %8d %7s %9s %9s %9s %8s %7s %7s %7.1f µs  %s\n", k.Kernel, k.Launches, k.Blocks, number(k.Waves), driver.Bytes(k.Loaded), driver.Bytes(k.Stored),
 			driver.Bytes(k.Asked), times(k.Sectors, k.LeastSectors), times(k.Passes, k.LeastPasses), share(k.Occupancy), 1e6*k.Modelled, k.Bound)
 	}
 }
@@ -128,6 +129,14 @@ func share(v float64) string {
 		return "–"
 	}
 	return fmt.Sprintf("%.0f %%", 100*v)
+}
+
+// number writes a number with one digit; 0 stands for an unknown one.
+func number(v float64) string {
+	if v == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.1f", v)
 }
 
 // times writes the ratio of a count to its lower bound.

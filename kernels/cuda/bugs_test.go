@@ -40,6 +40,7 @@ func TestBugs(t *testing.T) {
 		{"scan_wait", ptx.Unwritten, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"each_bound", ptx.OutOfBounds, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 1) }},
 		{"ssd_wait", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
+		{"split_barrier", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
 		{"delta_solve", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
 		{"delta_barrier", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaOf(d, 70) }},
 		{"delta_pairs", ptx.SharedRace, "delta_scan", func(d *draw) kernels.Call { return deltaRowsOf(d, 70) }},
@@ -82,7 +83,7 @@ func TestBugs(t *testing.T) {
 			d := &draw{rng: newRand(1), past: make([]int, slots)}
 			on := c.call(d)
 			offset := 1
-			if c.op == "matmul" || c.bug == "ssd_wait" || c.bug == "each_bound" { // on tensor cores; by 16 bytes at a time
+			if c.op == "matmul" || c.bug == "ssd_wait" || c.bug == "split_barrier" || c.bug == "each_bound" { // on tensor cores; by 16 bytes at a time
 				offset = 0
 			}
 			there := dev.deviceCall(findOp(t, c.op), &on, map[int]Tensor{}, func() int { return offset })

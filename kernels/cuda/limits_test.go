@@ -177,7 +177,8 @@ func TestSharedMemory(t *testing.T) {
 		{256, 163 << 10, F32, "ssd_scan_chunks"},   // 8.0
 		{256, 99 << 10, F32, "ssd_scan_chunks_16"}, // 8.6, 8.9
 		{256, 64 << 10, F32, "ssd_scan_steps"},
-		{128, 99 << 10, F32, "ssd_scan_chunks"},
+		{128, 99 << 10, F32, "ssd_split"},
+		{128, 68 << 10, F32, "ssd_scan_chunks"},
 		{256, 99 << 10, BF16, "ssd_mma_256"},
 		{256, 90 << 10, BF16, "ssd_scan_chunks_16"},
 		{128, 99 << 10, BF16, "ssd_mma_128"},

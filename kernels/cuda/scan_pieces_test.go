@@ -81,7 +81,7 @@ func TestScanPieces(t *testing.T) {
 	want := map[string][]string{
 		"selective_scan": {"scan_%s.selective_scan_starts", "scan_%s.selective_scan_ends_16", "scan_%s.selective_scan_ends_16_bf16"},
 		"ssd_scan": {"ssd_%s.ssd_scan_starts", "ssd_%s.ssd_scan_ends", "ssd_%s.ssd_scan_ends_16", "ssd_mma_%s.ssd_mma_ends_128", "ssd_mma_%s.ssd_mma_ends_256",
-			"ssd_mma_%s.ssd_mma_ends_128_bf16", "ssd_mma_%s.ssd_mma_ends_256_bf16"},
+			"ssd_mma_%s.ssd_mma_ends_128_bf16", "ssd_mma_%s.ssd_mma_ends_256_bf16", "ssd_split_%s.ssd_split_ends"},
 	}
 	for _, name := range piecesOps {
 		op := findOp(t, name)

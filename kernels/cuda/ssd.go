@@ -15,28 +15,33 @@ const (
 	ssdChannels  = 32  // of a block for whole segments
 	ssdStates    = 256 // that fit its shared memory
 	ssdStepsRows = 16  // of a block for single tokens
-	ssdMMATokens = 64  // of a chunk on tensor cores
+	ssdMMATokens = 64  // of a chunk in bf16 on tensor cores
+	ssdTokens    = 32  // of others, where shared memory is not short
 )
 
 // ssdKernel is a kernel for whole segments: tokens of a chunk, and bytes of shared memory.
 type ssdKernel struct {
 	function       string
 	tokens, shared int
-	mma            bool
+	module         string // "": ssd, of blocks of 256 threads; others' have 128, on tensor cores
 	apart          bool   // C Bᵀ is made before, once for all heads of a group
 	ends           string // the kernel for what pieces of segments add
 }
 
 // ssdKernels, the fastest first, of bytes beside B, C and the state.
-var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", ends: "ssd_scan_ends", tokens: 32, shared: 10240},
+var ssdKernels = []ssdKernel{{function: "ssd_scan_chunks", ends: "ssd_scan_ends", tokens: ssdTokens, shared: 10240},
 	{function: "ssd_scan_chunks_16", ends: "ssd_scan_ends_16", tokens: 16, shared: 5120}}
 
 // ssdApart and ssdMMAApart are from how many tokens times blocks on C Bᵀ is made before: by count,
 // it then saves as much as a launch costs. Tests make them smaller.
 var ssdApart, ssdMMAApart = 24 << 10, 600 << 10
 
-// ssdMMAShared is the shared memory of the kernels on tensor cores, by states.
+// ssdMMAShared is the shared memory of the kernels on tensor cores in bf16, by states.
 var ssdMMAShared = map[int]int{128: 60416, 256: 99 << 10}
+
+// ssdSplitStates is up to how many states scans have the accuracy of f32 on tensor cores, and
+// ssdSplitShared their shared memory.
+const ssdSplitStates, ssdSplitShared = 128, 69920
 
 // ssdArgs is a scan with a rate per head, and where its state and segments are among the
 // call's operands.
@@ -101,7 +106,7 @@ func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 	vec, _ := c.ssdVec(o)
 	work := c.Results[0].Rows() * o.dt.Cols * ceilDiv(dims[2], ssdChannels)
 	if c.Options.Invariant {
-		work = 0 // C Bᵀ is never apart
+		work = 0 // C Bᵀ is not apart for its number
 	}
 	switch {
 	case c.tokenEach(o.seg) || n > ssdStates || n == 0:
@@ -109,7 +114,9 @@ func (c *Call) ssdKernel(o *ssdArgs) ssdKernel {
 	case c.ssdMMA(n, vec):
 		states := ssdMMAStates(n)
 		return ssdKernel{function: o.x.suffixed(fmt.Sprint("ssd_mma_", states)), ends: o.x.suffixed(fmt.Sprint("ssd_mma_ends_", states)),
-			tokens: ssdMMATokens, shared: ssdMMAShared[states], mma: true, apart: work >= ssdMMAApart}
+			tokens: ssdMMATokens, shared: ssdMMAShared[states], module: "ssd_mma", apart: work >= ssdMMAApart}
+	case vec && n <= ssdSplitStates && c.fits(ssdSplitShared):
+		return ssdKernel{function: "ssd_split", ends: "ssd_split_ends", tokens: ssdTokens, shared: ssdSplitShared, module: "ssd_split", apart: true}
 	}
 	for _, k := range ssdKernels {
 		k.apart = work >= ssdApart
@@ -144,8 +151,8 @@ func (c *Call) ssd(o *ssdArgs) error {
 		})
 	}
 	module, grid, block, bits := "ssd", [3]int{s, heads, ceilDiv(size, ssdChannels)}, [3]int{256}, alignment(vec, false)
-	if k.mma {
-		module, block, bits = "ssd_mma", [3]int{128}, alignment(vec, out)
+	if k.module != "" {
+		module, block, bits = k.module, [3]int{128}, alignment(vec, out)
 	}
 	if p.count > 0 {
 		grid[0] = p.count
@@ -180,7 +187,7 @@ func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 	t, s, dims := c.Results[0].Rows(), c.Args[o.seg].Rows(), &c.Args[o.state].Dims
 	heads, size, n := o.dt.Cols, dims[2], dims[3]
 	blocks, few := heads*ceilDiv(size, ssdChannels), ssdBlocks
-	if k.mma {
+	if k.module == "ssd_mma" {
 		few = ssdMMABlocks
 	}
 	if c.Options.Invariant || k.function == "" || t < scanPieces*ssdPiece*s || s*blocks >= few {
@@ -197,20 +204,23 @@ func (c *Call) ssdPieces(o *ssdArgs, k ssdKernel) piecesOf {
 
 // ssdScores makes C Bᵀ of the tokens of chunks where that is done apart, and says where it is and
 // how far apart its rows are: a row is a token's, and has for each group those with the tokens of
-// its chunk.
+// its chunk, and what ssd_split.h adds to them.
 func (c *Call) ssdScores(o *ssdArgs, k ssdKernel) (at uint64, apart int64) {
 	if !k.apart {
 		return 0, 0
 	}
 	seg, n := &c.Args[o.seg], c.Args[o.state].Dims[3]
 	groups := o.b.Cols / n
-	apart = int64(groups * k.tokens)
+	apart = int64(groups * k.scoreCols(n))
 	grid := [3]int{pieces(c.Results[0].Rows(), seg.Rows(), k.tokens), groups, 1}
 	vec, _ := c.ssdVec(o)
 	args := Struct{c.Scratch, apart, o.b.Ptr, o.b.stride(), o.c.Ptr, o.c.stride(), seg.Ptr, seg.Rows(), n, vec}
-	if k.mma {
+	switch k.module {
+	case "ssd_mma":
 		c.launch("ssd_mma_scores", o.x.suffixed("ssd_mma_scores"), grid, [3]int{128}, 0, args)
-	} else {
+	case "ssd_split":
+		c.launch("ssd_split_scores", "ssd_split_scores", grid, [3]int{128}, 0, args)
+	default:
 		c.launch("ssd_scores", fmt.Sprint("ssd_scores_", k.tokens), grid, [3]int{256}, 0, args)
 	}
 	return c.Scratch, apart
@@ -234,7 +244,18 @@ func (c *Call) ssdScoreBytes(o *ssdArgs, k ssdKernel) int64 {
 	if !k.apart {
 		return 0
 	}
-	return 4 * int64(c.Results[0].Rows()) * int64(o.b.Cols/c.Args[o.state].Dims[3]*k.tokens)
+	n := c.Args[o.state].Dims[3]
+	return 4 * int64(c.Results[0].Rows()) * int64(o.b.Cols/n*k.scoreCols(n))
+}
+
+// scoreCols is how many floats a token and a group have in the scratch for C Bᵀ: with the tokens of
+// a chunk, and of the kernels in f32 on tensor cores (ssd_split.h) four more, and two f16 for each
+// number of B and C.
+func (k *ssdKernel) scoreCols(n int) int {
+	if k.module == "ssd_split" {
+		return k.tokens + 4 + 2*16*ceilDiv(n, 16)
+	}
+	return k.tokens
 }
 
 // fits reports whether a block may have so much shared memory.

@@ -84,21 +84,21 @@ func TestSSDPlan(t *testing.T) {
 		math                     Math
 		want                     string
 	}{
-		{1, 64, 24, F32, "scan_chunks (1,24,2)"}, // mamba2-130m
-		{1, 511, 24, F32, "scan_chunks (1,24,2)"},
-		{1, 512, 24, F32, "scores_32 (17,1,1) scan_chunks (1,24,2)"},
-		{1, 1023, 24, F32, "scores_32 (32,1,1) scan_chunks (1,24,2)"},
-		{1, 1024, 24, F32, "scores_32 (33,1,1) scan_ends (5,24,2) scan_starts (1,24,64) scan_chunks (5,24,2)"},
-		{1, 1536, 24, F32, "scores_32 (49,1,1) scan_ends (4,24,2) scan_starts (1,24,64) scan_chunks (4,24,2)"},
+		{1, 64, 24, F32, "split_scores (3,1,1) split (1,24,2)"}, // mamba2-130m
+		{1, 511, 24, F32, "split_scores (16,1,1) split (1,24,2)"},
+		{1, 512, 24, F32, "split_scores (17,1,1) split (1,24,2)"},
+		{1, 1023, 24, F32, "split_scores (32,1,1) split (1,24,2)"},
+		{1, 1024, 24, F32, "split_scores (33,1,1) split_ends (5,24,2) scan_starts (1,24,64) split (5,24,2)"},
+		{1, 1536, 24, F32, "split_scores (49,1,1) split_ends (4,24,2) scan_starts (1,24,64) split (4,24,2)"},
 		{1, 2048, 24, BF16, "mma_ends_128 (5,24,2) scan_starts (1,24,64) mma_128 (5,24,2)"},
-		{2, 2048, 19, F32, "scores_32 (66,1,1) scan_ends (6,19,2) scan_starts (2,19,64) scan_chunks (6,19,2)"},
-		{2, 2047, 19, F32, "scores_32 (65,1,1) scan_chunks (2,19,2)"},
-		{1, 2048, 38, F32, "scores_32 (65,1,1) scan_ends (5,38,2) scan_starts (1,38,64) scan_chunks (5,38,2)"},
-		{1, 2048, 39, F32, "scores_32 (65,1,1) scan_chunks (1,39,2)"},
+		{2, 2048, 19, F32, "split_scores (66,1,1) split_ends (6,19,2) scan_starts (2,19,64) split (6,19,2)"},
+		{2, 2047, 19, F32, "split_scores (65,1,1) split (2,19,2)"},
+		{1, 2048, 38, F32, "split_scores (65,1,1) split_ends (5,38,2) scan_starts (1,38,64) split (5,38,2)"},
+		{1, 2048, 39, F32, "split_scores (65,1,1) split (1,39,2)"},
 		{1, 2048, 26, BF16, "mma_ends_128 (5,26,2) scan_starts (1,26,64) mma_128 (5,26,2)"},
 		{1, 2048, 27, BF16, "mma_128 (1,27,2)"},
 		{1, 2048, 10, BF16, "mma_ends_128 (9,10,2) scan_starts (1,10,64) mma_128 (9,10,2)"}, // mamba2-2.7b on 8 ranks
-		{1, 2048, 80, F32, "scores_32 (65,1,1) scan_chunks (1,80,2)"},
+		{1, 2048, 80, F32, "split_scores (65,1,1) split (1,80,2)"},
 		{1, 2048, 80, BF16, "mma_128 (1,80,2)"},
 		{1, 3840, 80, BF16, "mma_scores (61,1,1) mma_128 (1,80,2)"},
 	} {
@@ -109,7 +109,7 @@ func TestSSDPlan(t *testing.T) {
 		got := planned(t, "ssd_scan", call, func(launches []Launch) (n int64) {
 			for _, l := range launches {
 				if strings.Contains(l.Function, "scores") {
-					n += 4 * int64(c.tokens) * map[Math]int64{F32: 32, BF16: 64}[c.math]
+					n += 4 * int64(c.tokens) * map[Math]int64{F32: 32 + 4 + 2*128, BF16: 64}[c.math]
 				}
 				if strings.Contains(l.Function, "ends") {
 					n += 4 * int64(l.Grid[0]) * int64(c.heads) * (64*128 + 1)

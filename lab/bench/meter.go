@@ -85,6 +85,9 @@ type MeterPhase struct {
 	Modelled float64 `json:"modelled_seconds"`
 	Roofline float64 `json:"floor_seconds"`
 	Share    float64 `json:"modelled_share_of_floor"`
+	// Filled is the share of multiprocessors that waves of blocks fill, weighted by the modelled time
+	// of launches; 0: unknown of all. Blocks of libraries are unknown.
+	Filled float64 `json:"filled_waves"`
 }
 
 // MeterLayer is a group of layers that launch the same kernels.
@@ -137,6 +140,8 @@ type MeterKernel struct {
 	Launches int    `json:"launches"`
 	Blocks   int64  `json:"blocks"` // of all launches
 	Run      int64  `json:"blocks_interpreted"`
+	// Waves is the blocks of a launch over multiprocessors, on average; 0: unknown.
+	Waves float64 `json:"waves"`
 	// Occupancy is the share of a multiprocessor's threads that registers, shared memory and the
 	// number of blocks allow; the least of all launches. 0: unknown.
 	Occupancy float64 `json:"occupancy"`
@@ -266,18 +271,20 @@ type tally struct {
 	layers  map[string]*MeterLayer
 	order   []string // of layers
 	steps   meterSteps
+	known   float64 // seconds of launches whose blocks are known
 }
 
 func (r *meterRun) result(p phase, before int) *MeterPhase {
 	z := p.sizes()
 	out := &MeterPhase{Phase: p.name, Chain: -before}
-	t := &tally{out, map[string]*MeterKernel{}, map[string]*MeterLayer{}, nil, meterSteps{}}
+	t := &tally{out, map[string]*MeterKernel{}, map[string]*MeterLayer{}, nil, meterSteps{}, 0}
 	for i := range r.meter.Done {
 		d := &r.meter.Done[i]
 		out.Chain = max(out.Chain, d.Chain-before)
 		if d.Kernel || d.For != "" { // not a copy of inputs or outputs
 			took, bound := model(r.Profile, &d.Counts, p.tokens == 1 && !r.NoGraphs)
 			t.add(d, took, bound)
+			t.fill(d, took, r.Profile.Multiprocessors.Value)
 		}
 	}
 	for _, name := range t.order {
@@ -286,7 +293,13 @@ func (r *meterRun) result(p phase, before int) *MeterPhase {
 	for _, k := range slices.SortedFunc(maps.Values(t.kernels), func(a, b *MeterKernel) int {
 		return cmp.Or(cmp.Compare(b.Modelled, a.Modelled), strings.Compare(a.Kernel, b.Kernel))
 	}) {
+		if all := r.Profile.Multiprocessors.Value; all > 0 {
+			k.Waves = float64(k.Blocks) / float64(k.Launches) / all
+		}
 		out.Kernels = append(out.Kernels, *k)
+	}
+	if t.known > 0 {
+		out.Filled /= t.known
 	}
 	out.Steps = t.steps.list(r, z)
 	r.bounds(out, &p, z)
@@ -326,6 +339,15 @@ func (t *tally) add(d *sim.Done, took float64, bound string) {
 	l.Launches++
 	l.Bytes += d.Loads.Distinct + d.Stores.Distinct
 	l.Kernels = append(l.Kernels, d.Name)
+}
+
+// fill adds a launch to Filled, before it is divided by what is known.
+func (t *tally) fill(d *sim.Done, took, multiprocessors float64) {
+	if d.Blocks > 0 && multiprocessors > 0 {
+		few, wave := shares(d.Blocks, multiprocessors)
+		t.Filled += took * few * wave
+		t.known += took
+	}
 }
 
 // bounds adds the lower bounds of a step, and its roofline.

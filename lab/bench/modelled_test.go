@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/internal/choices"
 	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
@@ -52,6 +53,20 @@ func TestModel(t *testing.T) {
 		if _, bound := model(p, &c.counts, true); bound == "blocks" {
 			t.Errorf("%s: bound by %s for an unknown number of multiprocessors", c.name, bound)
 		}
+	}
+}
+
+// TestFilled: what waves fill is weighted by time, without what libraries launch.
+func TestFilled(t *testing.T) {
+	x := tally{MeterPhase: &MeterPhase{}}
+	for _, l := range []struct {
+		blocks int64
+		took   float64
+	}{{5, 1}, {10, 2}, {15, 4}, {0, 100}} {
+		x.fill(&sim.Done{Counts: ptx.Counts{Blocks: l.blocks}}, l.took, 10)
+	}
+	if want := 1*0.5 + 2*1 + 4*0.75; x.Filled != want || x.known != 7 {
+		t.Errorf("%g of %g, want %g of 7", x.Filled, x.known, want)
 	}
 }
 

@@ -1,6 +1,6 @@
-// The scan in chunks, where B and x are read that have been asked for and not waited for.
+// The scan in f32 on tensor cores, where C is read that has been asked for and not waited for.
 #include "krait.h"
-template <int n> DEVICE void wait_for_c() { wait_groups<1>(); }
-#define wait_groups wait_for_c
+template <int n> DEVICE void wait_for_x() { wait_groups<2>(); }
+#define wait_groups wait_for_x
 #define FORMAT f32
-#include "ssd.cu"
+#include "ssd_split.cu"
