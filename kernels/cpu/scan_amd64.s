@@ -217,6 +217,105 @@ DATA tails<>+48(SB)/8, $0x0000000000000000
 DATA tails<>+56(SB)/8, $0x0000000000000000
 GLOBL tails<>(SB), RODATA|NOPTR, $64
 
+// func scanStepAVX2(h *float32, u *float32, dt *float32, a *float32, b *float32, channels int, n int, as int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·scanStepAVX2(SB), NOSPLIT, $0-64
+	VBROADCASTSS lanesC2FE0000<>+0(SB), Y0
+	VBROADCASTSS lanes43000000<>+0(SB), Y1
+	VBROADCASTSS lanes4B40007F<>+0(SB), Y2
+	VBROADCASTSS lanes3F800000<>+0(SB), Y3
+	VBROADCASTSS lanes3F317219<>+0(SB), Y4
+	VBROADCASTSS lanes3E75FDF3<>+0(SB), Y5
+	VBROADCASTSS lanes3D6356D5<>+0(SB), Y6
+	VBROADCASTSS lanes3C1D90BC<>+0(SB), Y7
+	VBROADCASTSS lanes3AAFE086<>+0(SB), Y8
+	MOVQ         u+8(FP), AX
+	MOVQ         dt+16(FP), CX
+	MOVQ         channels+40(FP), DX
+	MOVQ         h+0(FP), BX
+	MOVQ         a+24(FP), SI
+	MOVQ         as+56(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         n+48(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         n+48(FP), R9
+	ANDQ         $-32, R8
+	ANDQ         $0x07, R9
+	LEAQ         tails<>+0(SB), R10
+	MOVQ         R9, R11
+	NEGQ         R11
+	VMOVUPS      32(R10)(R11*4), Y9
+	MOVQ         b+32(FP), R11
+
+channel:
+	VBROADCASTSS (CX), Y10
+	VMULPS       lanes3FB8AA3B<>+0(SB), Y10, Y12
+	VBROADCASTSS (AX), Y11
+	VMULPS       Y11, Y10, Y10
+	XORQ         R10, R10
+	CMPQ         R10, R8
+	JE           part
+
+states:
+	VMULPS      (SI)(R10*1), Y12, Y11
+	VMAXPS      Y11, Y0, Y11
+	VMINPS      Y11, Y1, Y11
+	VADDPS      Y2, Y11, Y13
+	VSUBPS      Y2, Y13, Y14
+	VSUBPS      Y14, Y11, Y11
+	VMOVUPS     lanes39260F93<>+0(SB), Y14
+	VFMADD213PS Y8, Y11, Y14
+	VFMADD213PS Y7, Y11, Y14
+	VFMADD213PS Y6, Y11, Y14
+	VFMADD213PS Y5, Y11, Y14
+	VFMADD213PS Y4, Y11, Y14
+	VFMADD213PS Y3, Y11, Y14
+	VPSLLD      $0x17, Y13, Y13
+	VMULPS      Y13, Y14, Y11
+	VMOVUPS     (R11)(R10*1), Y13
+	VMULPS      Y10, Y13, Y13
+	VFMADD231PS (BX)(R10*1), Y11, Y13
+	VMOVUPS     Y13, (BX)(R10*1)
+	ADDQ        $0x20, R10
+	CMPQ        R10, R8
+	JL          states
+
+part:
+	TESTQ       R9, R9
+	JZ          done
+	VMASKMOVPS  (SI)(R10*1), Y9, Y11
+	VMULPS      Y11, Y12, Y11
+	VMAXPS      Y11, Y0, Y11
+	VMINPS      Y11, Y1, Y11
+	VADDPS      Y2, Y11, Y12
+	VSUBPS      Y2, Y12, Y13
+	VSUBPS      Y13, Y11, Y11
+	VMOVUPS     lanes39260F93<>+0(SB), Y13
+	VFMADD213PS Y8, Y11, Y13
+	VFMADD213PS Y7, Y11, Y13
+	VFMADD213PS Y6, Y11, Y13
+	VFMADD213PS Y5, Y11, Y13
+	VFMADD213PS Y4, Y11, Y13
+	VFMADD213PS Y3, Y11, Y13
+	VPSLLD      $0x17, Y12, Y12
+	VMULPS      Y12, Y13, Y11
+	VMASKMOVPS  (R11)(R10*1), Y9, Y12
+	VMULPS      Y10, Y12, Y10
+	VMASKMOVPS  (BX)(R10*1), Y9, Y12
+	VFMADD231PS Y12, Y11, Y10
+	VMASKMOVPS  Y10, Y9, (BX)(R10*1)
+
+done:
+	ADDQ R8, BX
+	LEAQ (BX)(R9*4), BX
+	ADDQ DI, SI
+	ADDQ $0x04, AX
+	ADDQ $0x04, CX
+	DECQ DX
+	JNZ  channel
+	VZEROUPPER
+	RET
+
 // func scanAVX512(y *float32, u *float32, dt *float32, a *float32, h *float32, b *float32, c *float32, tokens int, channels int, n int, ys int, us int, dts int, hs int, bs int, cs int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·scanAVX512(SB), NOSPLIT, $0-128
@@ -357,5 +456,106 @@ allchannels:
 	ADDQ DX, c+48(FP)
 	DECQ tokens+56(FP)
 	JNZ  token
+	VZEROUPPER
+	RET
+
+// func scanStepAVX512(h *float32, u *float32, dt *float32, a *float32, b *float32, channels int, n int, as int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·scanStepAVX512(SB), NOSPLIT, $0-64
+	VBROADCASTSS lanesC2FE0000<>+0(SB), Z0
+	VBROADCASTSS lanes43000000<>+0(SB), Z1
+	VBROADCASTSS lanes4B40007F<>+0(SB), Z2
+	VBROADCASTSS lanes3F800000<>+0(SB), Z3
+	VBROADCASTSS lanes3F317219<>+0(SB), Z4
+	VBROADCASTSS lanes3E75FDF3<>+0(SB), Z5
+	VBROADCASTSS lanes3D6356D5<>+0(SB), Z6
+	VBROADCASTSS lanes3C1D90BC<>+0(SB), Z7
+	VBROADCASTSS lanes3AAFE086<>+0(SB), Z8
+	MOVQ         u+8(FP), AX
+	MOVQ         dt+16(FP), CX
+	MOVQ         channels+40(FP), DX
+	MOVQ         h+0(FP), BX
+	MOVQ         a+24(FP), SI
+	MOVQ         as+56(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         n+48(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         n+48(FP), R9
+	ANDQ         $-64, R8
+	ANDQ         $0x0f, R9
+	MOVQ         $-1, R10
+	BZHIQ        R9, R10, R10
+	KMOVW        R10, K1
+	MOVQ         b+32(FP), R11
+
+channel:
+	VBROADCASTSS (CX), Z9
+	VBROADCASTSS lanes3FB8AA3B<>+0(SB), Z10
+	VMULPS       Z10, Z9, Z11
+	VBROADCASTSS (AX), Z10
+	VMULPS       Z10, Z9, Z9
+	XORQ         R10, R10
+	CMPQ         R10, R8
+	JE           part
+
+states:
+	VMULPS       (SI)(R10*1), Z11, Z10
+	VMAXPS       Z10, Z0, Z10
+	VMINPS       Z10, Z1, Z10
+	VADDPS       Z2, Z10, Z12
+	VSUBPS       Z2, Z12, Z13
+	VSUBPS       Z13, Z10, Z10
+	VBROADCASTSS lanes39260F93<>+0(SB), Z13
+	VMOVUPS      Z13, Z13
+	VFMADD213PS  Z8, Z10, Z13
+	VFMADD213PS  Z7, Z10, Z13
+	VFMADD213PS  Z6, Z10, Z13
+	VFMADD213PS  Z5, Z10, Z13
+	VFMADD213PS  Z4, Z10, Z13
+	VFMADD213PS  Z3, Z10, Z13
+	VPSLLD       $0x17, Z12, Z12
+	VMULPS       Z12, Z13, Z10
+	VMOVUPS      (R11)(R10*1), Z12
+	VMULPS       Z9, Z12, Z12
+	VFMADD231PS  (BX)(R10*1), Z10, Z12
+	VMOVUPS      Z12, (BX)(R10*1)
+	ADDQ         $0x40, R10
+	CMPQ         R10, R8
+	JL           states
+
+part:
+	TESTQ        R9, R9
+	JZ           done
+	VMOVUPS.Z    (SI)(R10*1), K1, Z10
+	VMULPS       Z10, Z11, Z10
+	VMAXPS       Z10, Z0, Z10
+	VMINPS       Z10, Z1, Z10
+	VADDPS       Z2, Z10, Z11
+	VSUBPS       Z2, Z11, Z12
+	VSUBPS       Z12, Z10, Z10
+	VBROADCASTSS lanes39260F93<>+0(SB), Z12
+	VMOVUPS      Z12, Z12
+	VFMADD213PS  Z8, Z10, Z12
+	VFMADD213PS  Z7, Z10, Z12
+	VFMADD213PS  Z6, Z10, Z12
+	VFMADD213PS  Z5, Z10, Z12
+	VFMADD213PS  Z4, Z10, Z12
+	VFMADD213PS  Z3, Z10, Z12
+	VPSLLD       $0x17, Z11, Z11
+	VMULPS       Z11, Z12, Z10
+	VMOVUPS.Z    (R11)(R10*1), K1, Z11
+	VMULPS       Z9, Z11, Z9
+	VMOVUPS.Z    (BX)(R10*1), K1, Z11
+	VFMADD231PS  Z11, Z10, Z9
+	VMOVUPS      Z9, K1, (BX)(R10*1)
+
+done:
+	ADDQ R8, BX
+	LEAQ (BX)(R9*4), BX
+	ADDQ DI, SI
+	ADDQ $0x04, AX
+	ADDQ $0x04, CX
+	DECQ DX
+	JNZ  channel
 	VZEROUPPER
 	RET

@@ -8,11 +8,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// scan generates the recurrence of selective_scan, with channels in the lanes. A channel's output is
-// the sum over its states, in order.
+// scan generates the recurrence of selective_scan, with channels in the lanes, whose output is the sum
+// over their states in order; and that of a single token's states, as they lie.
 func scan(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		(&scanner{vec: newVec(c, set)}).write()
+		(&scanner{vec: newVec(c, set)}).step()
 	}
 }
 
@@ -31,10 +32,7 @@ func (g *scanner) write() {
 	g.function("scan", "(y, u, dt, a, h, b, c *float32, tokens, channels, n, ys, us, dts, hs, bs, cs int)",
 		"runs h = exp(dt a) h + dt u b, y = Σ h c over n states of channels, for tokens whose rows are ys,",
 		"us, dts, bs and cs elements apart. Rows of a and h, hs elements apart, have a state of all channels.")
-	for _, v := range append([]float32{-127, 128, biased}, exp2Series[:len(exp2Series)-1]...) {
-		k := constant{uint64(math.Float32bits(v)), 4}
-		g.held[k] = g.broadcast(k)
-	}
+	g.hold()
 	g.apart, g.states = g.stride("hs"), g.stride("n")
 	g.NEGQ(g.states)
 	left, rows := g.GP64(), []string{"y", "u", "dt", "a", "h"}
@@ -64,6 +62,62 @@ func (g *scanner) write() {
 	}
 	g.DECQ(g.memory("tokens"))
 	g.JNZ(LabelRef("token"))
+	g.end()
+}
+
+// hold keeps constants of exp2 in registers.
+func (g *scanner) hold() {
+	for _, v := range append([]float32{-127, 128, biased}, exp2Series[:len(exp2Series)-1]...) {
+		k := constant{uint64(math.Float32bits(v)), 4}
+		g.held[k] = g.broadcast(k)
+	}
+}
+
+// step generates what takes states past a token, with those of a channel in the lanes.
+func (g *scanner) step() {
+	g.function("scanStep", "(h, u, dt, a, b *float32, channels, n, as int)",
+		"is h = exp(dt a) h + dt u b for n states of each channel; rows of a are as elements apart.")
+	g.hold()
+	u, dt, left := g.param("u"), g.param("dt"), g.param("channels")
+	g.h, g.a, g.apart = g.param("h"), g.param("a"), g.stride("as")
+	whole, part, at := g.stride("n"), g.param("n"), g.GP64()
+	g.ANDQ(I8(-g.bytes()), whole)
+	g.ANDQ(U8(g.set.lanes-1), part)
+	t := g.tail(part)
+	rowB := g.param("b")
+	states := func(log, in vector, t *tail) {
+		a, h := Mem{Base: g.a, Index: at, Scale: 1}, Mem{Base: g.h, Index: at, Scale: 1}
+		decay := g.exp2(g.mul(g.operand(a, t), log))
+		state := g.mul(in, g.load(Mem{Base: rowB, Index: at, Scale: 1}, t))
+		g.VFMADD231PS(g.operand(h, t), decay, state)
+		g.store(state, h, t)
+	}
+	g.Label("channel")
+	in, factor := g.new(), g.new()
+	g.VBROADCASTSS(Mem{Base: dt}, in)
+	log := g.mul(g.c(math.Log2E), in)
+	g.VBROADCASTSS(Mem{Base: u}, factor)
+	g.VMULPS(factor, in, in)
+	g.XORQ(at, at)
+	g.CMPQ(at, whole)
+	g.JE(LabelRef("part"))
+	g.Label("states")
+	states(log, in, nil)
+	g.ADDQ(U8(g.bytes()), at)
+	g.CMPQ(at, whole)
+	g.JL(LabelRef("states"))
+	g.Label("part")
+	g.TESTQ(part, part)
+	g.JZ(LabelRef("done"))
+	states(log, in, &t)
+	g.Label("done")
+	g.ADDQ(whole, g.h)
+	g.LEAQ(Mem{Base: g.h, Index: part, Scale: 4}, g.h)
+	g.ADDQ(g.apart, g.a)
+	g.ADDQ(U8(4), u)
+	g.ADDQ(U8(4), dt)
+	g.DECQ(left)
+	g.JNZ(LabelRef("channel"))
 	g.end()
 }
 
