@@ -121,7 +121,7 @@ func packRows(to []float32, w *kernels.Tensor, r, n int, rest []float32) {
 	transpose(matrix{to, shortRows, 1}, rows, n, w.Cols)
 }
 
-// pass multiplies a panel of n rows with packed tokens. What is not whole goes by a tile.
+// pass multiplies a panel of n rows with packed tokens. Partial groups go through a tile.
 func (s *shortProducts) pass(panel []float32, packed []float64, y matrix, tokens, n, k int, tile []float32) {
 	r := 0
 	if whole := n / shortRows; tokens == shortTokens && whole > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// scan generates the recurrence of selective_scan, with channels in the lanes, whose output is the sum
-// over their states in order; and that of a single token's states, as they lie.
+// scan generates the recurrence of selective_scan, with channels in the lanes, whose output is the
+// sum over their states in order; and that of a single token's states, as they lie.
 func scan(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		(&scanner{vec: newVec(c, set)}).write()
