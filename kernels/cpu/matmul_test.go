@@ -65,6 +65,8 @@ func TestMatmul(t *testing.T) {
 				tokens, n, k = 16+rng.IntN(100), 14+rng.IntN(50), kernels.ShortDepth+16*rng.IntN(108)+rng.IntN(2)
 			case i >= 500:
 				k = 66 + rng.IntN(1100)
+			case i < 200 && i%4 == 0: // of panels for short sums: groups of rows and of tokens, and parts of them
+				tokens, n, k = 6+rng.IntN(20), 1+rng.IntN(70), k+i%7*kernels.ShortDepth/16
 			case i >= 200: // not in float64
 				k += kernels.ShortDepth - 1
 			}

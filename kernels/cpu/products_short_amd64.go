@@ -14,6 +14,7 @@ import (
 type shortProducts struct {
 	lanes     int // of float64
 	pack      func(to *float64, from *float32, n, apart int)
+	panel     func(w *float32, x *float64, y *float32, ys, k, groups int) // nil: there is none
 	f32       []shortProduct[float32]
 	bf16, f16 []shortProduct[uint16]
 }
@@ -43,8 +44,11 @@ func (p *shortProducts) matmul(c *kernels.Call, lo, hi int) {
 // panelBytes of weights stay in a core's cache while all tokens go past them.
 const panelBytes = 256 << 10
 
-// shortTokens is the most that are packed together.
-const shortTokens = 6
+const (
+	shortTokens = 6 // at most, that are packed together
+	shortRows   = 8 // of weights, in a group of a panel
+	shortPanels = 8 // tokens that are worth panels
+)
 
 // packedShort has memory for packed tokens.
 var packedShort = sync.Pool{New: func() any { return new([shortTokens * kernels.ShortDepth]float64) }}
@@ -54,6 +58,10 @@ func multiplyShort[E float32 | uint16](s *shortProducts, c *kernels.Call, w []E,
 	x, weight := &c.Args[0], &c.Args[1]
 	if weight.Cols == 0 {
 		shortMatmul(c, lo, hi)
+		return
+	}
+	if s.panel != nil && x.Rows() >= shortPanels {
+		s.inPanels(c, lo*matmulCols, min(hi*matmulCols, weight.Rows()))
 		return
 	}
 	packed := packedShort.Get().(*[shortTokens * kernels.ShortDepth]float64)
@@ -72,6 +80,60 @@ func multiplyShort[E float32 | uint16](s *shortProducts, c *kernels.Call, w []E,
 				ps[i].unit(c, w, packed[:], u*matmulCols, t)
 			}
 			t += ps[i].tokens
+		}
+	}
+}
+
+// inPanels computes columns of the result, from one to before another.
+func (s *shortProducts) inPanels(c *kernels.Call, from, to int) {
+	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
+	packed := packedShort.Get().(*[shortTokens * kernels.ShortDepth]float64)
+	defer packedShort.Put(packed)
+	most := min(panelBytes/4/w.Cols, to-from+shortRows) / shortRows * shortRows
+	buf := borrow(most*w.Cols + shortRows*max(w.Cols, shortTokens))
+	defer buf.giveBack()
+	panel, rest := buf.h[:most*w.Cols], buf.h[most*w.Cols:]
+	for ; from < to; from += most {
+		n := min(most, to-from)
+		for r := 0; r < n; r += shortRows {
+			packRows(panel[r*w.Cols:], w, from+r, min(shortRows, n-r), rest)
+		}
+		for t := 0; t < x.Rows(); t += shortTokens {
+			tokens := min(shortTokens, x.Rows()-t)
+			for i := range tokens {
+				for j, v := range x.F32[(t+i)*x.Stride:][:w.Cols] {
+					packed[j*shortTokens+i] = float64(v)
+				}
+			}
+			s.pass(panel, packed[:], matrix{y.F32[t*y.Stride+from:], y.Stride, 1}, tokens, n, w.Cols, rest)
+		}
+	}
+}
+
+// packRows packs n rows of weights from row r on: an element of each, and so on.
+func packRows(to []float32, w *kernels.Tensor, r, n int, rest []float32) {
+	rows := matrix{rest, w.Cols, 1}
+	if w.DType == graph.F32 {
+		rows = matrix{w.F32[r*w.Stride:], w.Stride, 1}
+	} else {
+		readRows(w, rows, r*w.Stride, n, w.Cols)
+	}
+	transpose(matrix{to, shortRows, 1}, rows, n, w.Cols)
+}
+
+// pass multiplies a panel of n rows with packed tokens. Partial groups go through a tile.
+func (s *shortProducts) pass(panel []float32, packed []float64, y matrix, tokens, n, k int, tile []float32) {
+	r := 0
+	if whole := n / shortRows; tokens == shortTokens && whole > 0 {
+		r = whole * shortRows
+		_ = y.at[(tokens-1)*y.row+r-1] // the assembly checks no bounds
+		s.panel(&panel[0], &packed[0], &y.at[0], y.row, k, whole)
+	}
+	tile = tile[:shortTokens*shortRows]
+	for ; r < n; r += shortRows {
+		s.panel(&panel[r*k], &packed[0], &tile[0], shortRows, k, 1)
+		for t := range tokens {
+			copy(y.at[t*y.row+r:][:min(shortRows, n-r)], tile[t*shortRows:])
 		}
 	}
 }
@@ -120,7 +182,7 @@ func (p *shortProduct[E]) run(c *kernels.Call, w []E, ws int, packed []float64, 
 }
 
 var shortAVX2 = shortProducts{
-	lanes: 4, pack: packShortAVX2,
+	lanes: 4, pack: packShortAVX2, panel: shortPanelAVX2,
 	f32:  []shortProduct[float32]{{3, nil, shortF32x3AVX2}, {1, shortF32x1AVX2, nil}},
 	bf16: []shortProduct[uint16]{{3, nil, shortBF16x3AVX2}, {1, shortBF16x1AVX2, nil}},
 	f16:  []shortProduct[uint16]{{3, nil, shortF16x3AVX2}, {1, shortF16x1AVX2, nil}},

@@ -2,14 +2,28 @@
 
 package cpu
 
-// scanAVX2 runs h = exp(dt a) h + dt u b, y = Σ h c over n states of up to 64 channels, for tokens
-// whose rows are ys, us, dts, bs and cs elements apart; rows of a are as apart.
+// scanAVX2 runs h = exp(dt a) h + dt u b, y = Σ h c over n states of channels, for tokens whose
+// rows are ys, us, dts, bs and cs elements apart. Rows of a and h, hs elements apart, have a state
+// of all channels.
 //
 //go:noescape
-func scanAVX2(y *float32, u *float32, dt *float32, a *float32, b *float32, c *float32, h *float32, tokens int, channels int, n int, ys int, us int, dts int, as int, bs int, cs int)
+func scanAVX2(y *float32, u *float32, dt *float32, a *float32, h *float32, b *float32, c *float32, tokens int, channels int, n int, ys int, us int, dts int, hs int, bs int, cs int)
 
-// scanAVX512 runs h = exp(dt a) h + dt u b, y = Σ h c over n states of up to 64 channels, for
-// tokens whose rows are ys, us, dts, bs and cs elements apart; rows of a are as apart.
+// scanStepAVX2 is h = exp(dt a) h + dt u b for n states of each channel; rows of a are as elements
+// apart.
 //
 //go:noescape
-func scanAVX512(y *float32, u *float32, dt *float32, a *float32, b *float32, c *float32, h *float32, tokens int, channels int, n int, ys int, us int, dts int, as int, bs int, cs int)
+func scanStepAVX2(h *float32, u *float32, dt *float32, a *float32, b *float32, channels int, n int, as int)
+
+// scanAVX512 runs h = exp(dt a) h + dt u b, y = Σ h c over n states of channels, for tokens whose
+// rows are ys, us, dts, bs and cs elements apart. Rows of a and h, hs elements apart, have a state
+// of all channels.
+//
+//go:noescape
+func scanAVX512(y *float32, u *float32, dt *float32, a *float32, h *float32, b *float32, c *float32, tokens int, channels int, n int, ys int, us int, dts int, hs int, bs int, cs int)
+
+// scanStepAVX512 is h = exp(dt a) h + dt u b for n states of each channel; rows of a are as
+// elements apart.
+//
+//go:noescape
+func scanStepAVX512(h *float32, u *float32, dt *float32, a *float32, b *float32, channels int, n int, as int)

@@ -92,3 +92,9 @@ func shortF16x3AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 //
 //go:noescape
 func shortF16x6AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
+
+// shortPanelAVX2 is shortF32x1AVX2 for 6 rows of x and groups of 8 of w, which have an element of
+// each row, and so on.
+//
+//go:noescape
+func shortPanelAVX2(w *float32, x *float64, y *float32, ys int, k int, groups int)

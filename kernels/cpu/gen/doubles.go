@@ -103,26 +103,23 @@ var (
 // exp is e^x: x = k log 2 + r, and e^x = 2^k e^r.
 func (d doubles) exp(x vector) vector {
 	const magic = 3 << 51
-	if !d.wide() { // where results are 0 and infinite, 2^k has still two factors
-		x = d.atMost(1000, d.atLeast(-1000, x))
+	bias := 0.
+	if !d.wide() { // the low bits of t are those of 2^k: of 0 where x ends below, and of infinity above
+		bias = 1023
+		x = d.atMost(1024*math.Ln2, d.atLeast(-1023*math.Ln2, x))
 	}
-	t := d.copy(d.c(magic))
+	t := d.copy(d.c(magic + bias))
 	d.VFMADD231PD(d.c(math.Log2E), x, t)
-	k, r := d.sub(d.c(magic), t), d.copy(x)
+	k, r := d.sub(d.c(magic+bias), t), d.copy(x)
 	d.VFNMADD231PD(d.c(math.Ln2), k, r)
 	if d.wide() {
-		d.VRANGEPD(U8(2), d.c(1), r, r) // as for decays of the scan
+		d.VRANGEPD(U8(2), d.c(1), r, r) // where x is large, let the series be finite and above 0
 		p := d.polynomial(r, expSeries...)
 		d.VSCALEFPD(k, p, p)
 		return p
 	}
-	half, rest := d.copy(d.c(magic+1023)), d.new() // k/2, rounded; and k less that
-	d.VFMADD231PD(d.c(0.5), k, half)
-	d.VPSUBQ(half, t, rest)
-	d.VPADDQ(d.constant(constant{2046, 8}), rest, rest)
-	d.VPSLLQ(U8(52), half, half)
-	d.VPSLLQ(U8(52), rest, rest)
-	return d.mul(rest, d.mul(half, d.polynomial(r, expSeries...)))
+	d.VPSLLQ(U8(52), t, t)
+	return d.mul(t, d.polynomial(r, expSeries...))
 }
 
 // minusAbs is -|x|.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -11,7 +12,8 @@ import (
 // short generates the products of 4 rows of weights with some rows of x whose sums
 // are in float64. Lane i of a vector sums the elements i, i + lanes, …, halves are added
 // until 4 lanes are left, pairs of those, and then what is left of k, one by one. Several
-// rows of x are packed as float64: widening costs as much as multiplying.
+// rows of x are packed as float64: widening costs as much as multiplying. Many go past panels with
+// rows of weights in the lanes, which sum a lane after the other, in the same order.
 func short(c *build.Context) {
 	for _, set := range []struct {
 		isa
@@ -25,6 +27,7 @@ func short(c *build.Context) {
 			}
 		}
 	}
+	(&shortSums{vec: newVec(c, avx2), lanes: 4, tokens: 6}).panel()
 }
 
 // pack generates what widens whole vectors of a row of x, and puts them apart.
@@ -260,4 +263,87 @@ func (g *shortSums) store(sums []vector, ws reg.Register) {
 		g.ADDQ(ys, y)
 	}
 	g.Label("stored")
+}
+
+// panel generates the products of groups of two vectors of rows with packed rows of x. Two levels
+// of sums are in memory: that of lanes 0 and 1, and lane 2.
+func (g *shortSums) panel() {
+	rows := 2 * g.lanes
+	g.function("shortPanel", "(w *float32, x *float64, y *float32, ys, k, groups int)",
+		fmt.Sprintf("is shortF32x1%s for %d rows of x and groups of %d of w, which have an element of", g.set.name, g.tokens, rows),
+		"each row, and so on.")
+	g.Attributes(attr.Attribute(0)) // levels of sums need a stack
+	w, y, k := g.param("w"), g.param("y"), g.param("k")
+	ys, vectors, at := g.stride("ys"), g.GP64(), g.GP64()
+	g.x = g.GP64()
+	sums := make([][2]vector, g.tokens)
+	each := func(f func(i int, s vector)) {
+		for t := range sums {
+			f(2*t, sums[t][0])
+			f(2*t+1, sums[t][1])
+		}
+	}
+	for t := range sums {
+		sums[t] = [2]vector{g.new(), g.new()}
+	}
+	levels := g.AllocLocal(2 * 2 * g.tokens * g.bytes())
+	level := func(l, i int) Mem { return levels.Offset((2*g.tokens*l + i) * g.bytes()) }
+	products := func(label string, count reg.Register, step int) {
+		g.TESTQ(count, count)
+		g.JZ(LabelRef(label + "_done"))
+		g.Label(label)
+		a, b := g.new(), g.new()
+		g.VCVTPS2PD(Mem{Base: at}, a)
+		g.VCVTPS2PD(Mem{Base: at, Disp: 4 * g.lanes}, b)
+		for t, s := range sums {
+			x := g.new()
+			g.VBROADCASTSD(Mem{Base: g.x, Disp: 8 * t}, x)
+			g.VFMADD231PD(a, x, s[0])
+			g.VFMADD231PD(b, x, s[1])
+		}
+		g.ADDQ(U32(4*rows*step), at)
+		g.ADDQ(U32(8*g.tokens*step), g.x)
+		g.DECQ(count)
+		g.JNZ(LabelRef(label))
+		g.Label(label + "_done")
+	}
+	g.Label("group")
+	for lane := range g.lanes {
+		each(func(_ int, s vector) { g.clear(s) })
+		g.LEAQ(Mem{Base: w, Disp: 4 * rows * lane}, at)
+		g.MOVQ(g.memory("x"), g.x)
+		g.ADDQ(U32(8*g.tokens*lane), g.x)
+		g.MOVQ(k, vectors)
+		g.SHRQ(U8(2), vectors)
+		products(fmt.Sprintf("lane%d", lane), vectors, g.lanes)
+		each(func(i int, s vector) {
+			if lane == 3 {
+				g.VADDPD(level(1, i), s, s)
+			}
+			if lane%2 == 1 {
+				g.VADDPD(level(0, i), s, s)
+			}
+			if lane < 3 {
+				g.VMOVUPD(s, level(lane/2, i))
+			}
+		})
+	}
+	g.SUBQ(U32(4*rows*(g.lanes-1)), at)
+	g.SUBQ(U32(8*g.tokens*(g.lanes-1)), g.x)
+	g.MOVQ(k, vectors)
+	g.ANDQ(U8(g.lanes-1), vectors)
+	products("rest", vectors, 1)
+	g.MOVQ(at, w)
+	g.MOVQ(y, at)
+	for _, s := range sums {
+		for half, v := range s {
+			g.VCVTPD2PSY(v, v.AsX())
+			g.VMOVUPS(v.AsX(), Mem{Base: at, Disp: 4 * g.lanes * half})
+		}
+		g.ADDQ(ys, at)
+	}
+	g.ADDQ(U8(4*rows), y)
+	g.DECQ(g.memory("groups"))
+	g.JNZ(LabelRef("group"))
+	g.end()
 }

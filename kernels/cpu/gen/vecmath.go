@@ -277,30 +277,9 @@ func (g *vec) polynomial(r vector, c ...float32) vector {
 
 const mostBits = 0x7F7FFFFF // the largest f32
 
-// Adding magic to a number rounds it to an integer, which the low bits then hold.
-const magic = 3 << 22
-
 // exp2Series is of 2^r for r between -1/2 and 1/2, a minimax one in f32, with a relative
 // error of 2^-27.
 var exp2Series = []float32{1, 0x1.62e432p-1, 0x1.ebfbe6p-3, 0x1.c6adaap-5, 0x1.3b2178p-7, 0x1.5fc10cp-10, 0x1.4c1f26p-13}
-
-// scale is p·2^k, rounded once; t is k + magic.
-func (g *vec) scale(p, k, t vector) vector {
-	if g.wide() {
-		g.VSCALEFPS(k, p, p)
-		return p
-	}
-	half := g.copy(g.c(magic + 127)) // k/2, rounded; and k less that
-	g.VFMADD231PS(g.c(0.5), k, half)
-	rest := g.new()
-	g.VPSUBD(half, t, rest)
-	g.VPADDD(g.bits(254), rest, rest)
-	g.VPSLLD(U8(23), half, half)
-	g.VPSLLD(U8(23), rest, rest)
-	g.VMULPS(half, p, p)
-	g.VMULPS(rest, p, p)
-	return p
-}
 
 // tail is a mask of lanes below n, which is between 0 and the number of lanes.
 type tail struct {
