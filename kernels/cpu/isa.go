@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ const plain = "plain"
 
 // What instruction sets have, beside the functions: for an operation that a set does
 // not have, the best before it is taken.
-var avx2, avx512 = kernels.Set{}, kernels.Set{}
+var avx2, avx512, neon = kernels.Set{}, kernels.Set{}, kernels.Set{}
 
 // wideProducts are the products of whole blocks of a prompt ([ByPosition]), by the number format of
 // activations and the instruction set.
@@ -31,6 +32,7 @@ var instructionSets = []instructionSet{
 	{"avx512", hasAVX512, avx512},
 	{"avx512_bf16", hasAVX512BF16, nil},
 	{"amx", hasAMX, nil},
+	{"neon", hasNEON, neon},
 }
 
 type instructionSet struct {
@@ -38,6 +40,9 @@ type instructionSet struct {
 	has  func() bool // the processor, and the system saves its registers
 	set  kernels.Set
 }
+
+// hasNEON: all processors of that architecture do.
+func hasNEON() bool { return runtime.GOARCH == "arm64" }
 
 // ISAs names the instruction sets that can be used here, the best last.
 func ISAs() []string {
@@ -50,8 +55,8 @@ func ISAs() []string {
 	return names
 }
 
-// ForISA is the set for an instruction set that can be used here: plain, avx2, avx512, avx512_bf16
-// or amx.
+// ForISA is the set for an instruction set that can be used here: plain, avx2, avx512, avx512_bf16,
+// amx or neon.
 func ForISA(name string) (kernels.Set, error) {
 	set, err := narrowForISA(name)
 	if err == nil {

@@ -11,12 +11,3 @@ var (
 	normsAVX2   = norms{assembledSum(squaresAVX2), &lanesAVX2}
 	normsAVX512 = norms{assembledSum(squaresAVX512), &lanesAVX512}
 )
-
-func assembledSum(f func(x *float32, n int) float64) func(x []float32) float64 {
-	return func(x []float32) float64 {
-		if len(x) == 0 {
-			return 0
-		}
-		return f(&x[0], len(x))
-	}
-}

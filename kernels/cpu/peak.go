@@ -17,7 +17,7 @@ type Peak struct {
 // peaks lists those in assembly, each better than those before it.
 var peaks []Peak
 
-// BestPeak is that of the best instruction set that can be used here. AMX has none of
+// BestPeak is that of the best instruction set that can be used here and has one. AMX has none of
 // its own: what it does depends on the format of weights, and others take AVX-512.
 func BestPeak() Peak {
 	best := Peak{plain, readPlain, 64, multiplyPlain, 2 * 8}

@@ -255,7 +255,8 @@ func TestSSDAccuracy(t *testing.T) {
 }
 
 // TestSSDSpecial: where a number is not finite, or as large as can be, in any operand and
-// at any token, results are numbers where the plain kernel's are.
+// at any token, results are numbers where the plain kernel's are. Of large numbers, the order of a
+// sum decides whether it is infinite or none.
 func TestSSDSpecial(t *testing.T) {
 	inf := float32(math.Inf(1))
 	eachISA(t, "ssd_scan", func(t *testing.T, isa string, kernel kernels.Kernel) {
@@ -276,7 +277,8 @@ func TestSSDSpecial(t *testing.T) {
 						kernel.Run(got, 0, 2)
 						for what, pair := range map[string][2]*kernels.Tensor{"y": {&plain.Results[0], &got.Results[0]}, "state": {&plain.Args[5], &got.Args[5]}} {
 							for i, want := range pair[0].F32 {
-								if g := pair[1].F32[i]; !alike(g, want) {
+								g, overflown := pair[1].F32[i], v == math.MaxFloat32 || v == -math.MaxFloat32
+								if !alike(g, want) && !(overflown && !finite(g) && !finite(want)) {
 									t.Fatalf("size %d, %d tokens, %g in operand %d: %s %d is %g, the plain kernel's %g", size, tokens, v, arg, what, i, g, want)
 								}
 							}
@@ -287,6 +289,8 @@ func TestSSDSpecial(t *testing.T) {
 		}
 	})
 }
+
+func finite(v float32) bool { return alike(v, 0) }
 
 // alike: both are not a number, the same infinity, or finite.
 func alike(a, b float32) bool {

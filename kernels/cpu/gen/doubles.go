@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 	. "github.com/mmcloughlin/avo/operand"
 )
 
@@ -87,19 +88,6 @@ func (d doubles) polynomial(r vector, c ...float64) vector {
 	return p
 }
 
-// Series that interpolate at the zeros of Chebyshev's polynomials: e^r for r between
-// -log(2)/2 and log(2)/2, log(1+w)/w for w between 0 and 1, and what tail says.
-var (
-	expSeries = []float64{1, 1, 0x1.00000028b7ad0p-1, 0x1.555555676c0dfp-3, 0x1.5554ac342f79ep-5, 0x1.1110c5ed95239p-7,
-		0x1.6d75e5bb47f01p-10, 0x1.a152097a5fd28p-13}
-	log1pSeries = []float64{0x1.fffffffed8c7bp-1, -0x1.fffffd65a93acp-2, 0x1.5554d749ef487p-2, -0x1.ffed11a358664p-3,
-		0x1.98da7a155e551p-3, -0x1.50ca34d7e598bp-3, 0x1.1280b7c71ae34p-3, -0x1.9cf36293f2432p-4, 0x1.041b9d1381107p-4,
-		-0x1.e83ede10ee73fp-6, 0x1.247963d998a1cp-7, -0x1.485b9225a061ep-10}
-	tailSeries = []float64{0x1.ea392a9acfd30p-4, 0x1.ea260e2f94606p-4, 0x1.bec8be046f5ccp-4, 0x1.62b9f6d298b98p-4,
-		0x1.e34c192fe8c12p-5, 0x1.113d3150a2e73p-5, -0x1.60ba090b22f25p-5, 0x1.bb18949132041p-4, -0x1.b4b1e2c48bbd0p-3,
-		0x1.766d26fd034b1p-3, -0x1.2f109823f80d7p-4, 0x1.85bf665d33b49p-7}
-)
-
 // exp is e^x: x = k log 2 + r, and e^x = 2^k e^r.
 func (d doubles) exp(x vector) vector {
 	const magic = 3 << 51
@@ -114,12 +102,12 @@ func (d doubles) exp(x vector) vector {
 	d.VFNMADD231PD(d.c(math.Ln2), k, r)
 	if d.wide() {
 		d.VRANGEPD(U8(2), d.c(1), r, r) // where x is large, let the series be finite and above 0
-		p := d.polynomial(r, expSeries...)
+		p := d.polynomial(r, common.Exp...)
 		d.VSCALEFPD(k, p, p)
 		return p
 	}
 	d.VPSLLQ(U8(52), t, t)
-	return d.mul(t, d.polynomial(r, expSeries...))
+	return d.mul(t, d.polynomial(r, common.Exp...))
 }
 
 // minusAbs is -|x|.
@@ -170,7 +158,7 @@ func (d doubles) silu(x vector) vector { return d.mul(d.sigmoid(x), x) }
 func (d doubles) softplus(x vector) vector {
 	w := d.exp(d.minusAbs(x))
 	y := d.atLeast(0, x)
-	d.VFMADD231PD(d.polynomial(w, log1pSeries...), w, y)
+	d.VFMADD231PD(d.polynomial(w, common.Log1p...), w, y)
 	return y
 }
 
@@ -189,7 +177,7 @@ func (d doubles) gelu(x vector) vector {
 	long := d.copy(d.c(1))
 	d.VFMADD231PD(d.c(0.3), d.atMost(100, abs), long)
 	s := d.over(long, d.copy(d.c(1)))
-	below := d.mul(s, d.polynomial(s, tailSeries...))
+	below := d.mul(s, d.polynomial(s, common.Tail...))
 	below = d.mul(below, d.exp(d.mul(x, d.mul(d.c(-0.5), x))))
 	return d.mul(x, d.belowZero(x, below, d.sub(below, d.copy(d.c(1)))))
 }

@@ -1,6 +1,6 @@
 // Command gen writes the assembly of package kernels/cpu for amd64, and the Go file
-// that declares it. It is a module of its own, so that Krait needs no assembler of
-// others to build. In its folder:
+// that declares it; gen/neon does so for arm64. It is a module of its own, so that Krait
+// needs no assembler of others to build. In its folder:
 //
 //	go run .          # writes ../NAME_amd64.s and ../NAME_amd64.go for each generator
 //	go run . NAME     # for this one
@@ -8,17 +8,12 @@
 package main
 
 import (
-	"bytes"
 	"encoding/binary"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
@@ -50,19 +45,7 @@ var generators = map[string]func(*build.Context){
 	"superblocks": superblocks,
 }
 
-func main() {
-	check := flag.Bool("check", false, "compare with the files, and write nothing")
-	flag.Parse()
-	for name, generate := range generators {
-		if flag.NArg() > 0 && !slices.Contains(flag.Args(), name) {
-			continue
-		}
-		if err := run(name, generate, *check); err != nil {
-			fmt.Fprintln(os.Stderr, "gen:", err)
-			os.Exit(1)
-		}
-	}
-}
+func main() { common.Main(generators, run) }
 
 // compiled is what a generator writes, with registers chosen.
 func compiled(generate func(*build.Context)) (*ir.File, error) {
@@ -87,28 +70,23 @@ func run(name string, generate func(*build.Context), check bool) error {
 	for _, s := range file.Sections {
 		switch s := s.(type) {
 		case *ir.Function:
-			s.Doc = wrapped(s.Doc)
+			s.Doc = common.Wrapped(s.Doc)
 		case *ir.Global:
 			s.Data = inWords(s.Data)
 		}
 	}
 	config := printer.Config{Name: "kernels/cpu/gen", Pkg: "cpu"}
-	if err := give(printer.NewGoAsm(config), file, "../"+name+"_amd64.s", check); err != nil {
+	text, err := printer.NewGoAsm(config).Print(file)
+	if err != nil {
 		return err
 	}
-	return give(printer.NewStubs(config), file, "../"+name+"_amd64.go", check)
-}
-
-// wrapped is a doc comment in lines of 100 columns, with the slashes before them.
-func wrapped(doc []string) (lines []string) {
-	line := "//"
-	for word := range strings.FieldsSeq(strings.Join(doc, " ")) {
-		if utf8.RuneCountInString(line+" "+word) > 100 {
-			lines, line = append(lines, line[3:]), "//"
-		}
-		line += " " + word
+	if err := common.Write(text, "../"+name+"_amd64.s", check); err != nil {
+		return err
 	}
-	return append(lines, line[3:])
+	if text, err = printer.NewStubs(config).Print(file); err != nil {
+		return err
+	}
+	return common.Write(text, "../"+name+"_amd64.go", check)
 }
 
 // inWords is data that has no gaps and fills words of 8 bytes, in such words.
@@ -127,22 +105,6 @@ func inWords(data []ir.Datum) (words []ir.Datum) {
 		words = append(words, ir.NewDatum(i, operand.U64(binary.LittleEndian.Uint64(bytes[i:]))))
 	}
 	return words
-}
-
-// give writes a file, or compares it with what is there.
-func give(p printer.Printer, file *ir.File, name string, check bool) error {
-	text, err := p.Print(file)
-	if err != nil {
-		return err
-	}
-	if !check {
-		return os.WriteFile(name, text, 0o666)
-	}
-	old, err := os.ReadFile(name)
-	if err == nil && !bytes.Equal(old, text) {
-		err = fmt.Errorf("%s is not what the generator gives: run go run . in kernels/cpu/gen", filepath.Base(name))
-	}
-	return err
 }
 
 // lowRegisters refuses functions for AVX2 with registers that only AVX-512 has: the

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/ir"
@@ -277,9 +278,7 @@ func (g *vec) polynomial(r vector, c ...float32) vector {
 
 const mostBits = 0x7F7FFFFF // the largest f32
 
-// exp2Series is of 2^r for r between -1/2 and 1/2, a minimax one in f32, with a relative
-// error of 2^-27.
-var exp2Series = []float32{1, 0x1.62e432p-1, 0x1.ebfbe6p-3, 0x1.c6adaap-5, 0x1.3b2178p-7, 0x1.5fc10cp-10, 0x1.4c1f26p-13}
+var exp2Series = common.Exp2
 
 // tail is a mask of lanes below n, which is between 0 and the number of lanes.
 type tail struct {

@@ -1,14 +1,12 @@
+//go:build amd64 || arm64
+
 package cpu
 
-// Sizes of a turn, as the generator in gen has them.
+// Sizes of a turn, as the generators in gen have them.
 const (
 	peakLoads = 8
 	peakSums  = 12
 )
-
-func init() {
-	peaks = []Peak{peakOf("avx2", 8, readAVX2, multiplyAVX2), peakOf("avx512", 16, readAVX512, multiplyAVX512)}
-}
 
 // peakOf is the peak of an instruction set with a number of elements in a vector.
 func peakOf(isa string, lanes int, read func(*byte, int), multiply func(int)) Peak {

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -6,11 +8,6 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-)
-
-var (
-	_ = kernels.Register(avx2, kernels.Set{"ssd_scan": {Units: ssdUnits, Run: tilingAVX2.ssdScan}})
-	_ = kernels.Register(avx512, kernels.Set{"ssd_scan": {Units: ssdUnits, Run: tilingAVX512.ssdScan}})
 )
 
 // ssdScan is the plain one, with chunks of the same tokens. In chunks the state lies transposed, so
@@ -71,14 +68,14 @@ func (w *scanning) sequence(t *tiling, c *kernels.Call, seq, from, to int) {
 			s.h = state.F32[at : at+size*n]
 		} else {
 			s.h = sized(&w.kept, size*n)
-			convertAVX2.read(state, s.h, at)
+			states.read(state, s.h, at)
 		}
 		if chunked > 0 {
 			w.chunks(t, &s, start, chunked)
 		}
 		w.recur(t, &s, start+chunked, tokens-chunked)
 		if state.DType != graph.F32 {
-			convertAVX2.write(state, at, s.h)
+			states.write(state, at, s.h)
 		}
 	}
 }
@@ -147,8 +144,8 @@ func (w *scanning) chunk(t *tiling, s *ssdHead, state matrix, at, q int, scores 
 		t.add(part, fading{w.last[:], 0}, matrix{b.at[i:], 1, b.row}, weighted, n, q, 0, cols)
 		before = whole
 		if r := i / tileSums * 4; ahead && r < ssdChunk {
-			prefetchAVX2(&s.x.F32[(at+ssdChunk+r)*s.x.Stride+s.head*s.size], s.x.Stride, 4, s.size)
-			prefetchAVX2(&s.y.F32[(at+ssdChunk+r)*s.y.Stride+s.head*s.size], s.y.Stride, 4, s.size)
+			prefetch(&s.x.F32[(at+ssdChunk+r)*s.x.Stride+s.head*s.size], s.x.Stride, 4, s.size)
+			prefetch(&s.y.F32[(at+ssdChunk+r)*s.y.Stride+s.head*s.size], s.y.Stride, 4, s.size)
 		}
 	}
 	t.scaled(y, sums, w.fade[:], q, cols)

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -33,15 +35,10 @@ const (
 	panelTokens  = 64 // are worth panels
 )
 
-var (
-	panelsAVX2   = panels{8, 2 << 20, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packRowsBF16AVX2, packTokensAVX2, drainAVX2, panelTokens, kernels.ShortDepth}
-	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, nil, packTokensAVX512, drainAVX512, panelTokens, kernels.ShortDepth}
-)
-
 // serve reports whether matmul goes through panels.
 func (p *panels) serve(c *kernels.Call) bool {
 	w := &c.Args[1]
-	return c.Args[0].Rows() >= p.tokens && w.Cols >= p.depth && w.Blocks == nil
+	return p != nil && c.Args[0].Rows() >= p.tokens && w.Cols >= p.depth && w.Blocks == nil
 }
 
 // blocks is how many tokens go past a panel at a time, and how often there are as many.

@@ -1,16 +1,13 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-var (
-	_ = kernels.Register(avx2, kernels.Set{"selective_scan": {Units: scanUnits, Run: (&scanner{scanAVX2, scanStepAVX2, &tilingAVX2}).run}})
-	_ = kernels.Register(avx512, kernels.Set{"selective_scan": {Units: scanUnits, Run: (&scanner{scanAVX512, scanStepAVX512, &tilingAVX512}).run}})
-)
-
 // scanner runs the recurrence of channels; see the generator in gen.
 type scanner struct {
 	tokens func(y, u, dt, a, h, b, c *float32, tokens, channels, n, ys, us, dts, hs, bs, cs int)
-	step   func(h, u, dt, a, b *float32, channels, n, as int)
+	step   func(h, u, dt, a, b *float32, channels, n, as int) // nil: as tokens
 	*tiling
 }
 
@@ -38,7 +35,7 @@ func (f *scanner) run(c *kernels.Call, lo, hi int) {
 				run(ch, min(to, groups.End(ch)), groups.Of(ch))
 			}
 		}
-		if tokens == 1 {
+		if tokens == 1 && f.step != nil {
 			each(func(ch, end, g int) { f.past(c, start, ch, end, g, kept.h[(ch-from)*n:(end-from)*n]) })
 			transpose(states, h, to-from, n)
 			each(func(ch, end, g int) { f.output(c, start, ch, end, g, states.at[ch-from:], buf.h[:channelBlock]) })

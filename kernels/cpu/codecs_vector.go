@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -17,16 +19,6 @@ type bytesCodec struct {
 }
 
 const codecKinds = graph.Scaled16 + 1
-
-// Codes smaller than a byte, or with fields, are bound by memory with vectors of AVX2 already.
-var (
-	bytesAVX2 = bytesCodec{largestAVX2,
-		[codecKinds]func(*byte, *float32, *float32, int){graph.Int8: toInt8AVX2, graph.Int4: toInt4AVX2, graph.E4M3: toE4M3AVX2, graph.E5M2: toE5M2AVX2},
-		[codecKinds]func(*float32, *byte, *float32, int){graph.Int8: fromInt8AVX2, graph.Int4: fromInt4AVX2, graph.E4M3: fromE4M3AVX2, graph.E5M2: fromE5M2AVX2}}
-	bytesAVX512 = bytesCodec{largestAVX512,
-		[codecKinds]func(*byte, *float32, *float32, int){graph.Int8: toInt8AVX512, graph.Int4: toInt4AVX2, graph.E4M3: toE4M3AVX2, graph.E5M2: toE5M2AVX2},
-		[codecKinds]func(*float32, *byte, *float32, int){graph.Int8: fromInt8AVX512, graph.Int4: fromInt4AVX2, graph.E4M3: fromE4M3AVX2, graph.E5M2: fromE5M2AVX2}}
-)
 
 // encode is codec.Encode. Blocks that are not full, or not finite, and codecs without a kernel are
 // left to it.

@@ -1,38 +1,20 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
 )
-
-// without has the products of AVX-512 on processors that have no integer products.
-func without() *products {
-	p := productsAVX512
-	p.blocks = blocksAVX2
-	return &p
-}
-
-func TestMatmulBlocksWithout(t *testing.T) {
-	eachISA(t, "matmul", func(t *testing.T, isa string, _ kernels.Kernel) {
-		if isa == "avx512" {
-			matmulBlocks(t, isa, kernels.Kernel{Units: without().units, Run: without().matmul})
-		}
-	})
-}
 
 // TestProductOfBlocks: products with any columns of some rows, of what ranks have.
 func TestProductOfBlocks(t *testing.T) {
 	const seed = 31
-	for name, p := range map[string]*products{"avx2": &productsAVX2, "avx512": &productsAVX512, "without": without()} {
-		if name != "avx2" && !slices.Contains(ISAs(), "avx512") || !slices.Contains(ISAs(), "avx2") {
-			continue
-		}
+	for name, p := range vectorProducts() {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 400 {
 			d := blockTypes()[i%len(blockTypes())]
@@ -61,12 +43,9 @@ func TestProductOfBlocks(t *testing.T) {
 
 // TestWiden: what an instruction set widens has the bits of package graph, for any bits of blocks.
 func TestWiden(t *testing.T) {
-	if !slices.Contains(ISAs(), "avx2") {
-		t.Skip("this processor has no AVX2")
-	}
 	fillScales()
 	rng := rand.New(rand.NewPCG(41, 0))
-	for d, with := range blocksAVX2 {
+	for d, with := range vectorBlocks() {
 		const n = 40
 		f := d.Format()
 		data, got := drawBlocks(rng, d, 1, n*f.Elems), make([]float32, n*f.Elems)

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -17,7 +19,7 @@ type products struct {
 	one       stream[float32]
 	bf16, f16 narrow
 	blocks    map[graph.DType]blockWeights
-	panels    *panels
+	panels    *panels   // nil: all tokens go through tiles
 	integers  *integers // nil: activations stay f32
 }
 
@@ -35,14 +37,15 @@ type narrow struct {
 	one   stream[uint16]
 }
 
-// stream multiplies one token with rows of weights that are far apart; see the generator in gen.
+// stream multiplies one token with rows of weights that are far apart; see the generator in gen. A
+// set without one has nil.
 type stream[E weight] func(w *E, ws, apart int, x *float32, y *float32, ys, k, depth, groups int)
 
 // multiply multiplies one token with as many rows as fill groups, and returns what is left. A group
 // has a row of each quarter of the rows, and so memory is read in four long runs.
 func (s stream[E]) multiply(m *product, w []E) (product, []E) {
 	groups := m.rows / groupRows
-	if m.tokens > 1 || groups == 0 {
+	if s == nil || m.tokens > 1 || groups == 0 {
 		return *m, w
 	}
 	rows, rest := groups*groupRows, *m
@@ -94,7 +97,7 @@ func (p *products) multiply(m *product) {
 		return
 	}
 	m.check()
-	if m.tokens >= panelTokens {
+	if p.panels != nil && m.tokens >= panelTokens {
 		p.inPanels(m)
 		return
 	}
@@ -293,26 +296,4 @@ func pass[E weight](s *sweep, tiles []tile[E], rows int, w []E, ws, r, n int) {
 		}
 		tiles[tokens-1](&w[0], ws, x, s.xs, &s.y[t*s.ys+r], s.ys, s.depth, groups, f.at, f.apart, f.step, here+uintptr(4*tokens*s.xs), near)
 	}
-}
-
-var productsAVX2 = products{
-	lanes: 8, fewPasses: panelTokens, // all that do not go through panels
-	panels: &panelsAVX2,
-	row:    []tile[float32]{gemmF32x1x1AVX2, gemmF32x1x2AVX2, gemmF32x1x3AVX2},
-	f32:    []tile[float32]{gemmF32x4x1AVX2, gemmF32x4x2AVX2, gemmF32x4x3AVX2},
-	one:    streamF32AVX2,
-	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX2, gemmBF16x4x2AVX2, gemmBF16x4x3AVX2}, widenBF16AVX2, streamBF16AVX2},
-	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX2, gemmF16x4x2AVX2, gemmF16x4x3AVX2}, widenF16AVX2, streamF16AVX2},
-	blocks: blocksAVX2,
-}
-
-var productsAVX512 = products{
-	lanes: 16, fewPasses: 4,
-	panels: &panelsAVX512,
-	row:    []tile[float32]{gemmF32x1x1AVX512, gemmF32x1x2AVX512, gemmF32x1x3AVX512, gemmF32x1x4AVX512, gemmF32x1x5AVX512, gemmF32x1x6AVX512},
-	f32:    []tile[float32]{gemmF32x4x1AVX512, gemmF32x4x2AVX512, gemmF32x4x3AVX512, gemmF32x4x4AVX512, gemmF32x4x5AVX512, gemmF32x4x6AVX512},
-	one:    streamF32AVX512,
-	bf16:   narrow{[]tile[uint16]{gemmBF16x4x1AVX512, gemmBF16x4x2AVX512, gemmBF16x4x3AVX512, gemmBF16x4x4AVX512, gemmBF16x4x5AVX512, gemmBF16x4x6AVX512}, widenBF16AVX512, streamBF16AVX512},
-	f16:    narrow{[]tile[uint16]{gemmF16x4x1AVX512, gemmF16x4x2AVX512, gemmF16x4x3AVX512, gemmF16x4x4AVX512, gemmF16x4x5AVX512, gemmF16x4x6AVX512}, widenF16AVX512, streamF16AVX512},
-	blocks: blocksWide(),
 }

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -7,11 +9,6 @@ import (
 
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-)
-
-var (
-	_ = kernels.Register(avx2, kernels.Set{"attention": {Units: attentionUnits, Run: tilingAVX2.attention}})
-	_ = kernels.Register(avx512, kernels.Set{"attention": {Units: attentionUnits, Run: tilingAVX512.attention}})
 )
 
 // farElements of a cache and more do not stay in a core's cache from step to step.
@@ -42,9 +39,9 @@ func (t *tiling) attention(c *kernels.Call, lo, hi int) {
 		}
 		for i := range tokens {
 			to, at, _ := keys.Cached(s, slot, int(past[s])+i)
-			convertAVX2.write(&to, at+a, k.Row(start + i)[group*size:][:b-a])
+			states.write(&to, at+a, k.Row(start + i)[group*size:][:b-a])
 			to, at, _ = values.Cached(s, slot, int(past[s])+i)
-			convertAVX2.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
+			states.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
 		}
 		if here, end, row := q.Here(start, tokens); x < z && here < end {
 			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))
@@ -157,11 +154,11 @@ func (w *looking) ahead(x *kernels.Tensor, rows int) {
 		n = min(n, rows-i)
 		switch x.DType {
 		case graph.F32:
-			prefetchAVX2(&page.F32[at+w.at], x.Stride, n, w.size)
+			prefetch(&page.F32[at+w.at], x.Stride, n, w.size)
 		case graph.F8:
-			prefetchAVX2((*float32)(unsafe.Pointer(&page.U8[at+w.at])), x.Stride/4, n, (w.size+3)/4)
+			prefetch((*float32)(unsafe.Pointer(&page.U8[at+w.at])), x.Stride/4, n, (w.size+3)/4)
 		default:
-			prefetchAVX2((*float32)(unsafe.Pointer(&page.U16[at+w.at])), x.Stride/2, n, (w.size+1)/2)
+			prefetch((*float32)(unsafe.Pointer(&page.U16[at+w.at])), x.Stride/2, n, (w.size+1)/2)
 		}
 		i += n
 	}

@@ -1,3 +1,5 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
@@ -179,18 +181,4 @@ func (p *shortProduct[E]) run(c *kernels.Call, w []E, ws int, packed []float64, 
 	}
 	a := x.F32[t*x.Stride : t*x.Stride+k]
 	p.one(&w[0], ws, &a[0], &out[0], ys, k)
-}
-
-var shortAVX2 = shortProducts{
-	lanes: 4, pack: packShortAVX2, panel: shortPanelAVX2,
-	f32:  []shortProduct[float32]{{3, nil, shortF32x3AVX2}, {1, shortF32x1AVX2, nil}},
-	bf16: []shortProduct[uint16]{{3, nil, shortBF16x3AVX2}, {1, shortBF16x1AVX2, nil}},
-	f16:  []shortProduct[uint16]{{3, nil, shortF16x3AVX2}, {1, shortF16x1AVX2, nil}},
-}
-
-var shortAVX512 = shortProducts{
-	lanes: 8, pack: packShortAVX512,
-	f32:  []shortProduct[float32]{{6, nil, shortF32x6AVX512}, {3, nil, shortF32x3AVX512}, {1, shortF32x1AVX512, nil}},
-	bf16: []shortProduct[uint16]{{6, nil, shortBF16x6AVX512}, {3, nil, shortBF16x3AVX512}, {1, shortBF16x1AVX512, nil}},
-	f16:  []shortProduct[uint16]{{6, nil, shortF16x6AVX512}, {3, nil, shortF16x3AVX512}, {1, shortF16x1AVX512, nil}},
 }

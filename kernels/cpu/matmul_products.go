@@ -1,13 +1,8 @@
+//go:build amd64 || arm64
+
 package cpu
 
-import (
-	"github.com/krait-ml/krait/kernels"
-)
-
-var (
-	_ = kernels.Register(avx2, productsAVX2.kernels(&shortAVX2))
-	_ = kernels.Register(avx512, productsAVX512.kernels(&shortAVX512))
-)
+import "github.com/krait-ml/krait/kernels"
 
 // kernels are the operations that are products of rows.
 func (p *products) kernels(short *shortProducts) kernels.Set {

@@ -1,9 +1,6 @@
-package cpu
+//go:build amd64 || arm64
 
-import (
-	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
-)
+package cpu
 
 // tiling is what an instruction set has for products of small matrices and what goes with
 // them; see the generators in gen.
@@ -20,17 +17,6 @@ type tiling struct {
 type (
 	multiplier func(a *float32, ar, ak int, x *float32, xs int, y *float32, ys int, by *float32, bs, rows, k, more int)
 	scaler     func(y *float32, ys int, x *float32, xs int, by *float32, bs, rows, cols int)
-)
-
-var (
-	tilingAVX2 = tiling{
-		columns: tileColumns, wide: tile16AVX2, tile: tile16AVX2,
-		decays: decaysAVX2, softmax: softmaxAVX2, recur: recurAVX2, scale: scaleRowsAVX2, divide: divideRowsAVX2,
-	}
-	tilingAVX512 = tiling{
-		columns: 64, wide: tile64AVX512, tile: tile16AVX512,
-		decays: decaysAVX512, softmax: softmaxAVX512, recur: recurAVX512, scale: scaleRowsAVX512, divide: divideRowsAVX512,
-	}
 )
 
 const (
@@ -106,7 +92,7 @@ func transpose(dst, src matrix, rows, cols int) {
 	_, _ = src.at[(rows-1)*src.row+cols-1], dst.at[(cols-1)*dst.row+rows-1]
 	r, c := rows&^7, cols&^7
 	if r > 0 && c > 0 {
-		transposeAVX2(&src.at[0], src.row, &dst.at[0], dst.row, r, c)
+		transposeSquares(&src.at[0], src.row, &dst.at[0], dst.row, r, c)
 	} else {
 		r, c = 0, 0
 	}
@@ -118,29 +104,5 @@ func transpose(dst, src matrix, rows, cols int) {
 		for j := from; j < cols; j++ {
 			dst.at[j*dst.row+i] = src.at[i*src.row+j]
 		}
-	}
-}
-
-// readRows reads rows of n elements, from the one at index at on.
-func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
-	wide := n &^ 7
-	switch {
-	case x.DType == graph.F8:
-		for i := range rows {
-			convertAVX2.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
-		}
-		return
-	case wide > 0 && x.DType != graph.F32:
-		_, _ = dst.at[(rows-1)*dst.row+n-1], x.U16[at+(rows-1)*x.Stride+n-1]
-		if x.DType == graph.F16 {
-			widenRowsF16AVX2(&dst.at[0], dst.row, &x.U16[at], x.Stride, rows, wide)
-		} else {
-			widenRowsBF16AVX2(&dst.at[0], dst.row, &x.U16[at], x.Stride, rows, wide)
-		}
-	default:
-		wide = 0
-	}
-	for i := 0; i < rows && wide < n; i++ {
-		x.Read(dst.at[i*dst.row+wide:i*dst.row+n], at+i*x.Stride+wide)
 	}
 }

@@ -1,13 +1,10 @@
+//go:build amd64 || arm64
+
 package cpu
 
 import (
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
-)
-
-var (
-	_ = kernels.Register(avx2, convertAVX2.kernels())
-	_ = kernels.Register(avx512, convertAVX512.kernels())
 )
 
 // converter widens and rounds elements that fill vectors of an instruction set.
@@ -17,11 +14,6 @@ type converter struct {
 	toBF16, toF16     func(y *uint16, x *float32, n int)
 	blocks            *bytesCodec
 }
-
-var (
-	convertAVX2   = converter{8, widenBF16AVX2, widenF16AVX2, roundBF16AVX2, roundF16AVX2, &bytesAVX2}
-	convertAVX512 = converter{16, widenBF16AVX512, widenF16AVX512, roundBF16AVX512, roundF16AVX512, &bytesAVX512}
-)
 
 func (v *converter) kernels() kernels.Set {
 	return kernels.Set{
@@ -39,9 +31,10 @@ func (v *converter) read(t *kernels.Tensor, dst []float32, at int) {
 		widen = v.fromF16
 	case graph.BF16:
 	case graph.F8:
-		if n := len(dst) &^ 7; n > 0 {
+		from := v.blocks.from[graph.E4M3]
+		if n := len(dst) &^ 7; n > 0 && from != nil {
 			one := float32(1)
-			fromE4M3AVX2(&dst[0], &t.U8[at : at+n][0], &one, n)
+			from(&dst[0], &t.U8[at : at+n][0], &one, n)
 			dst, at = dst[n:], at+n
 		}
 		t.Read(dst, at)

@@ -1,0 +1,135 @@
+package main
+
+import "fmt"
+
+// short generates the products whose sums are in float64. They are in the order of AVX2, whose
+// vectors of 4 are two registers here, and have its bits.
+func short(f *file) {
+	g := f.function("packShort", "(to *float64, from *float32, n, apart int)", "widens n vectors of 4 elements, and writes them apart elements apart.")
+	to, from, n, apart := g.param("to"), g.param("from"), g.param("n"), g.stride("apart", 8)
+	g.loop(n, 1, func() {
+		v := g.load(from, 16)
+		g.do("FSTPQ (F%d, F%d), (R%d)", g.double(v, 0), g.double(v, 1), to)
+		g.do("ADD R%d, R%d, R%d", apart, to, to)
+	})
+	for _, of := range formats {
+		for _, tokens := range []int{1, mostTokens} {
+			(&shortSums{format: of, tokens: tokens}).write(f)
+		}
+	}
+}
+
+type shortSums struct {
+	*neon
+	format format
+	tokens int
+	w      []*register // where rows of weights go on
+	x      *register
+}
+
+func (g *shortSums) write(f *file) {
+	element := "float64"
+	if g.tokens == 1 {
+		element = "float32"
+	}
+	name := fmt.Sprintf("short%sx%d", g.format.name, g.tokens)
+	doc := fmt.Sprintf("is shortF32x1NEON for %d rows of x.", g.tokens)
+	if name == "shortF32x1" {
+		doc = "multiplies 4 rows of weights of k elements with 1 of x, with sums in float64: y[t][r] = x[t]·w[r]. Rows are " +
+			"ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x are packed: a vector " +
+			"of each, and so on, and what fills none an element of each."
+	}
+	g.neon = f.function(name, fmt.Sprintf("(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element), doc)
+	ws := g.stride("ws", g.format.size)
+	g.w, g.x = g.rows(g.param("w"), ws, 4), g.param("x")
+	sums := make([][4][2]*register, g.tokens)
+	for t := range sums {
+		for r := range sums[t] {
+			sums[t][r] = [2]*register{g.zero(), g.zero()}
+		}
+	}
+	left := g.param("k")
+	g.loop(left, 4, func() { g.vectors(sums) })
+	var rows [][2]*register // of a token: two rows in each
+	for _, s := range sums {
+		four := func(r int) *register { return g.of("faddp", "2d", s[r][0], s[r][1]) }
+		rows = append(rows, [2]*register{g.of("faddp", "2d", four(0), four(1)), g.of("faddp", "2d", four(2), four(3))})
+	}
+	g.loop(left, 1, func() { g.elements(rows) })
+	g.store(rows, ws)
+}
+
+// vectors adds the products of 4 elements.
+func (g *shortSums) vectors(sums [][4][2]*register) {
+	var x [][2]*register
+	if g.tokens == 1 {
+		v := g.load(g.x, 16)
+		x = append(x, [2]*register{g.double(v, 0), g.double(v, 1)})
+	} else {
+		for range g.tokens {
+			x = append(x, g.load8(f32, g.x)) // 4 in float64
+		}
+	}
+	for r, at := range g.w {
+		w := g.load(at, 4*g.format.size)
+		if g.format == bf16 {
+			g.arm("shll 4s 4h #16", w, w)
+		} else if g.format == f16 {
+			g.arm("fcvtl 4s 4h", w, w)
+		}
+		high := g.double(w, 1)
+		for half, v := range []*register{g.double(w, 0), high} {
+			for t := range x {
+				g.fma("2d", sums[t][r][half], v, x[t][half])
+			}
+		}
+	}
+}
+
+// elements adds the products of what does not fill a vector, one of each row.
+func (g *shortSums) elements(sums [][2]*register) {
+	var w [4]*register
+	for r, at := range g.w {
+		if g.format == f32 {
+			w[r] = g.load(at, 4)
+			continue
+		}
+		bits := g.address()
+		g.do("MOVHU.P 2(R%d), R%d", at, bits)
+		if g.format == bf16 {
+			g.do("LSL $16, R%d, R%d", bits, bits)
+		}
+		w[r] = g.new()
+		g.do("FMOVS R%d, F%d", bits, w[r])
+		if g.format == f16 {
+			g.arm("fcvtl 4s 4h", w[r], w[r])
+		}
+	}
+	first, second := g.double(g.of("zip1", "4s", w[0], w[1]), 0), g.double(g.of("zip1", "4s", w[2], w[3]), 0)
+	for _, s := range sums {
+		var x *register
+		if g.tokens == 1 {
+			x = g.double(g.load(g.x, 4), 0)
+		} else {
+			x = g.load(g.x, 8)
+		}
+		g.arm("dup 2d d[0]", x, x)
+		g.fma("2d", s[0], first, x)
+		g.fma("2d", s[1], second, x)
+	}
+}
+
+func (g *shortSums) store(rows [][2]*register, ws *register) {
+	at := g.rows(g.param("y"), g.stride("ys", 4), g.tokens)
+	g.do("CMP $0, R%d", ws)
+	g.branch("BEQ", "single")
+	for t, r := range rows {
+		g.do("FMOVQ F%d, (R%d)", g.round(r[0], r[1]), at[t])
+	}
+	g.branch("B", "stored")
+	g.at("single")
+	for t, r := range rows {
+		g.do("FMOVS F%d, (R%d)", g.round(r[0], r[1]), at[t])
+	}
+	g.at("stored")
+}
