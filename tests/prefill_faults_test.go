@@ -363,7 +363,7 @@ func (c heardConn) Read(b []byte) (int, error) {
 
 // TestPrefillCancelled: a request that is cancelled during prefill leaves nothing on either side.
 func TestPrefillCancelled(t *testing.T) {
-	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 64})
+	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 71})
 	s, address := serveModel(t, m, transfer.ServerOptions{})
 	to := openModel(t, "../testdata/golden/bamba", krait.Options{})
 	p := prefillBy(t, to, prefill.Options{Address: address})
@@ -437,7 +437,7 @@ func holdSteps(t *testing.T, m *krait.Model) (release func()) {
 // clients and pings see it down at once, and texts go on elsewhere; another at its address is used
 // again.
 func TestPrefillDrains(t *testing.T) {
-	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 64})
+	m := openModel(t, "../testdata/golden/bamba", krait.Options{MaxTokensPerStep: 71})
 	to := openModel(t, "../testdata/golden/bamba", krait.Options{Slots: 4})
 	s, address := serveModel(t, m, transfer.ServerOptions{})
 	p := prefillBy(t, to, prefill.Options{Address: address})

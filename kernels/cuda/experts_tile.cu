@@ -84,7 +84,8 @@ template <int M, class T> DEVICE void hidden(const Mixture<T> &arg) {
 			return;
 		turn += blocks_z();
 		Users<M> rows{mask, __builtin_popcount(mask), first, 1, 0};
-		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0, Halves<T>{arg, expert, col}, arg.k, arg.vec, nullptr);
+		Halves<T> halves{arg, expert, col};
+		gemv<T, M, gemv_cols, false>(parts, arg.x, arg.xs, rows, 0, halves, arg.k, arg.vec, nullptr);
 		int row = thread() / wide, column = thread() % wide;
 		if (row < rows.count && col + column < arg.n) {
 			int token = rows.token(row), at = row * gemv_cols + column;

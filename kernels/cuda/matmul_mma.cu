@@ -254,7 +254,8 @@ template <class T, bool split, int rows, int cols> struct Tile {
 					continue;
 				float factor = p.norm ? inverse_rms(squares[row], p.k, p.eps) : 1;
 				UNROLL for (int j = 0; j < wide; j++)
-					UNROLL for (int e = 0; e < 2; e++) put(m, left + 8 * j + lane() % 4 * 2 + e, i, j, 2 * h + e, factor);
+					UNROLL for (int e = 0; e < 2; e++)
+						put(m, left + 8 * j + lane() % 4 * 2 + e, i, j, 2 * h + e, factor);
 			}
 	}
 

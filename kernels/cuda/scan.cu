@@ -450,7 +450,8 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 		if (Ends)
 			h[i] = 0;
 		else
-			h[i] = span.state ? load_own<States>(begin + k, n - k, arg.vec) : load_own<States>(state + k, n - k, arg.vec);
+			h[i] = span.state ? load_own<States>(begin + k, n - k, arg.vec)
+			                  : load_own<States>(state + k, n - k, arg.vec);
 		rate[i] = rates(load_own<States>(arg.a + ch * arg.as + k, n - k, arg.vec));
 	}
 	auto around = arg.gate.channel(ch);

@@ -218,7 +218,7 @@ func TestQueriesInParts(t *testing.T) {
 // TestUnevenParts: of as many tokens as sequences a rank may have several of one and none of
 // others.
 func TestUnevenParts(t *testing.T) {
-	for name, want := range map[string]string{"conv1d": "conv1d_pieces_4", "ssd_scan": "ssd_scan_chunks", "delta_scan": "delta_scan_chunks"} {
+	for name, want := range map[string]string{"conv1d": "conv1d_pieces_4", "ssd_scan": "ssd_split_scores", "delta_scan": "delta_scan_chunks"} {
 		for _, runs := range [][]graph.Run{{{Start: 0, Len: 1}, {Start: 1, Len: 1}}, {{Start: 0, Len: 2}, {Start: 5, Len: 0}}} {
 			x, dt, seg := shaped(graph.F32, 2, 16), shaped(graph.F32, 2, 1), shaped(graph.I32, 2, 3)
 			c := map[string]*Call{

@@ -104,7 +104,8 @@ DEVICE void tile(const X *x, i64 xs, Rows rows, int from, Weight weight, int k, 
 			UNROLL for (int i = 0; i < 4; i++)
 				x_parts[i] = load_matrices(&now.x[top + 16 * i + lane() % 16][d + lane() / 16 * 8]);
 			UNROLL for (int i = 0; i < 2; i++)
-				w_parts[i] = load_matrices(&now.w[left + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
+				w_parts[i] = load_matrices(
+					&now.w[left + 16 * i + lane() / 16 * 8 + lane() % 8][d + lane() / 8 % 2 * 8]);
 			UNROLL for (int i = 0; i < 4; i++)
 				UNROLL for (int e = 0; e < 4; e++)
 					mma(sums[i][e], x_parts[i], u32x2{w_parts[e / 2][e % 2 * 2], w_parts[e / 2][e % 2 * 2 + 1]});
