@@ -121,7 +121,7 @@ func mixtureOf(c *Call, gated bool) mixture {
 	switch {
 	case c.Options.Math == BF16 && (m.tokens > gemvRows || c.Options.Invariant) && m.tensorCores():
 		m.by = byTensors
-	case m.tokens > fewRows || c.Options.Invariant:
+	case m.tokens > fewRows || c.Options.Invariant, m.tokens > gemvRows && m.apart():
 		m.by = byTiles
 	}
 	m.reserve(c.Attrs.Int("top"))
@@ -169,6 +169,12 @@ func (m *mixture) rounds() bool { return m.by == byTensors && m.x.DType == graph
 // weights in blocks, of which tiles have f32.
 func (m *mixture) tensorCores() bool {
 	return m.gate.Blocks == nil && m.down.Blocks == nil && (m.x.DType == graph.F32 || aligned(m.x)) && m.wide(m.gate) && (m.up == nil || m.wide(m.up)) && m.wide(m.down)
+}
+
+// apart reports whether both products are of activations that are taken apart, by weights in 16
+// bits.
+func (m *mixture) apart() bool {
+	return m.x.DType == graph.F32 && m.gate.DType != graph.F32 && m.down.DType != graph.F32 && m.tensorCores()
 }
 
 // wide reports whether a weight is as tensor cores want it.
