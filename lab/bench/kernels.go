@@ -301,18 +301,9 @@ func (b *kernelBench) judge(k *Kernel, w way, took time.Duration) {
 // launches prepares Krait's kernels for a call.
 func (b *kernelBench) launches(n *graph.Node, call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
 	kernel := cuda.Kernels[n.Op.Name]
-	scratch, err := m.alloc(kernel.Scratch(call))
-	if err != nil {
+	if err := m.workspace(call, kernel.Scratch(call)); err != nil {
 		return nil, err
 	}
-	arrivals, err := m.alloc(4 * cuda.MaxArrivals)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.stream.Fill(arrivals, 0, 4*cuda.MaxArrivals); err != nil {
-		return nil, err
-	}
-	call.Scratch, call.Arrivals = uint64(scratch), uint64(arrivals)
 	list, err := kernel.Launches(call)
 	if err != nil {
 		return nil, err
@@ -412,11 +403,9 @@ func gemmOf(x uint64, w, y *cuda.Tensor, sum []cuda.Tensor) *driver.GemmCall {
 func (b *kernelBench) productOfPieces(n *graph.Node, call *cuda.Call, m *memory, k *Kernel) (func() error, error) {
 	kernel := cuda.Kernels[n.Op.Name]
 	call.Options.Library = true
-	scratch, err := m.alloc(kernel.Scratch(call))
-	if err != nil {
+	if err := m.workspace(call, kernel.Scratch(call)); err != nil {
 		return nil, err
 	}
-	call.Scratch = uint64(scratch)
 	var products []*driver.GemmCall
 	var list []cuda.Launch
 	for _, part := range kernel.Parts(call) {

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/goldens"
 	kernels "github.com/krait-ml/krait/kernels/cuda"
+	"github.com/krait-ml/krait/passes"
 )
 
 // TestKernelsAsRun: what is measured by itself is what a step launches, as the meter counts
@@ -76,5 +79,36 @@ func TestChoices(t *testing.T) {
 				t.Errorf("%v: %v", draw, row)
 			}
 		}
+	}
+}
+
+// TestPiecesNarrow: a product that cuBLAS does not do in pieces, since its weight is narrow, runs
+// in tiles with slices of k, whose blocks count their arrivals.
+func TestPiecesNarrow(t *testing.T) {
+	g, err := synth.Graph(synth.Options{Like: "mamba-130m", Layers: 1, DType: "bf16"})
+	if err == nil {
+		g, err = passes.Compile(g, asOnGPU)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	narrow := g.Nodes[slices.IndexFunc(g.Nodes, func(n *graph.Node) bool {
+		return strings.HasSuffix(n.Results[0].Name, "x_proj")
+	})]
+	err = onGPU(sim.New(sim.Options{Capability: [2]int{9, 0}}), func(v *gpu) error {
+		b, err := newKernelBench(v, true)
+		if err != nil {
+			return err
+		}
+		defer b.close()
+		b.phase = phase{"prompt", 1, graph.PiecesRows + 1, 0}
+		var k Kernel
+		if err = b.one(narrow, pieces, &k); err == nil && !strings.HasPrefix(k.Launch, "mma_split_bf16") {
+			t.Errorf("%s ran", k.Launch)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }

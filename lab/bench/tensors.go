@@ -85,6 +85,20 @@ func (m *memory) call(n *graph.Node, p *phase, w way) (*cuda.Call, error) {
 	return c, nil
 }
 
+// workspace gives a call scratch memory, and counters at 0 of the blocks that have arrived.
+func (m *memory) workspace(c *cuda.Call, bytes int64) error {
+	scratch, err := m.alloc(bytes)
+	if err != nil {
+		return err
+	}
+	arrivals, err := m.alloc(4 * cuda.MaxArrivals)
+	if err != nil {
+		return err
+	}
+	c.Scratch, c.Arrivals = uint64(scratch), uint64(arrivals)
+	return m.stream.Fill(arrivals, 0, 4*cuda.MaxArrivals)
+}
+
 // pageTokens is the tokens of a KV page.
 const pageTokens = 128
 
