@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait"
+	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/internal/covering"
 	"github.com/krait-ml/krait/internal/goldens"
@@ -52,6 +53,48 @@ func emulatedWide(t *testing.T, workers int) *cpu.Device {
 	return &cpu.Device{Kernels: set, Workers: workers}
 }
 
+// wideCPU is a kind of CPU whose products of whole blocks of prompts have other bits than others.
+type wideCPU struct {
+	name string
+	bf16 bool // they are of weights in bf16
+	of   func(workers int) *cpu.Device
+}
+
+// wideCPUs are the emulated one and those that this machine has: AMX, AVX512_BF16.
+func wideCPUs(t *testing.T) []wideCPU {
+	list := []wideCPU{{name: "emulated", of: func(workers int) *cpu.Device { return emulatedWide(t, workers) }}}
+	for _, isa := range kernelscpu.ISAs() {
+		for _, math := range kernelscpu.WideMaths(isa) {
+			set, err := kernelscpu.ForISA(isa)
+			if math == "bf16" {
+				set, err = kernelscpu.RoundingForISA(isa)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := func(workers int) *cpu.Device { return &cpu.Device{Kernels: set, Workers: workers} }
+			list = append(list, wideCPU{isa + ", " + math, true, of})
+		}
+	}
+	return list
+}
+
+// sizes are published ones whose sums are long enough for wide products.
+var sizes = []string{"mamba-130m", "mamba2-130m", "falcon-h1-0.5b"}
+
+// folder is a golden, or for products of weights in bf16 two layers of the i-th of the sizes.
+func (w *wideCPU) folder(t *testing.T, golden string, i int) string {
+	t.Helper()
+	if !w.bf16 {
+		return golden
+	}
+	dir := t.TempDir()
+	if _, err := synth.Write(t.Context(), dir, synth.Options{Like: sizes[i%len(sizes)], Layers: 2, Vocab: 300, DType: "bf16"}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do,
 // and neither do company, threads nor overlap.
 func TestCutsWide(t *testing.T) {
@@ -76,16 +119,17 @@ func TestCutsWide(t *testing.T) {
 // TestWideInCompany: with wide products, requests that share steps, whose prompts share beginnings
 // and are cached or not, have the tokens and log-probabilities, to the bit, that each has alone.
 func TestWideInCompany(t *testing.T) {
-	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	folders, cpus := covering.Drawn(t, goldens.Folders(t, "..")), wideCPUs(t)
 	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}}
-	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2) {
-		dir, o := folders[c[0]], krait.Options{Slots: 4, MaxTokensPerStep: 150, Sharding: list[c[1]]}
-		t.Run(fmt.Sprintf("%s/%d/cache=%d", filepath.Base(dir), c[1], c[2]), func(t *testing.T) {
+	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2, len(cpus)) {
+		dir, o, on := folders[c[0]], krait.Options{Slots: 4, MaxTokensPerStep: 150, Sharding: list[c[1]]}, cpus[c[3]]
+		t.Run(fmt.Sprintf("%s/%d/cache=%d/%s", filepath.Base(dir), c[1], c[2], on.name), func(t *testing.T) {
 			t.Parallel()
-			o.Device = emulatedWide(t, 2)
+			dir := on.folder(t, dir, c[0])
+			o.Device = on.of(2)
 			alone := openModel(t, dir, o)
 			o.PrefixCache = int64(c[2]) << 24
-			o.Device = emulatedWide(t, 6)
+			o.Device = on.of(6)
 			m := openModel(t, dir, o)
 			prop.CheckN(t, 1, func(t *rapid.T) { wideInCompany(t, alone, m) })
 		})
