@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func convAVX2(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·convAVX2(SB), NOSPLIT, $160-80
 	MOVQ w+16(FP), AX
 	MOVQ h+24(FP), CX
@@ -64,6 +64,12 @@ channels:
 	SHLQ        $0x02, DI
 	SHLQ        $0x02, R8
 	MOVQ        tokens+40(FP), R9
+	MOVQ        DI, R10
+	SHLQ        $0x04, R10
+	ADDQ        BX, R10
+	MOVQ        R8, R11
+	SHLQ        $0x04, R11
+	ADDQ        SI, R11
 	SUBQ        $0x01, R9
 	JLT         notokens2
 
@@ -77,6 +83,10 @@ tokens1:
 	VMOVAPS     Y3, Y0
 	VMOVAPS     Y1, Y3
 	VMOVAPS     Y2, Y1
+	PREFETCHT0  (R10)
+	PREFETCHT0  (R11)
+	ADDQ        DI, R10
+	ADDQ        R8, R11
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x01, R9
@@ -114,7 +124,7 @@ notokens2:
 	RET
 
 // func convSiluAVX2(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·convSiluAVX2(SB), NOSPLIT, $160-80
 	MOVQ w+16(FP), AX
 	MOVQ h+24(FP), CX
@@ -178,6 +188,12 @@ channels:
 	SHLQ        $0x02, DI
 	SHLQ        $0x02, R8
 	MOVQ        tokens+40(FP), R9
+	MOVQ        DI, R10
+	SHLQ        $0x04, R10
+	ADDQ        BX, R10
+	MOVQ        R8, R11
+	SHLQ        $0x04, R11
+	ADDQ        SI, R11
 	SUBQ        $0x01, R9
 	JLT         notokens2
 
@@ -251,6 +267,10 @@ tokens1:
 	VMOVAPS      Y3, Y0
 	VMOVAPS      Y1, Y3
 	VMOVAPS      Y2, Y1
+	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	ADDQ         DI, R10
+	ADDQ         R8, R11
 	ADDQ         DI, BX
 	ADDQ         R8, SI
 	SUBQ         $0x01, R9
@@ -366,7 +386,7 @@ DATA lanes3FF0000000000000<>+24(SB)/8, $0x3ff0000000000000
 GLOBL lanes3FF0000000000000<>(SB), RODATA|NOPTR, $32
 
 // func convAVX512(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·convAVX512(SB), NOSPLIT, $320-80
 	MOVQ w+16(FP), AX
 	MOVQ h+24(FP), CX
@@ -437,6 +457,12 @@ channels:
 	SHLQ         $0x02, DI
 	SHLQ         $0x02, R8
 	MOVQ         tokens+40(FP), R9
+	MOVQ         DI, R10
+	SHLQ         $0x04, R10
+	ADDQ         BX, R10
+	MOVQ         R8, R11
+	SHLQ         $0x04, R11
+	ADDQ         SI, R11
 	SUBQ         $0x02, R9
 	JLT          notokens2
 
@@ -456,8 +482,16 @@ tokens1:
 	VMOVAPS     Z12, Z13
 	VMOVAPS     Z14, Z7
 	VMOVAPS     Z15, Z12
+	PREFETCHT0  (R10)
+	PREFETCHT0  (R11)
+	ADDQ        DI, R10
+	ADDQ        R8, R11
 	ADDQ        DI, BX
 	ADDQ        R8, SI
+	PREFETCHT0  (R10)
+	PREFETCHT0  (R11)
+	ADDQ        DI, R10
+	ADDQ        R8, R11
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x02, R9
@@ -478,6 +512,10 @@ tokens3:
 	VMOVAPS     Z7, Z13
 	VMOVAPS     Z12, Z7
 	VMOVAPS     Z14, Z12
+	PREFETCHT0  (R10)
+	PREFETCHT0  (R11)
+	ADDQ        DI, R10
+	ADDQ        R8, R11
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x01, R9
@@ -529,7 +567,7 @@ notokens4:
 	RET
 
 // func convSiluAVX512(y *float32, x *float32, w *float32, h *float32, b *float32, tokens int, channels int, ys int, xs int, ws int)
-// Requires: AVX, AVX512DQ, AVX512F
+// Requires: AVX, AVX512DQ, AVX512F, MMX+
 TEXT ·convSiluAVX512(SB), NOSPLIT, $320-80
 	MOVQ w+16(FP), AX
 	MOVQ h+24(FP), CX
@@ -602,6 +640,12 @@ channels:
 	SHLQ         $0x02, DI
 	SHLQ         $0x02, R8
 	MOVQ         tokens+40(FP), R9
+	MOVQ         DI, R10
+	SHLQ         $0x04, R10
+	ADDQ         BX, R10
+	MOVQ         R8, R11
+	SHLQ         $0x04, R11
+	ADDQ         SI, R11
 	SUBQ         $0x01, R9
 	JLT          notokens2
 
@@ -713,6 +757,10 @@ tokens1:
 	VMOVAPS       Z16, Z18
 	VMOVAPS       Z17, Z16
 	VMOVAPS       Z19, Z17
+	PREFETCHT0    (R10)
+	PREFETCHT0    (R11)
+	ADDQ          DI, R10
+	ADDQ          R8, R11
 	ADDQ          DI, BX
 	ADDQ          R8, SI
 	SUBQ          $0x01, R9

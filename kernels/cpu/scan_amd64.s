@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func scanAVX2(y *float32, u *float32, dt *float32, a *float32, h *float32, b *float32, c *float32, tokens int, channels int, n int, ys int, us int, dts int, hs int, bs int, cs int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·scanAVX2(SB), NOSPLIT, $0-128
 	VBROADCASTSS lanesC2FE0000<>+0(SB), Y0
 	VBROADCASTSS lanes43000000<>+0(SB), Y1
@@ -21,18 +21,42 @@ TEXT ·scanAVX2(SB), NOSPLIT, $0-128
 	NEGQ         CX
 
 token:
-	MOVQ y+0(FP), BX
-	MOVQ u+8(FP), SI
-	MOVQ dt+16(FP), DI
-	MOVQ a+24(FP), R8
-	MOVQ h+32(FP), R9
-	MOVQ b+40(FP), R10
-	MOVQ c+48(FP), R11
-	SUBQ CX, R10
-	SUBQ CX, R11
-	MOVQ channels+64(FP), DX
-	SUBQ $0x08, DX
-	JLT  somechannels
+	MOVQ       us+88(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       u+8(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       dts+96(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       dt+16(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       ys+80(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       y+0(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       y+0(FP), BX
+	MOVQ       u+8(FP), SI
+	MOVQ       dt+16(FP), DI
+	MOVQ       a+24(FP), R8
+	MOVQ       h+32(FP), R9
+	MOVQ       b+40(FP), R10
+	MOVQ       c+48(FP), R11
+	SUBQ       CX, R10
+	SUBQ       CX, R11
+	MOVQ       channels+64(FP), DX
+	SUBQ       $0x08, DX
+	JLT        somechannels
 
 channels:
 	VMOVUPS (DI), Y9
@@ -317,7 +341,7 @@ done:
 	RET
 
 // func scanAVX512(y *float32, u *float32, dt *float32, a *float32, h *float32, b *float32, c *float32, tokens int, channels int, n int, ys int, us int, dts int, hs int, bs int, cs int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, BMI2, MMX+
 TEXT ·scanAVX512(SB), NOSPLIT, $0-128
 	VBROADCASTSS lanesC2FE0000<>+0(SB), Z0
 	VBROADCASTSS lanes43000000<>+0(SB), Z1
@@ -335,18 +359,42 @@ TEXT ·scanAVX512(SB), NOSPLIT, $0-128
 	NEGQ         CX
 
 token:
-	MOVQ y+0(FP), BX
-	MOVQ u+8(FP), SI
-	MOVQ dt+16(FP), DI
-	MOVQ a+24(FP), R8
-	MOVQ h+32(FP), R9
-	MOVQ b+40(FP), R10
-	MOVQ c+48(FP), R11
-	SUBQ CX, R10
-	SUBQ CX, R11
-	MOVQ channels+64(FP), DX
-	SUBQ $0x10, DX
-	JLT  somechannels
+	MOVQ       us+88(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       u+8(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       dts+96(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       dt+16(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       ys+80(FP), DX
+	SHLQ       $0x02, DX
+	SHLQ       $0x02, DX
+	ADDQ       y+0(FP), DX
+	PREFETCHT0 (DX)
+	PREFETCHT0 64(DX)
+	PREFETCHT0 128(DX)
+	PREFETCHT0 192(DX)
+	MOVQ       y+0(FP), BX
+	MOVQ       u+8(FP), SI
+	MOVQ       dt+16(FP), DI
+	MOVQ       a+24(FP), R8
+	MOVQ       h+32(FP), R9
+	MOVQ       b+40(FP), R10
+	MOVQ       c+48(FP), R11
+	SUBQ       CX, R10
+	SUBQ       CX, R11
+	MOVQ       channels+64(FP), DX
+	SUBQ       $0x10, DX
+	JLT        somechannels
 
 channels:
 	VMOVUPS      (DI), Z9

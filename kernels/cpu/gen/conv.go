@@ -79,7 +79,7 @@ func (g *convolver) tokens() {
 	if g.biased || !g.wide() {
 		chains = chains[1:]
 	}
-	left := g.param("tokens")
+	left, x, y := g.param("tokens"), g.ahead(g.x, g.xs), g.ahead(g.y, g.ys)
 	for _, n := range chains {
 		all, none := g.label("tokens"), g.label("notokens")
 		g.SUBQ(U8(n), left)
@@ -97,6 +97,10 @@ func (g *convolver) tokens() {
 			g.VMOVAPS(in[n+j], g.h[j])
 		}
 		for range n {
+			g.PREFETCHT0(Mem{Base: x})
+			g.PREFETCHT0(Mem{Base: y})
+			g.ADDQ(g.xs, x)
+			g.ADDQ(g.ys, y)
 			g.ADDQ(g.xs, g.x)
 			g.ADDQ(g.ys, g.y)
 		}
@@ -105,6 +109,19 @@ func (g *convolver) tokens() {
 		g.Label(none)
 		g.ADDQ(U8(n), left)
 	}
+}
+
+// rowsAhead is how many tokens ahead rows are fetched: they are pages apart, where no processor
+// fetches them by itself.
+const rowsAhead = 16
+
+// ahead is an address that many rows on.
+func (g *convolver) ahead(row, stride reg.Register) reg.GPVirtual {
+	at := g.GP64()
+	g.MOVQ(stride, at)
+	g.SHLQ(U8(4), at)
+	g.ADDQ(row, at)
+	return at
 }
 
 // value is what a token puts out.

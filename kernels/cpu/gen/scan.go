@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -37,6 +38,9 @@ func (g *scanner) write() {
 	g.NEGQ(g.states)
 	left, rows := g.GP64(), []string{"y", "u", "dt", "a", "h"}
 	g.Label("token")
+	for _, row := range []string{"u", "dt", "y"} {
+		g.fetch(row)
+	}
 	g.y, g.u, g.dt, g.a, g.h = g.param("y"), g.param("u"), g.param("dt"), g.param("a"), g.param("h")
 	g.rowB, g.rowC = g.param("b"), g.param("c")
 	g.SUBQ(g.states, g.rowB)
@@ -63,6 +67,20 @@ func (g *scanner) write() {
 	g.DECQ(g.memory("tokens"))
 	g.JNZ(LabelRef("token"))
 	g.end()
+}
+
+// scanAhead is how many tokens ahead a row is fetched, and rowBytes how much of it.
+const scanAhead, rowBytes = 4, 256
+
+// fetch fetches a block's channels of a row some tokens ahead: rows are pages apart, where no
+// processor fetches them by itself.
+func (g *scanner) fetch(row string) {
+	at := g.stride(row + "s")
+	g.SHLQ(U8(bits.Len(scanAhead)-1), at)
+	g.ADDQ(g.memory(row), at)
+	for line := 0; line < rowBytes; line += 64 {
+		g.PREFETCHT0(Mem{Base: at, Disp: line})
+	}
 }
 
 // hold keeps constants of exp2 in registers.
