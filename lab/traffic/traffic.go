@@ -132,6 +132,11 @@ func (o *Options) check() error {
 	case !(o.Acceptance >= 0 && o.Acceptance <= 1) || o.Drafts < 0:
 		return fmt.Errorf("%d drafts with an acceptance of %g: it must be from 0 to 1", o.Drafts, o.Acceptance)
 	}
+	for i := range o.Trace[1:] {
+		if a, b := o.Trace[i].At, o.Trace[i+1].At; !(a <= b) {
+			return fmt.Errorf("request %d of the trace comes at %g s, after one at %g; sort the requests by time", i+1, b, a)
+		}
+	}
 	return o.Load.Check()
 }
 

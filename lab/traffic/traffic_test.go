@@ -171,6 +171,7 @@ func TestSweep(t *testing.T) {
 func TestErrors(t *testing.T) {
 	trace := traceOf(t, "0 5/1")
 	for want, o := range map[string]Options{
+		"request 1 of the trac": {Trace: traceOf(t, "20 5/1, 10 5/1"), Decode: one(1, 10)},
 		"the trace has no":      {Decode: one(1, 10)},
 		"0 servers":             {Trace: trace},
 		"there is no clock":     {Trace: trace, Decode: one(1, 10).with(func(s *Server) { s.Clock = nil })},
