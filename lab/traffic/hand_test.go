@@ -256,7 +256,8 @@ var hand = []struct {
 	// Both have 48 of work, the first by one request and the second by two. The fourth joins the
 	// first, though it is the second one's turn: 9 tokens and 4.
 	{"equal work, fewer requests", "0 8/1, 0 2/1, 0 2/1, 0 1/1", "19, 14, 14, 19", Options{Decode: many(2, 4, 100)}},
-	// In pages of 4 they take 8, 4, 8 and 4 of 16 tokens: the third does not fit, and the fourth does.
+	// In pages of 4 they take 8, 4, 8 and 4 of 16 tokens: the third does not fit, and the fourth
+	// does.
 	{"room in pages", "0 5/2, 0 4/1, 0 4/2, 0 1/4", "20 32, 20, status 429, 20 32 43 54", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room, s.Limits.Page = 16, 4 })}},
 	// 13+5-1 tokens are 5 pages of 4, one more than there is; 13+4-1 are all of them.
 	{"the last page", "0 13/5, 0 13/4", "status 400, 23 34 45 56", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room, s.Limits.Page = 16, 4 })}},
@@ -264,15 +265,16 @@ var hand = []struct {
 	{"a client after a refusal", "0 20/10, 0 5/1", "status 400, 15", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 }), Load: load.Load{Concurrency: 1}}},
 	// More clients than requests.
 	{"clients without requests", "0 5/1, 0 3/1", "18, 18", Options{Decode: one(4, 100), Load: load.Load{Concurrency: 9}}},
-	// No other server can run what one can never run, and the router asks none: it is the first one's
-	// turn, which has the prefix.
+	// No other server can run what one can never run, and the router asks none: it is the first
+	// one's turn, which has the prefix.
 	{"turn after a refusal", "0 8/1 a, 50 20/10, 100 8/1 a", "18, status 400, 111 (7)", Options{Decode: many(2, 4, 200).with(func(s *Server) { attention(s); s.Limits.Room = 16 })}},
-	// Of 15 tokens the router knows no block of 64 bytes, and gives them to the next server; 16 are one.
+	// Of 15 tokens the router knows no block of 64 bytes, and gives them to the next server; 16 are
+	// one.
 	{"less than a block", "0 15/1 a, 100 15/1 a", "25, 125", Options{Decode: many(2, 4, 100).with(attention)}},
 	{"a block", "0 16/1 a, 100 16/1 a", "26, 111 (15)", Options{Decode: many(2, 4, 100).with(attention)}},
 
-	// The prompt of 12 hits 10 at 113, beside a sequence that decodes: chunks of 5 tokens, then 1, where
-	// a state is kept after 16, and then 4.
+	// The prompt of 12 hits 10 at 113, beside a sequence that decodes: chunks of 5 tokens, then 1,
+	// where a state is kept after 16, and then 4.
 	{"a hit, chunks and a mark beside decode", "0 10/1 a, 100 3/8, 105 20/2 a10", "40, 113 129 141 156 168 179 190 201, 156 168 (10)", Options{Decode: one(2, 6).with(hybrid)}},
 	// 16 tokens fit both prompts, and the first is still there at 200.
 	{"cache to the token", "0 8/1 a, 100 8/1 b, 200 8/1 a", "18, 118, 211 (7)", Options{Decode: one(4, 100).with(func(s *Server) { attention(s); s.Capacity = 16 })}},
@@ -285,14 +287,14 @@ var hand = []struct {
 	// It comes when the last step begins, and hits nothing: 1 + 8 tokens.
 	{"a hit too early", "0 8/3 a, 29 8/1 a", "18 29 48, 48", Options{Decode: one(4, 100).with(attention)}},
 
-	// Steps of prompts beside decode have at most 128 of their tokens: 1 + 128, 139 ms, for which 117 ms
-	// of decode are owed, of which three steps of 11 are left. Then the other 72 tokens.
+	// Steps of prompts beside decode have at most 128 of their tokens: 1 + 128, 139 ms, for which
+	// 117 ms of decode are owed, of which three steps of 11 are left. Then the other 72 tokens.
 	{"a long prompt beside decode", "0 5/6, 1 200/1", "15 26 165 176 187 198, 280", Options{Decode: one(2, 300).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
 	// Steps have 10 tokens, 5 of them the oldest prompt's: 5 + 2 + 3, then 6 + 4, then 8 and 1.
 	{"three prompts", "0 20/1, 0 6/1, 0 3/1", "69, 40, 20", Options{Decode: one(3, 10).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
 
-	// Both are prefilled by 20, and their states take 50 ms each, whatever their size. The third has
-	// nothing to prefill, and has ended long before.
+	// Both are prefilled by 20, and their states take 50 ms each, whatever their size. The third
+	// has nothing to prefill, and has ended long before.
 	{"a link slower than decode", "0 6/2, 0 6/2, 0 1/2", "81 92, 131 142, 11 22", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: Link{Latency: 0.05}}},
 	// The prefill server has one slot: 15 and 30, and 10 ms each.
 	{"one slot for prefill", "0 6/1, 0 6/1", "36, 51", Options{Decode: one(4, 100), Prefill: one(1, 100), Link: slow}},
@@ -305,12 +307,12 @@ var hand = []struct {
 	// A state arrives at 25, when a step ends, and its token is in the next: 1 + 1.
 	{"an arrival at the end of a step", "0 6/1, 3 1/3", "37, 14 25 37", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: slow}},
 	// The router does not know that a prompt of one token needs no prefill, and gives it the second
-	// prefill server. So the third has its turn at the first, which has 6 of its 7 tokens: 11 ms, and 12
-	// to move all of them.
+	// prefill server. So the third has its turn at the first, which has 6 of its 7 tokens: 11 ms,
+	// and 12 to move all of them.
 	{"turn of one token", "0 8/1 a, 100 1/1, 200 8/1 a", "40, 111, 234 (6)", Options{Decode: one(4, 100), Prefill: many(2, 4, 100).with(attention), Link: slow}},
 
-	// After the step that is measured, two drafts pay, and both are right: 13 ms and 2. The last token
-	// needs none.
+	// After the step that is measured, two drafts pay, and both are right: 13 ms and 2. The last
+	// token needs none.
 	{"two right drafts", "0 5/6", "15 26 41 41 41 52", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 2, Acceptance: 1}},
 	// Of the third token on, one draft fits the text, and it is wrong: 12 ms, 2 and 3.
 	{"a wrong draft", "0 5/4", "15 26 43 54", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 2}},
