@@ -44,7 +44,7 @@ func (r *Report) Write(dir string) error {
 	}
 	var b strings.Builder
 	b.WriteString(intro)
-	r.summary(&b)
+	fmt.Fprintf(&b, "\n%s\n", r.summary())
 	for _, s := range sections {
 		lines := r.section(s.begins)
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
@@ -81,23 +81,24 @@ func (r *Report) section(begins string) (list []*Line) {
 	return list
 }
 
-// summary counts the simulated figures that match.
-func (r *Report) summary(b *strings.Builder) {
+// summary counts the simulated figures that match. What belongs to a figure, as the part of one
+// model, is none.
+func (r *Report) summary() string {
 	figures, inside, near := 0, 0, 0
 	for i := range r.Lines {
 		x := &r.Lines[i]
-		if x.Difference == "" {
+		if x.Difference == "" || x.claim.part() {
 			continue
 		}
 		figures++
 		switch d := x.simulated.outside(x.published); {
-		case x.Difference == "none":
+		case d == 0:
 			inside++
 		case x.claim.Unit == "%" && d >= -15 && d <= 15:
 			near++
 		}
 	}
-	fmt.Fprintf(b, "\nOf %d figures that are simulated, %d come out, and %d more within 15 points.\n", figures, inside, near)
+	return fmt.Sprintf("Of %d figures that are simulated, %d come out, and %d more within 15 points.", figures, inside, near)
 }
 
 // table writes lines with numbered reasons, which follow the table.
