@@ -228,7 +228,8 @@ func (l *list) evict(text string) {
 	}
 }
 
-// join drops a node. Its only child, if any, gets its edge, and by the released code the later time.
+// join drops a node. Its only child, if any, gets its edge, and by the released code the later
+// time.
 func (l *list) join(n *held) {
 	for _, child := range l.children(n) {
 		if l.rule.released {
