@@ -177,6 +177,7 @@ func TestErrors(t *testing.T) {
 		"there is no clock":     {Trace: trace, Decode: one(1, 10).with(func(s *Server) { s.Clock = nil })},
 		"-1 bytes per second":   {Trace: trace, Decode: one(1, 10), Link: Link{Bandwidth: -1}},
 		"acceptance of 2":       {Trace: trace, Decode: one(1, 10), Acceptance: 2},
+		"-1 drafts per step":    {Trace: trace, Decode: one(1, 10), Drafts: -1},
 		"decode 0: at most 1":   {Trace: trace, Decode: one(4, 1)},
 		"gaps vary":             {Trace: trace, Decode: one(1, 10), Load: load.Load{Bursts: 2}},
 		"it must be none, ":     {Trace: trace, Decode: one(1, 10).with(func(s *Server) { attention(s); s.Policy = "lfu" })},
