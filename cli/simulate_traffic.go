@@ -102,8 +102,10 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--bursts is for --rate: give a rate")
 	case f.requests < 1:
 		return nil, fmt.Errorf("--requests is %d; it must be at least 1", f.requests)
-	case f.session.Slots < 1 || f.o.Decode.Queue.Requests < 0:
-		return nil, fmt.Errorf("--slots is %d and --max-queue %d; they must be at least 1 and 0", f.session.Slots, f.o.Decode.Queue.Requests)
+	case f.session.Slots < 1 || f.o.Decode.Queue.Requests < 1:
+		return nil, fmt.Errorf("--slots is %d and --max-queue %d; both must be at least 1, as of a server", f.session.Slots, f.o.Decode.Queue.Requests)
+	case f.o.Decode.Queue.Tokens < 0:
+		return nil, fmt.Errorf("--max-queue-tokens is %d; it must be at least 1, or 0 for what fits into memory", f.o.Decode.Queue.Tokens)
 	case !(f.price >= 0):
 		return nil, fmt.Errorf("--price is %g; it must not be negative", f.price)
 	case f.find && f.slo == "":
