@@ -37,6 +37,9 @@ var contradictions string
 //go:embed explained.md
 var explanation string
 
+//go:embed replicas.md
+var shared string
+
 // Write writes README.md and its pictures into a folder, which it creates.
 func (r *Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -120,11 +123,12 @@ func table(b *strings.Builder, lines []*Line) {
 }
 
 func (r *Report) replicas(b *strings.Builder) {
-	b.WriteString("\nTP/1x divided by TP/DP is DP/1x. Which gains belong together is not published; with the ends paired in all ways:\n\n")
+	b.WriteString("\n### What would explain the gains over replicas\n\nTP/1x divided by TP/DP is DP/1x. Which gains belong together is not published; with the ends paired in all ways:\n\n")
 	b.WriteString("| machine | GPUs | published TP/1x | published TP/DP | simulated TP/DP, ideal replicas | implied DP/1x | implied efficiency of replicas |\n|---|---|---|---|---|---|---|\n")
 	for _, p := range r.DP {
 		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s |\n", p.Machine, p.GPUs, p.OverOne, p.OverDP, p.Simulated, p.Replicas, p.Efficiency)
 	}
+	b.WriteString(shared)
 }
 
 func (r *Report) krait(b *strings.Builder) {

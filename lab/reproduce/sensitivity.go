@@ -29,6 +29,7 @@ var assumptions = []assumption{
 	{"bandwidth", "×%g", []float64{1, 0.5, 0.25, 0.125, 0.0625}, func(x *instead, v float64) { x.bandwidth = v }},
 	{"latency", "×%g", []float64{1, 3, 10, 30}, func(x *instead, v float64) { x.latency = v }},
 	{"batch", "%g", []float64{0, 1, 4, 16, 64, 256}, func(x *instead, v float64) { x.batch = int(v) }},
+	{"replicas", "%g %%", []float64{100, 90, 80, 70, 60, 50}, func(x *instead, v float64) { x.replicas = v / 100 }},
 }
 
 // text writes a value; the first is what is simulated above.
