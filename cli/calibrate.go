@@ -26,10 +26,11 @@ func newCalibrate() *cobra.Command {
 		Long: `Calibrate measures this machine's CPU: the speed of Krait's kernels, in models of random
 weights that it makes, and the overhead of steps and collectives. It writes the hardware
 profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an idle machine
-and about a minute. It measures each model in two rounds and averages the middle half of steps.
+and about a minute. It measures all models in three passes, on new files each time, and averages
+the middle half of steps.
 
 --check writes nothing: it compares the profile's predictions for two models of other sizes
-with measurements, medians of five each, beside the speed of memory just before.
+with measurements, medians of three turns, beside the speed of memory just before.
 With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 		Example: `  krait calibrate
   krait calibrate --check

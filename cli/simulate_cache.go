@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -220,7 +219,7 @@ func readTrace(c *cobra.Command, path string) ([]prefix.Request, error) {
 		defer f.Close()
 		in, name = f, path
 	}
-	trace, err := prefix.ReadTrace(bufio.NewReaderSize(in, 1<<20))
+	trace, err := prefix.ReadTrace(in)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}

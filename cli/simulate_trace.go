@@ -98,20 +98,23 @@ other ids differ; with --vocab they are drawn below it.`,
 
 // readForeign reads a trace in a format from a file.
 func readForeign(c *cobra.Command, format string, o workload.Options) ([]prefix.Request, error) {
-	in, path := stdin(c), o.Kind
-	if path != "-" {
+	in, name := stdin(c), "standard input"
+	if path := o.Kind; path != "-" {
 		f, err := os.Open(path)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
-		in = f
+		in, name = f, visible(path)
 	}
-	trace, err := workload.Read(format, in, o)
+	trace, left, err := workload.Read(format, in, o)
 	if err != nil {
-		err = fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return trace, err
+	if left != (workload.Left{}) {
+		fmt.Fprintf(c.ErrOrStderr(), "krait: note: %s: left out are %v\n", name, left)
+	}
+	return trace, nil
 }
 
 // wrapText lays a text out in lines of a width, indented.

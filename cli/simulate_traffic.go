@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,8 +102,12 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--bursts is for --rate: give a rate")
 	case f.requests < 1:
 		return nil, fmt.Errorf("--requests is %d; it must be at least 1", f.requests)
-	case f.session.Slots < 1 || f.o.Decode.Queue.Requests < 0:
-		return nil, fmt.Errorf("--slots is %d and --max-queue %d; they must be at least 1 and 0", f.session.Slots, f.o.Decode.Queue.Requests)
+	case f.session.Slots < 1 || f.o.Decode.Queue.Requests < 1:
+		return nil, fmt.Errorf("--slots is %d and --max-queue %d; both must be at least 1, as of a server", f.session.Slots, f.o.Decode.Queue.Requests)
+	case f.o.Decode.Queue.Tokens < 0:
+		return nil, fmt.Errorf("--max-queue-tokens is %d; it must be at least 1, or 0 for what fits into memory", f.o.Decode.Queue.Tokens)
+	case !(f.price >= 0):
+		return nil, fmt.Errorf("--price is %g; it must not be negative", f.price)
 	case f.find && f.slo == "":
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
@@ -149,6 +154,9 @@ func parseSLO(text string) (s traffic.SLO, err error) {
 		d, err := time.ParseDuration(value)
 		if to == nil || err != nil || d <= 0 {
 			return s, fmt.Errorf("--slo %s: a bound is ttft, tpot or e2e with a time, as in ttft=1s,tpot=50ms", part)
+		}
+		if *to > 0 {
+			return s, fmt.Errorf("--slo %s: %s has two bounds; give one", text, name)
 		}
 		*to = d.Seconds()
 	}
@@ -343,6 +351,9 @@ func busiest(r *traffic.Report) (share float64) {
 func (r *trafficReport) printEnd(w io.Writer) {
 	if len(r.Lines) == 1 && len(r.Lines[0].Loads) == 1 {
 		l := r.Lines[0].Loads[0]
+		for _, kind := range slices.Sorted(maps.Keys(l.Errors)) {
+			fmt.Fprintf(w, "%s failed with %s; the first: %s\n", count(l.Errors[kind], "request"), kind, l.Messages[kind])
+		}
 		fmt.Fprintf(w, "\n%-12s %6s %9s %9s %6s %9s %8s %8s %13s %10s\n", "server", "ranks", "requests", "steps", "busy", "sequences", "KV room", "paused", "cached tokens", "evictions")
 		for _, u := range l.Servers {
 			fmt.Fprintf(w, "%-12s %6d %9d %9d %5.1f%% %9.2f %7.1f%% %8d %13s %10d\n", u.Name, u.Ranks, u.Requests, u.Steps, 100*u.Busy, u.Sequences, 100*u.Room, u.Paused, thousands(u.Hits), u.Evictions)

@@ -6,6 +6,10 @@ package balance
 // needs a step of its own, where a prompt's tokens share steps.
 const AnswerBytes = 16
 
+// MostTokens bounds the tokens that an answer is expected to have: clients ask for far more than
+// they get.
+const MostTokens = 4096
+
 // Need is the work of a request.
 type Need struct {
 	Blocks []uint64 // hashes of the prompt's prefixes ([Blocks]); nil: nothing to prefill

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // claim is a figure of the paper, with how it is simulated.
@@ -50,6 +51,9 @@ func readClaims() ([]claim, error) {
 }
 
 func (c *claim) span() span { return span{slices.Min(c.Published), slices.Max(c.Published)} }
+
+// part reports whether the claim belongs to a figure and is none.
+func (c *claim) part() bool { return strings.HasPrefix(c.Leaf, "+") }
 
 // models returns the claim's models; all if it names none.
 func (c *claim) models() (list []*model) {

@@ -22,6 +22,7 @@ type instead struct {
 	link      string  // profile of the link
 	free      bool    // collectives take no time
 	batch     int     // of all runs, where it fits; 0: the largest of each
+	replicas  float64 // share of their number that the throughput of replicas is
 }
 
 // fits is what the largest batch depends on.

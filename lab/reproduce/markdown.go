@@ -37,6 +37,9 @@ var contradictions string
 //go:embed explained.md
 var explanation string
 
+//go:embed replicas.md
+var shared string
+
 // Write writes README.md and its pictures into a folder, which it creates.
 func (r *Report) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -44,7 +47,7 @@ func (r *Report) Write(dir string) error {
 	}
 	var b strings.Builder
 	b.WriteString(intro)
-	r.summary(&b)
+	fmt.Fprintf(&b, "\n%s\n", r.summary())
 	for _, s := range sections {
 		lines := r.section(s.begins)
 		fmt.Fprintf(&b, "\n## %s\n\n", s.title)
@@ -81,23 +84,24 @@ func (r *Report) section(begins string) (list []*Line) {
 	return list
 }
 
-// summary counts the simulated figures that match.
-func (r *Report) summary(b *strings.Builder) {
+// summary counts the simulated figures that match. What belongs to a figure, as the part of one
+// model, is none.
+func (r *Report) summary() string {
 	figures, inside, near := 0, 0, 0
 	for i := range r.Lines {
 		x := &r.Lines[i]
-		if x.Difference == "" {
+		if x.Difference == "" || x.claim.part() {
 			continue
 		}
 		figures++
 		switch d := x.simulated.outside(x.published); {
-		case x.Difference == "none":
+		case d == 0:
 			inside++
 		case x.claim.Unit == "%" && d >= -15 && d <= 15:
 			near++
 		}
 	}
-	fmt.Fprintf(b, "\nOf %d figures that are simulated, %d come out, and %d more within 15 points.\n", figures, inside, near)
+	return fmt.Sprintf("Of %d figures that are simulated, %d come out, and %d more within 15 points.", figures, inside, near)
 }
 
 // table writes lines with numbered reasons, which follow the table.
@@ -119,11 +123,12 @@ func table(b *strings.Builder, lines []*Line) {
 }
 
 func (r *Report) replicas(b *strings.Builder) {
-	b.WriteString("\nTP/1x divided by TP/DP is DP/1x. Which gains belong together is not published; with the ends paired in all ways:\n\n")
+	b.WriteString("\n### What would explain the gains over replicas\n\nTP/1x divided by TP/DP is DP/1x. Which gains belong together is not published; with the ends paired in all ways:\n\n")
 	b.WriteString("| machine | GPUs | published TP/1x | published TP/DP | simulated TP/DP, ideal replicas | implied DP/1x | implied efficiency of replicas |\n|---|---|---|---|---|---|---|\n")
 	for _, p := range r.DP {
 		fmt.Fprintf(b, "| %s | %d | %s | %s | %s | %s | %s |\n", p.Machine, p.GPUs, p.OverOne, p.OverDP, p.Simulated, p.Replicas, p.Efficiency)
 	}
+	b.WriteString(shared)
 }
 
 func (r *Report) krait(b *strings.Builder) {

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -41,13 +42,13 @@ func (c *claim) each(see func(machine string, m *model, p point) error) error {
 }
 
 // gain compares throughputs, each with the largest batch that fits. Replicas share nothing: their
-// throughput is that of one GPU times their number.
+// throughput is that of one GPU times their number, unless a share of it is assumed.
 func (l *lab) gain(c *claim) (measurement, error) {
 	out := measurement{span: empty()}
 	err := c.each(func(machine string, m *model, p point) error {
 		x, err := l.gainAt(m, machine, c.GPUs, p)
 		if c.Over == "DP" {
-			x = (x+100)/float64(c.GPUs) - 100
+			x = (x+100)/float64(c.GPUs)/cmp.Or(l.assume.replicas, 1) - 100
 		}
 		out.add(x)
 		return err

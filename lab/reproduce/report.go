@@ -97,7 +97,7 @@ func difference(d float64, unit string) string {
 	return fmt.Sprintf("%+.1f", d)
 }
 
-// Text writes a line per claim.
+// Text writes a line per claim, and how many come out.
 func (r *Report) Text(w io.Writer) {
 	for _, x := range r.Lines {
 		fmt.Fprintf(w, "%s (%s): published %s", x.Claim, x.Where, x.Published)
@@ -112,4 +112,5 @@ func (r *Report) Text(w io.Writer) {
 		}
 		fmt.Fprintf(w, ". %s.\n", x.Reason)
 	}
+	fmt.Fprintln(w, r.summary())
 }

@@ -153,6 +153,22 @@ func TestClaims(t *testing.T) {
 	}
 }
 
+// TestSummary: a figure comes out if its range is inside the published one, not if it contains it,
+// and what is part of a figure does not count.
+func TestSummary(t *testing.T) {
+	r := &Report{}
+	for _, x := range []struct {
+		leaf      string
+		simulated span
+	}{{"inside", span{60, 70}}, {"equal", span{50, 80}}, {"contains", span{10, 120}}, {"near", span{40, 95}}, {"+part", span{60, 70}}} {
+		c := &claim{Leaf: x.leaf, Unit: "%"}
+		r.Lines = append(r.Lines, Line{claim: c, published: span{50, 80}, simulated: x.simulated, Difference: "any"})
+	}
+	if got, want := r.summary(), "Of 4 figures that are simulated, 2 come out, and 1 more within 15 points."; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestOutside: a range beyond another is told at the end that is further out.
 func TestOutside(t *testing.T) {
 	for _, c := range []struct {

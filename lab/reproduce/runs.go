@@ -74,6 +74,7 @@ func newLab() *lab {
 func (l *lab) assuming(s setup) setup {
 	if s.instead == (instead{}) {
 		s.instead = l.assume
+		s.replicas = 0 // no run depends on it
 	}
 	return s
 }

@@ -28,6 +28,7 @@ func TestSensitivity(t *testing.T) {
 		if sensitivities(r.Sensitive) != string(text) {
 			t.Error("it is not what comes out; krait reproduce -o docs/reproduction writes it anew")
 		}
+		replicas(t, r.Sensitive)
 		return
 	}
 	claims, err := readClaims()
@@ -42,6 +43,35 @@ func TestSensitivity(t *testing.T) {
 	}
 	if !strings.Contains(string(text), s.row()) {
 		t.Errorf("it does not have this row; krait reproduce -o docs/reproduction writes it anew: %s", s.row())
+	}
+}
+
+// replicas fails where what the report says of gains over replicas is not so: of the A100's some
+// are inside with a share of replicas, and with nothing else, and no share brings one of the A6000
+// near.
+func replicas(t *testing.T, list []Sensitivity) {
+	t.Helper()
+	for a := range assumptions {
+		for v := range assumptions[a].values {
+			near, inside := map[string]int{}, map[string]int{}
+			for _, s := range list {
+				if strings.HasPrefix(s.Claim, "throughput") && strings.Contains(s.Claim, "vs_DP") {
+					if s.explains(a, v) {
+						near[s.Machine+s.Claim[len(s.Claim)-2:]]++
+					}
+					if s.Trials[a][v].Outside == 0 {
+						inside[s.Machine]++
+					}
+				}
+			}
+			name, want := assumptions[a].name+" "+assumptions[a].text(v), map[string]int{"replicas 90 %": 2, "replicas 80 %": 1}
+			if inside["A100"] != want[name] || inside["A6000"] > 0 {
+				t.Errorf("%s: %v are inside", name, inside)
+			}
+			if is := assumptions[a].name == "replicas"; is && (near["A6000.2"]+near["A6000.4"] > 0 || v > 2 && near["A100.4"] > 0) || v == 0 && near["A100.2"]+near["A100.4"] != 6 {
+				t.Errorf("%s: %v are near", name, near)
+			}
+		}
 	}
 }
 

@@ -246,6 +246,80 @@ var hand = []struct {
 	// At 40 a chunk of 5 fills the step: no draft. At 56 its last 4 leave room for one, and the last
 	// token needs none.
 	{"drafts beside chunks", "0 5/8, 27 9/1", "15 26 40 40 56 74 74 85, 74", Options{Decode: one(2, 6).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1, Acceptance: 1}},
+
+	// Odd ones. A trace without outputs asks for a token of each, and its text is the prompt.
+	{"no output", "0 8/0 a, 100 8/0 a", "18, 111 (7)", Options{Decode: one(4, 100).with(attention)}},
+	// Steps have 5 tokens and chunks 4. The prompt of 5 is a chunk and a token: 1 + 4, and 1 + 1.
+	{"a chunk and a token", "0 2/4, 3 5/2", "12 27 39 51, 39 51", Options{Decode: one(2, 5)}},
+	// All three are idle. They take turns, and the fourth begins the second round.
+	{"a round of turns", "0 5/1, 0 5/1, 0 5/1, 0 5/1", "20, 15, 15, 20", Options{Decode: many(3, 4, 100)}},
+	// Both have 48 of work, the first by one request and the second by two. The fourth joins the
+	// first, though it is the second one's turn: 9 tokens and 4.
+	{"equal work, fewer requests", "0 8/1, 0 2/1, 0 2/1, 0 1/1", "19, 14, 14, 19", Options{Decode: many(2, 4, 100)}},
+	// In pages of 4 they take 8, 4, 8 and 4 of 16 tokens: the third does not fit, and the fourth
+	// does.
+	{"room in pages", "0 5/2, 0 4/1, 0 4/2, 0 1/4", "20 32, 20, status 429, 20 32 43 54", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room, s.Limits.Page = 16, 4 })}},
+	// 13+5-1 tokens are 5 pages of 4, one more than there is; 13+4-1 are all of them.
+	{"the last page", "0 13/5, 0 13/4", "status 400, 23 34 45 56", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room, s.Limits.Page = 16, 4 })}},
+	// A request that can never run is rejected at once, and its client sends the next.
+	{"a client after a refusal", "0 20/10, 0 5/1", "status 400, 15", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room = 16 }), Load: load.Load{Concurrency: 1}}},
+	// More clients than requests.
+	{"clients without requests", "0 5/1, 0 3/1", "18, 18", Options{Decode: one(4, 100), Load: load.Load{Concurrency: 9}}},
+	// No other server can run what one can never run, and the router asks none: it is the first
+	// one's turn, which has the prefix.
+	{"turn after a refusal", "0 8/1 a, 50 20/10, 100 8/1 a", "18, status 400, 111 (7)", Options{Decode: many(2, 4, 200).with(func(s *Server) { attention(s); s.Limits.Room = 16 })}},
+	// Of 15 tokens the router knows no block of 64 bytes, and gives them to the next server; 16 are
+	// one.
+	{"less than a block", "0 15/1 a, 100 15/1 a", "25, 125", Options{Decode: many(2, 4, 100).with(attention)}},
+	{"a block", "0 16/1 a, 100 16/1 a", "26, 111 (15)", Options{Decode: many(2, 4, 100).with(attention)}},
+
+	// The prompt of 12 hits 10 at 113, beside a sequence that decodes: chunks of 5 tokens, then 1,
+	// where a state is kept after 16, and then 4.
+	{"a hit, chunks and a mark beside decode", "0 10/1 a, 100 3/8, 105 20/2 a10", "40, 113 129 141 156 168 179 190 201, 156 168 (10)", Options{Decode: one(2, 6).with(hybrid)}},
+	// 16 tokens fit both prompts, and the first is still there at 200.
+	{"cache to the token", "0 8/1 a, 100 8/1 b, 200 8/1 a", "18, 118, 211 (7)", Options{Decode: one(4, 100).with(func(s *Server) { attention(s); s.Capacity = 16 })}},
+	// One token less, and the second evicts the first, as the third does the second.
+	{"cache less a token", "0 8/1 a, 100 8/1 b, 200 8/1 a, 300 8/1 a", "18, 118, 218, 311 (7)", Options{Decode: one(4, 100).with(func(s *Server) { attention(s); s.Capacity = 15 })}},
+	// The second shares 4 tokens, and its other 4 evict those of the first.
+	{"a branch that evicts", "0 8/1 a, 100 8/1 a4, 200 8/1 a", "18, 114 (4), 214 (4)", Options{Decode: one(4, 100).with(func(s *Server) { attention(s); s.Capacity = 10 })}},
+	// The answer that ends at 40 is in the cache for the request that comes at that time.
+	{"a hit at its end", "0 8/3 a, 40 8/1 a", "18 29 40, 51 (7)", Options{Decode: one(4, 100).with(attention)}},
+	// It comes when the last step begins, and hits nothing: 1 + 8 tokens.
+	{"a hit too early", "0 8/3 a, 29 8/1 a", "18 29 48, 48", Options{Decode: one(4, 100).with(attention)}},
+
+	// Steps of prompts beside decode have at most 128 of their tokens: 1 + 128, 139 ms, for which
+	// 117 ms of decode are owed, of which three steps of 11 are left. Then the other 72 tokens.
+	{"a long prompt beside decode", "0 5/6, 1 200/1", "15 26 165 176 187 198, 280", Options{Decode: one(2, 300).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+	// Steps have 10 tokens, 5 of them the oldest prompt's: 5 + 2 + 3, then 6 + 4, then 8 and 1.
+	{"three prompts", "0 20/1, 0 6/1, 0 3/1", "69, 40, 20", Options{Decode: one(3, 10).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+
+	// Both are prefilled by 20, and their states take 50 ms each, whatever their size. The third
+	// has nothing to prefill, and has ended long before.
+	{"a link slower than decode", "0 6/2, 0 6/2, 0 1/2", "81 92, 131 142, 11 22", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: Link{Latency: 0.05}}},
+	// The prefill server has one slot: 15 and 30, and 10 ms each.
+	{"one slot for prefill", "0 6/1, 0 6/1", "36, 51", Options{Decode: one(4, 100), Prefill: one(1, 100), Link: slow}},
+	// 9 tokens in chunks of 4, 4 and 1 by 39; they arrive at 53.
+	{"chunks for prefill", "0 10/1", "64", Options{Decode: one(4, 100), Prefill: one(1, 4), Link: slow}},
+	// The prefill server has too little memory for 5 tokens: the decode server takes all 6.
+	{"too long for prefill", "0 6/2", "16 27", Options{Decode: one(4, 100), Prefill: one(4, 100).with(func(s *Server) { s.Limits.Room = 4 }), Link: slow}},
+	// A client of both roles sends the second at 47.
+	{"a client of roles", "0 6/2, 0 6/1", "36 47, 83", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: slow, Load: load.Load{Concurrency: 1}}},
+	// A state arrives at 25, when a step ends, and its token is in the next: 1 + 1.
+	{"an arrival at the end of a step", "0 6/1, 3 1/3", "37, 14 25 37", Options{Decode: one(4, 100), Prefill: one(4, 100), Link: slow}},
+	// The router does not know that a prompt of one token needs no prefill, and gives it the second
+	// prefill server. So the third has its turn at the first, which has 6 of its 7 tokens: 11 ms,
+	// and 12 to move all of them.
+	{"turn of one token", "0 8/1 a, 100 1/1, 200 8/1 a", "40, 111, 234 (6)", Options{Decode: one(4, 100), Prefill: many(2, 4, 100).with(attention), Link: slow}},
+
+	// After the step that is measured, two drafts pay, and both are right: 13 ms and 2. The last
+	// token needs none.
+	{"two right drafts", "0 5/6", "15 26 41 41 41 52", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 2, Acceptance: 1}},
+	// Of the third token on, one draft fits the text, and it is wrong: 12 ms, 2 and 3.
+	{"a wrong draft", "0 5/4", "15 26 43 54", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 2}},
+	// A text of three tokens has no room for a draft.
+	{"no room for drafts", "0 5/3", "15 26 37", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 4, Acceptance: 1}},
+	// Steps have 2 tokens: chunks of 2, 2 and 1, and then a token and a draft.
+	{"drafts that fill steps", "0 5/6", "35 46 60 60 74 74", Options{Decode: one(1, 2).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 3, Acceptance: 1}},
 }
 
 // TestByHand: schedules are exactly those that were worked out by hand.
@@ -265,6 +339,15 @@ func TestByHand(t *testing.T) {
 		if text := strings.Join(got, ", "); text != c.want {
 			t.Errorf("%s: %s: tokens at %s, want %s", c.name, c.requests, text, c.want)
 		}
+	}
+}
+
+// TestLongAnswers: the router takes an answer for at most 4,096 tokens, so that two long ones are
+// equal work, and a third request goes to the server whose turn it is.
+func TestLongAnswers(t *testing.T) {
+	r, err := Run(t.Context(), Options{Trace: traceOf(t, "0 1/6000, 0 1/5000, 0 1/1"), Decode: many(2, 4, 100)})
+	if err != nil || r.Servers[0].Requests != 2 || r.Servers[1].Requests != 1 {
+		t.Errorf("%+v, %v, want 2 and 1 requests", r, err)
 	}
 }
 

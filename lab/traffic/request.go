@@ -28,15 +28,15 @@ type visit struct {
 	fromWork     int64
 }
 
-// send sends request i to a server, as the router does: one that rejects it leaves it to another
-// one, once.
+// send sends request i to a server, as the router does: one whose queue is full leaves it to
+// another one, once. A prompt of one token has a prefill server, too, which does nothing.
 func (s *simulation) send(i int) {
 	v := &visit{s: s, i: i, out: &s.outcomes[i]}
 	t := &s.Trace[i]
 	v.prompt, v.most = t.InputLen, max(1, t.Tokens.Len()-t.InputLen)
 	v.out.Sent, v.out.Prompt, v.out.Counted = wall(s.now), v.prompt, true
-	n := balance.Need{Blocks: s.blocksOf(t), Bytes: bytesPerToken * v.prompt, Tokens: v.most}
-	if len(s.prefill.servers) > 0 && v.prompt > 1 {
+	n := balance.Need{Blocks: s.blocksOf(t), Bytes: bytesPerToken * v.prompt, Tokens: min(v.most, balance.MostTokens)}
+	if len(s.prefill.servers) > 0 {
 		prompt := balance.Need{Blocks: n.Blocks, Bytes: n.Bytes}
 		n.Blocks, n.Bytes = nil, 0
 		v.from = s.prefill.take(prompt, nil)
@@ -53,6 +53,9 @@ func (s *simulation) send(i int) {
 			return
 		}
 		x.load.Remove(v.work)
+		if v.out.Err.Kind != fullQueue {
+			break
+		}
 		tried = x
 	}
 	v.leave()
@@ -73,11 +76,14 @@ func (v *visit) enter() bool {
 	return false
 }
 
+// fullQueue is the kind of failure that the router retries.
+const fullQueue = "status 429"
+
 // rejected returns the failure of a request that a server rejects.
 func rejected(err error) *load.Failure {
 	kind := "status 400"
 	if e, ok := err.(*admit.Error); ok && e.Kind == admit.Full {
-		kind = "status 429"
+		kind = fullQueue
 	}
 	return &load.Failure{Kind: kind, Message: err.Error()}
 }
@@ -94,7 +100,7 @@ func (v *visit) request(prompt, most int) schedule.Request {
 		OnBegin:   func(time.Time) { v.ticket.Begin() },
 		OnCached:  func(tokens int) { v.out.Cached += tokens },
 	}
-	if v.from != nil {
+	if v.from != nil && prompt > 1 {
 		q.Fetch = func() (schedule.Beginning, error) { panic("BUG: a Fetch of a Stepper is called") }
 	}
 	if v.s.Drafts > 0 {

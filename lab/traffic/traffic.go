@@ -129,8 +129,15 @@ func (o *Options) check() error {
 		return fmt.Errorf("%d servers and %d prefill servers; there must be at least 1 and 0", o.Decode.Number, o.Prefill.Number)
 	case !(o.Link.Latency >= 0 && o.Link.Bandwidth >= 0):
 		return fmt.Errorf("a link of %g seconds and %g bytes per second: neither may be negative", o.Link.Latency, o.Link.Bandwidth)
-	case !(o.Acceptance >= 0 && o.Acceptance <= 1) || o.Drafts < 0:
-		return fmt.Errorf("%d drafts with an acceptance of %g: it must be from 0 to 1", o.Drafts, o.Acceptance)
+	case o.Drafts < 0:
+		return fmt.Errorf("%d drafts per step; there must be at least 0", o.Drafts)
+	case !(o.Acceptance >= 0 && o.Acceptance <= 1):
+		return fmt.Errorf("an acceptance of %g; it must be from 0 to 1", o.Acceptance)
+	}
+	for i := range o.Trace[1:] {
+		if a, b := o.Trace[i].At, o.Trace[i+1].At; !(a <= b) {
+			return fmt.Errorf("request %d of the trace comes at %g s, after one at %g; sort the requests by time", i+1, b, a)
+		}
 	}
 	return o.Load.Check()
 }

@@ -171,11 +171,13 @@ func TestSweep(t *testing.T) {
 func TestErrors(t *testing.T) {
 	trace := traceOf(t, "0 5/1")
 	for want, o := range map[string]Options{
+		"request 1 of the trac": {Trace: traceOf(t, "20 5/1, 10 5/1"), Decode: one(1, 10)},
 		"the trace has no":      {Decode: one(1, 10)},
 		"0 servers":             {Trace: trace},
 		"there is no clock":     {Trace: trace, Decode: one(1, 10).with(func(s *Server) { s.Clock = nil })},
 		"-1 bytes per second":   {Trace: trace, Decode: one(1, 10), Link: Link{Bandwidth: -1}},
 		"acceptance of 2":       {Trace: trace, Decode: one(1, 10), Acceptance: 2},
+		"-1 drafts per step":    {Trace: trace, Decode: one(1, 10), Drafts: -1},
 		"decode 0: at most 1":   {Trace: trace, Decode: one(4, 1)},
 		"gaps vary":             {Trace: trace, Decode: one(1, 10), Load: load.Load{Bursts: 2}},
 		"it must be none, ":     {Trace: trace, Decode: one(1, 10).with(func(s *Server) { attention(s); s.Policy = "lfu" })},

@@ -72,10 +72,9 @@ func Make(o Options) ([]prefix.Request, error) {
 		return nil, fmt.Errorf("%d sessions; there must be 1 to %d", o.Sessions, MostSessions)
 	case o.Vocab < 0 || o.Vocab == 1 || o.Vocab > math.MaxInt32:
 		return nil, fmt.Errorf("the vocabulary is %d; it must be 2 to %d, or 0 for no bound", o.Vocab, math.MaxInt32)
-	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
-		return nil, fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
-	case !(o.Regular >= 0 && o.Regular <= 1):
-		return nil, fmt.Errorf("a share of %g of pauses is regular; it must be from 0 to 1", o.Regular)
+	}
+	if err := o.checkTimes(); err != nil {
+		return nil, err
 	}
 	if o.Rate == 0 {
 		o.Rate = 1
@@ -96,12 +95,24 @@ func Make(o Options) ([]prefix.Request, error) {
 	return m.sorted(), nil
 }
 
+// checkTimes returns an error for times out of range.
+func (o *Options) checkTimes() error {
+	switch {
+	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
+		return fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
+	case !(o.Regular >= 0 && o.Regular <= 1):
+		return fmt.Errorf("a share of %g of pauses is regular; it must be from 0 to 1", o.Regular)
+	}
+	return nil
+}
+
 // maker draws a trace.
 type maker struct {
 	Options
 	rng   *rand.Rand
 	next  int // next unused token id
 	trace []prefix.Request
+	left  Left
 }
 
 // play adds the requests of a session, each of which contains all turns before.

@@ -11,12 +11,9 @@ import (
 	"github.com/krait-ml/krait/serving/internal/api"
 )
 
-// The estimate of an answer's tokens is usualTokens without max_tokens, and otherwise max_tokens up
-// to mostTokens: clients ask for far more than they get.
-const (
-	usualTokens = 256
-	mostTokens  = 4096
-)
+// usualTokens is the estimate of an answer's tokens without max_tokens. Otherwise it is max_tokens,
+// up to [balance.MostTokens].
+const usualTokens = 256
 
 // request is a client's request.
 type request struct {
@@ -77,11 +74,11 @@ func (r *Router) guess(tenant string, data []byte) balance.Need {
 	tokens := usualTokens
 	for _, f := range []json.RawMessage{fields.MostOut, fields.MostNew, fields.Most} {
 		if n := 0; json.Unmarshal(f, &n) == nil && n > 0 {
-			tokens = min(n, mostTokens)
+			tokens = min(n, balance.MostTokens)
 		}
 	}
 	if n := 0; json.Unmarshal(fields.N, &n) == nil && n > 1 {
-		tokens *= min(n, mostTokens)
+		tokens *= min(n, balance.MostTokens)
 	}
 	return balance.Need{Blocks: balance.Blocks(r.seed, []byte(tenant), prompt), Bytes: len(prompt), Tokens: tokens}
 }

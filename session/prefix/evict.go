@@ -26,9 +26,6 @@ func (t *Tree) prepare() {
 // evict evicts the node of the lowest score, or its state.
 func (t *Tree) evict() {
 	n := t.victim(t.candidate)
-	if n == nil && t.hazard != nil { // whole takes rows for all of an edge if the first are there
-		n = t.victim(t.evictable)
-	}
 	if n == nil {
 		panic("BUG: a tree holds bytes and has nothing to evict")
 	}
@@ -88,7 +85,7 @@ func (t *Tree) join(n *node) {
 			child.owed += n.owed
 		}
 		if t.cache != nil && t.cache.data(child) == nil {
-			child.cached = n.cached // its edge gets that of n
+			child.cached, child.shared = n.cached, n.shared // its edge gets that of n
 		}
 		if t.rule.released {
 			child.time = max(child.time, n.time)

@@ -51,18 +51,13 @@ func (t *Tree) link(n *node) {
 	for _, other := range t.beside {
 		other.linkTo(n)
 	}
-	if t.cache == nil || t.cache.data(n) != nil {
+	states := t.model.StateBytes > 0
+	if t.cache == nil || t.cache.whole(n) || states && t.cache.data(n) != nil {
 		return
 	}
 	at := t.cache.walk(n.tokens.Prefix(n.depth))
-	switch {
-	case t.model.StateBytes > 0:
+	if n.cached, n.shared = cmp.Or(at.child, at.node), at.depth; states {
 		n.cached = at.node // or a state above it
-	case at.depth < n.depth:
-	case at.child != nil:
-		n.cached = at.child
-	default:
-		n.cached = at.node
 	}
 }
 
@@ -73,15 +68,17 @@ func (t *Tree) linkTo(n *node) {
 	if at.depth < n.depth {
 		return
 	}
+	m := cmp.Or(at.child, at.node)
 	if t.model.StateBytes > 0 {
-		m := cmp.Or(at.child, at.node)
 		if c := t.cache.data(m); c == nil || c.depth < n.depth {
 			m.cached = n
 		}
 		return
 	}
-	for m := at.node; at.child == nil && m != t.root && m.depth > n.parent.depth; m = m.parent {
-		m.cached = n
+	for ; m != t.root && m.depth > n.parent.depth; m = m.parent {
+		if rows := min(m.depth, n.depth); t.cache.data(m) == nil || m.shared <= rows {
+			m.cached, m.shared = n, rows
+		}
 	}
 }
 
@@ -97,12 +94,20 @@ func (t *Tree) nearest(other *Tree, n *node) *node {
 }
 
 // data returns the node of t, a cache, with the data of a node of a tree beside it: without states
-// the one that has its rows, possibly the first of them only, and otherwise the one of the last
-// state on its edge. It is nil if there is none.
+// the one with the last of the rows of its edge that t has, those of its first n.shared tokens, and
+// otherwise the one of the last state on its edge. It is nil if there is none.
 func (t *Tree) data(n *node) *node {
 	if t.model.StateBytes == 0 {
 		for n.cached != nil && n.cached.index < 0 {
-			n.cached = n.cached.joined
+			if n.cached = n.cached.joined; n.cached != nil {
+				n.shared = min(n.shared, n.cached.depth)
+			}
+		}
+		if n.cached == nil || n.shared <= n.parent.depth {
+			return nil
+		}
+		for n.cached.parent.depth >= n.shared {
+			n.cached = n.cached.parent
 		}
 		return n.cached
 	}
@@ -118,7 +123,7 @@ func (t *Tree) data(n *node) *node {
 // whole reports whether t, a cache, has all data of a node of a tree beside it.
 func (t *Tree) whole(n *node) bool {
 	c := t.data(n)
-	return c != nil && c.depth >= n.depth
+	return c != nil && (t.model.StateBytes > 0 && c.depth >= n.depth || t.model.StateBytes == 0 && n.shared == n.depth)
 }
 
 // demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and

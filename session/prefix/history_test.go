@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 )
@@ -47,6 +48,50 @@ func TestNearest(t *testing.T) {
 	}
 	if between < 50 {
 		t.Errorf("%d nodes resume inside their edges: they show little", between)
+	}
+}
+
+// TestRows: without states, trees beside a cache know which rows of their nodes it has, to the
+// token, also after it has evicted, split and merged nodes, and so what is at stake.
+func TestRows(t *testing.T) {
+	some := 0
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 41))
+		a := NewReuse(models["attention"], int64(1+rng.IntN(900)))
+		var before []string
+		for i := range 60 {
+			input, output := drawRequest(rng, before)
+			before = append(before, input+output)
+			a.Serve(request(float64(i), input, output))
+			if rng.IntN(20) == 0 {
+				a.Shrink()
+			}
+			rows := func(n *node) int { return max(a.walk(n.tokens.Prefix(n.depth)).depth-n.parent.depth, 0) }
+			for _, tree := range []*Tree{a.history.tree, a.stake.lru} {
+				for _, n := range tree.nodes {
+					got := 0
+					if c := a.data(n); c != nil {
+						got = n.shared - n.parent.depth
+					}
+					if want := rows(n); got != want || a.whole(n) != (want == n.depth-n.parent.depth) {
+						t.Fatalf("seed %d, request %d: of %d rows of a node after %d the cache has %d, want %d", seed, i, n.depth-n.parent.depth, n.parent.depth, got, want)
+					}
+					if 0 < got && got < n.depth-n.parent.depth {
+						some++
+					}
+				}
+			}
+			want := a.stake.ahead + a.stake.trust
+			for _, n := range a.stake.lru.nodes {
+				want -= float64(n.depth - n.parent.depth - rows(n))
+			}
+			if a.stake.weigh(a.Tree); !math.IsInf(a.stake.left, 1) && math.Abs(a.stake.left-want) > 1e-6 {
+				t.Fatalf("seed %d, request %d: %g tokens may be put at stake, want %g", seed, i, a.stake.left, want)
+			}
+		}
+	}
+	if some < 20 {
+		t.Errorf("of %d nodes the cache has a part: they show little", some)
 	}
 }
 

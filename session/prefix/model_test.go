@@ -23,7 +23,8 @@ type held struct {
 type list struct {
 	m         Model
 	capacity  int64
-	alpha     float64
+	rule      rule
+	now       float64
 	nodes     []*held
 	made      int
 	evictions int
@@ -94,14 +95,21 @@ func (l *list) lookup(input string, now float64) (hit int, marks Marks) {
 				touched = x
 			}
 		}
-		if touched != nil {
-			touched.time = now
+		for _, x := range l.nodes {
+			if touched != nil && (x == touched || l.rule.leaves && strings.HasPrefix(touched.prefix, x.prefix)) {
+				x.time = now
+			}
 		}
 		return min(m, most), Marks{}
 	}
 	for d := most; d > 0; d-- {
 		if x := l.get(input[:d]); x != nil && x.state {
 			x.time, hit = now, d
+			for _, above := range l.nodes {
+				if l.rule.leaves && strings.HasPrefix(x.prefix, above.prefix) {
+					above.time = now
+				}
+			}
 			break
 		}
 	}
@@ -142,6 +150,7 @@ func (l *list) insert(prefix string, state bool, now float64) {
 
 func (l *list) admit(all string, marks Marks, now float64) {
 	states := l.m.StateBytes > 0
+	l.now = now
 	for _, d := range []int{marks.Branch, marks.End} {
 		if d > 0 {
 			l.insert(all[:d], true, now)
@@ -154,20 +163,42 @@ func (l *list) admit(all string, marks Marks, now float64) {
 }
 
 // evict sorts all candidates.
-func (l *list) evict(all string) {
+func (l *list) evict(text string) {
 	type scored struct {
 		n    *held
 		s    float64
 		path bool
 	}
-	worth := func(n *held) float64 {
-		return (l.m.FLOPs(len(n.prefix)) - l.m.FLOPs(len(l.parent(n)))) / float64(l.size(n))
-	}
-	var times, worths []float64
+	var all, may []*held
 	for _, n := range l.nodes {
 		if l.size(n) > 0 {
-			times, worths = append(times, n.time), append(worths, worth(n))
+			all = append(all, n)
+			if k := len(l.children(n)); k == 0 || k == 1 && n.state && !l.rule.leaves {
+				may = append(may, n)
+			}
 		}
+	}
+	if l.rule.released {
+		all = may
+	}
+	recency := func(n *held) float64 {
+		if l.rule.released {
+			return 1 / max(l.now-n.time, 1e-6)
+		}
+		return n.time
+	}
+	worth := func(n *held) float64 {
+		bytes := l.size(n)
+		if l.rule.released { // those of the whole prefix
+			if bytes = int64(len(n.prefix)) * l.m.CacheBytes; n.state {
+				bytes += l.m.StateBytes
+			}
+		}
+		return (l.m.FLOPs(len(n.prefix)) - l.m.FLOPs(len(l.parent(n)))) / float64(bytes)
+	}
+	var times, worths []float64
+	for _, n := range all {
+		times, worths = append(times, recency(n)), append(worths, worth(n))
 	}
 	norm := func(x float64, of []float64) float64 {
 		lo, hi := slices.Min(of), slices.Max(of)
@@ -177,10 +208,8 @@ func (l *list) evict(all string) {
 		return (x - lo) / (hi - lo)
 	}
 	var c []scored
-	for _, n := range l.nodes {
-		if k := len(l.children(n)); l.size(n) > 0 && (k == 0 || k == 1 && n.state) {
-			c = append(c, scored{n, norm(n.time, times) + l.alpha*norm(worth(n), worths), strings.HasPrefix(all, n.prefix)})
-		}
+	for _, n := range may {
+		c = append(c, scored{n, norm(recency(n), times) + l.rule.alpha*norm(worth(n), worths), strings.HasPrefix(text, n.prefix)})
 	}
 	slices.SortFunc(c, func(a, b scored) int {
 		for _, less := range []float64{number(a.path) - number(b.path), a.s - b.s, a.n.time - b.n.time, float64(a.n.made - b.n.made)} {
@@ -192,11 +221,22 @@ func (l *list) evict(all string) {
 	})
 	gone := c[0].n
 	parent, leaf := l.get(l.parent(gone)), len(l.children(gone)) == 0
-	l.drop(gone)
+	l.join(gone)
 	l.evictions++
 	if leaf && parent != nil && !parent.state && len(l.children(parent)) == 1 {
-		l.drop(parent)
+		l.join(parent)
 	}
+}
+
+// join drops a node. Its only child, if any, gets its edge, and by the released code the later
+// time.
+func (l *list) join(n *held) {
+	for _, child := range l.children(n) {
+		if l.rule.released {
+			child.time = max(child.time, n.time)
+		}
+	}
+	l.drop(n)
 }
 
 func (l *list) drop(n *held) {
@@ -264,6 +304,9 @@ var models = map[string]Model{
 	"grain":     {1000, 7, 10, 45, 3},
 }
 
+// rules are those of lru, of α, of leaves only, and as Marconi's code has it.
+var rules = []rule{{}, {alpha: 0.5}, {alpha: 2}, {alpha: 10}, {leaves: true}, {alpha: 0.5, released: true}, {alpha: 2, released: true}}
+
 // TestTreeAgainstList: after each operation the tree holds what the list of prefixes
 // does, to every time and place in the order, and bytes are what its nodes hold.
 func TestTreeAgainstList(t *testing.T) {
@@ -272,8 +315,9 @@ func TestTreeAgainstList(t *testing.T) {
 			for seed := range uint64(60) {
 				rng := rand.New(rand.NewPCG(seed, 7))
 				capacity := int64(1 + rng.IntN(600))
-				alpha := []float64{0, 0, 0.5, 2, 10}[rng.IntN(5)]
-				tree, plain := NewTree(m, capacity, alpha), &list{m: m, capacity: capacity, alpha: alpha}
+				r := rules[rng.IntN(len(rules))]
+				tree, plain := NewTree(m, capacity, 0), &list{m: m, capacity: capacity, rule: r}
+				tree.rule = r
 				var before []string
 				for i := range 60 {
 					now := float64(i / (1 + int(seed)%2)) // times are distinct, or pairs
@@ -409,7 +453,7 @@ func TestTuned(t *testing.T) {
 			evictedAt = -1
 			for i, r := range trace[:to] {
 				if i == from {
-					l.alpha = alpha
+					l.rule.alpha = alpha
 				}
 				hit, marks := l.lookup(textOf(r.Input()), r.At)
 				if l.admit(textOf(r.Tokens), marks, r.At); l.evictions > 0 && evictedAt < 0 {

@@ -65,7 +65,7 @@ func (s *stake) weigh(t *Tree) {
 		case t.model.StateBytes == 0:
 			s.left -= float64(m.depth - m.parent.depth)
 			for n := t.data(m); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
-				both := float64(min(m.depth, n.depth) - max(m.parent.depth, n.parent.depth))
+				both := float64(max(min(m.shared, n.depth)-max(m.parent.depth, n.parent.depth), 0))
 				n.owed += both
 				s.left += both
 			}

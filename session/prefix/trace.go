@@ -9,10 +9,40 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 )
 
 // longestLine of a trace, in bytes.
 const longestLine = 256 << 20
+
+// MostSeconds bounds the times of requests: a [time.Duration] holds them.
+const MostSeconds = 9e9
+
+// foreign are beginnings of files that are no text, and what to do with them.
+var foreign = [][2]string{
+	{"\x1f\x8b", "compressed by gzip; decompress it first (gzip -d)"},
+	{"\x28\xb5\x2f\xfd", "compressed by zstd; decompress it first (zstd -d)"},
+	{"PK\x03\x04", "a zip archive; extract it first (unzip)"},
+	{"PAR1", "a Parquet file; convert it to JSON first, an object per line"},
+	{"\xff\xfe", "UTF-16; convert it to UTF-8 first"},
+	{"\xfe\xff", "UTF-16; convert it to UTF-8 first"},
+}
+
+// Text returns a reader of a text in UTF-8, without its byte order mark. An error says that it is
+// a file of another kind.
+func Text(r io.Reader) (*bufio.Reader, error) {
+	text := bufio.NewReaderSize(r, 1<<20)
+	begin, _ := text.Peek(4) // an error comes again
+	for _, f := range foreign {
+		if strings.HasPrefix(string(begin), f[0]) {
+			return nil, fmt.Errorf("it is %s", f[1])
+		}
+	}
+	if bytes.HasPrefix(begin, []byte("\ufeff")) {
+		text.Discard(3)
+	}
+	return text, nil
+}
 
 // ReadTrace reads a request per line, as JSON: {"at": seconds, "input": [...], "output": [...]},
 // where a number is a token id, and [first, n] are n consecutive ones. Empty lines are skipped. An
@@ -20,7 +50,11 @@ const longestLine = 256 << 20
 func ReadTrace(r io.Reader) ([]Request, error) {
 	var trace []Request
 	var tokens Builder
-	lines := bufio.NewScanner(r)
+	text, err := Text(r)
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, longestLine)
 	n, last := 0, 0 // lines; the one of the last request
 	for lines.Scan() {
@@ -74,6 +108,8 @@ func readRequest(line []byte, b *Builder) (Request, error) {
 		return Request{}, errors.New(`a request has "at", "input" and "output"`)
 	case *x.At < 0:
 		return Request{}, fmt.Errorf(`"at" is %g: times are not negative`, *x.At)
+	case *x.At > MostSeconds:
+		return Request{}, fmt.Errorf(`"at" is %g: times are seconds, at most %g`, *x.At, MostSeconds)
 	}
 	*b = Builder{b.ids[:0], b.ends[:0], 0}
 	if err := readTokens(lists[x.Input[0]], b); err != nil {

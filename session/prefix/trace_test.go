@@ -62,7 +62,7 @@ func TestTokens(t *testing.T) {
 
 // TestReadTrace: all ways to write a request.
 func TestReadTrace(t *testing.T) {
-	trace, err := ReadTrace(strings.NewReader("\n" + `{"at":0,"input":[1,2,3,7],"output":[]}` + "\r\n\n" +
+	trace, err := ReadTrace(strings.NewReader("\ufeff\n" + `{"at":0,"input":[1,2,3,7],"output":[]}` + "\r\n\n" +
 		` { "output" : [ [ 5 , 2 ] , 9 ] , "input" : [ [ 1 , 3 ] , 7 ] , "at" : 1.5e0 } ` + "\n" +
 		`{"at":1.5,"input":[2147483647],"output":[[2147483646,2]]}`))
 	if err != nil || len(trace) != 3 {
@@ -94,6 +94,7 @@ func TestBadTraces(t *testing.T) {
 		`{"input":[1],"output":[2]}`:          `a request has "at"`,
 		`{"at":2,"input":[1],"output":[],"session":7}`:             `"session"`,
 		`{"at":-1,"input":[1],"output":[2]}`:                       `"at" is -1`,
+		`{"at":1.7e12,"input":[1],"output":[2]}`:                   "times are seconds, at most 9e+09",
 		`{"at":0.5,"input":[1],"output":[2]}`:                      "before that of line 1",
 		`{"at":1e999,"input":[1],"output":[2]}`:                    "line 2: ",
 		`{"at":"2","input":[1],"output":[2]}`:                      "line 2: ",
@@ -130,9 +131,9 @@ func TestBadTraces(t *testing.T) {
 			t.Errorf("%s: %v, want %q", bad, err, want)
 		}
 	}
-	for _, empty := range []string{"", "\n \n"} {
-		if _, err := ReadTrace(strings.NewReader(empty)); err == nil {
-			t.Errorf("%q is a trace", empty)
+	for bad, want := range map[string]string{"": "no requests", "\n \n": "no requests", "\x1f\x8b\x08": "compressed by gzip", "PK\x03\x04": "zip"} {
+		if _, err := ReadTrace(strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", bad, err, want)
 		}
 	}
 }

@@ -23,6 +23,7 @@ type node struct {
 	demand float64 // of a cache with a history: expected uses per request
 	owed   float64 // of a guarded cache: see stake.weigh
 	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
+	shared int     // of a node with cached, without states: the first of its tokens whose rows that has
 }
 
 // kind says why a node was made.
