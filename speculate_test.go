@@ -313,6 +313,7 @@ func TestSpeculation(t *testing.T) {
 	dirs := goldens.Folders(t, ".")
 	few := goldens.Few(t)
 	if few {
+		texts = 4
 		dirs = covering.Drawn(t, dirs)
 	}
 	for _, golden := range slices.Sorted(maps.Keys(headedGoldens)) {

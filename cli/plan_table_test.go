@@ -113,6 +113,7 @@ func TestTable(t *testing.T) {
 // TestTableOfCoveredHeads: where ranks have fewer KV heads than query heads to share out, a rank
 // keeps the ones that its heads read, by formula and as counted.
 func TestTableOfCoveredHeads(t *testing.T) {
+	goldens.CI(t)
 	_, g, err := checkpoint.Describe("../testdata/golden/jamba") // 4 heads, 2 KV heads
 	if err != nil {
 		t.Fatal(err)
@@ -146,6 +147,7 @@ func TestTableOfCoveredHeads(t *testing.T) {
 // TestTextbook holds the terms of the account, each by itself, against numbers that are
 // known: of 2 bytes an element, as TestTable's.
 func TestTextbook(t *testing.T) {
+	goldens.CI(t)
 	const half, blocks = 2, 32
 	for _, c := range []struct {
 		what   string
@@ -223,6 +225,7 @@ func (r *executionReport) line(sublayer string) lineReport {
 
 // TestTableCounts: for models, ranks and batches of any size formulas are what is counted.
 func TestTableCounts(t *testing.T) {
+	goldens.CI(t)
 	rng := rand.New(rand.NewPCG(1, 15))
 	draws := 8
 	if goldens.All() {

@@ -338,6 +338,7 @@ func TestPrefixCache(t *testing.T) {
 // TestPrefixCacheCUDA is the same on a simulated GPU, held against the CPU. It takes its
 // time: a few generations of one family, or all.
 func TestPrefixCacheCUDA(t *testing.T) {
+	goldens.CI(t)
 	for _, dir := range goldens.Folders(t, "..") {
 		name, slots, n, longest := filepath.Base(dir), 2, 4, 8
 		if goldens.All() {

@@ -101,6 +101,7 @@ func TestRequestsOfModels(t *testing.T) {
 
 // TestRequestsCUDA is the same on a simulated GPU.
 func TestRequestsCUDA(t *testing.T) {
+	goldens.CI(t)
 	m := openModel(t, "../testdata/golden/mamba2-g1", krait.Options{Slots: 2, Device: &cuda.Device{Driver: sim.New(sim.Options{NoBLAS: true})}})
 	list := calls(rand.New(rand.NewPCG(2, 2)), 4, m.Vocab(), 12)
 	got := atOnce(t, m, list)

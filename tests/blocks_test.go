@@ -28,6 +28,7 @@ func inBlocks(t *testing.T, dir string) string {
 // TestBlocksOverRanks: checkpoints in 8-bit blocks give on any number of ranks, most of which begin
 // inside of blocks, with the kernels of each instruction set, what the float64 kernels give on one.
 func TestBlocksOverRanks(t *testing.T) {
+	goldens.CI(t)
 	folders, isas, counts := covering.Drawn(t, goldens.Folders(t, "..")), kernels.ISAs(), []int{1, 2, 3, 5, 7}
 	cases := covering.Each(t, []int{len(folders)}, len(isas), len(counts))
 	for k, golden := range folders {

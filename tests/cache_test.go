@@ -11,11 +11,13 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/state"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // TestKept: a sequence resumes from copies of another's state and KV cache in parts, to
 // the last bit.
 func TestKept(t *testing.T) {
+	goldens.CI(t)
 	for _, name := range []string{"mamba-a", "mamba2-g1", "jamba", "zamba2"} {
 		for _, sharding := range []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3}, {Ranks: 3, Strategy: "context"}, {Ranks: 2, Prefill: "context"}} {
 			m := openModel(t, "../testdata/golden/"+name, krait.Options{Slots: 3, Sharding: sharding})

@@ -162,6 +162,7 @@ func matrixOf(t *testing.T, dir string, v *graph.Value) []float32 {
 // TestCodecsNotFinite: a NaN or an infinity in a payload fails the step under
 // --check-payloads, by its site, on every codec; on both directions.
 func TestCodecsNotFinite(t *testing.T) {
+	goldens.CI(t)
 	for _, quantize := range []string{"int8", "int4:none", "none:e4m3", "e5m2", "scaled16"} {
 		notFinite(t, quantize, nil)
 	}
@@ -208,6 +209,7 @@ func TestCodecsOnGPUs(t *testing.T) {
 // TestCodecsAlike: ranks that share a GPU and ranks that have one each give the same bits
 // with codecs, of summands so far apart that the order of their sum counts.
 func TestCodecsAlike(t *testing.T) {
+	goldens.CI(t)
 	c, err := checkpoint.Open("../testdata/golden/mamba-a")
 	if err != nil {
 		t.Fatal(err)

@@ -120,6 +120,7 @@ func TestCutsCUDA(t *testing.T) {
 // all that attention reads comes from them, rounded; other states are rounded at every
 // cut. Company never matters.
 func TestCutsOfStates(t *testing.T) {
+	goldens.CI(t)
 	for _, c := range []struct {
 		model, states string
 		unit          int // cuts at multiples of it change no bit; 0: all cuts do

@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // extreme opens a golden whose tensors of some names are set to one value.
@@ -64,6 +65,7 @@ func prefilled(t *testing.T, e *exec.Engine, ids []int) (out []float32) {
 // TestExtremeRates: where exp(A_log) is beyond float32, and where a step is 0, all
 // devices give what the float64 kernels do.
 func TestExtremeRates(t *testing.T) {
+	goldens.CI(t)
 	ids := randomIDs(37, 60) // chunks of both devices, and what is left of one
 	models := []string{"mamba2-g1", "mamba-a"}
 	values := []map[string]float32{

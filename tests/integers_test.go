@@ -15,6 +15,7 @@ import (
 // TestCutsOfIntegers: with activations in 8 bits, too, neither company nor the number of threads
 // changes a bit, nor do cuts at multiples of 16.
 func TestCutsOfIntegers(t *testing.T) {
+	goldens.CI(t)
 	for _, name := range []string{"mamba-a", "jamba", "qwen3-5-moe"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,6 +39,7 @@ func overlapCases(t *testing.T, try func(dir string, i int, g *graph.Graph, s kr
 
 // TestOverlapBits: the order of steps changes no bit, on the CPU and on simulated GPUs.
 func TestOverlapBits(t *testing.T) {
+	goldens.CI(t)
 	compare := func(dir, device string, s krait.Sharding) {
 		open := func() exec.Device {
 			if device == "cpu" {

@@ -92,6 +92,7 @@ func packedBytes(m *krait.Model, text string, kinds map[string]graph.StateKind) 
 // back within the bound of each block, from the host, a file, a snapshot on other ranks and
 // another process alike; kinds without a codec to the last bit.
 func TestStateCodecs(t *testing.T) {
+	goldens.CI(t)
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders), len(stateCodecs)}, 3)
 	for g, dir := range folders {

@@ -19,6 +19,7 @@ import (
 // prompts share beginnings and are cached or not, have the log-probabilities, to the bit, that each
 // has alone.
 func TestPartsInCompany(t *testing.T) {
+	goldens.CI(t)
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	list := []krait.Sharding{{Ranks: 2, Strategy: "context"}, {Ranks: 3, Prefill: "context"}, {Ranks: 2, Prefill: "context", Strategy: "sequence"}}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2) {

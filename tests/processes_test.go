@@ -137,6 +137,7 @@ func TestProcesses(t *testing.T) {
 // TestProcessesGenerate: generations share steps, sample, keep beginnings of prompts on the device
 // and the host, and are what they are in one process; states come and go.
 func TestProcessesGenerate(t *testing.T) {
+	goldens.CI(t)
 	for _, sharding := range []krait.Sharding{{Ranks: 3}, {Ranks: 3, Strategy: "context"}, {Ranks: 3, Prefill: "context"}} {
 		t.Run(fmt.Sprintf("%s %s", sharding.Prefill, sharding.Strategy), func(t *testing.T) { generateInProcesses(t, sharding) })
 	}

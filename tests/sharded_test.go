@@ -29,6 +29,7 @@ var shardedSteps = [][]int{{7, 0, 0, 0, 0}, {1, 5, 0, 0, 2}, {2, 31, 1, 1, 1}, {
 // bits, of all logits and states, that it gives where all have all of it: partial sums
 // are added in the same order, and rows are computed one like the other.
 func TestShardedActivations(t *testing.T) {
+	goldens.CI(t)
 	counts := []int{2, 3, 8}
 	if goldens.All() {
 		counts = []int{1, 2, 3, 4, 8}
@@ -336,6 +337,7 @@ func runSharded(t *testing.T, m *krait.Model, steps [][]int) (logits [][]float32
 // all_reduce of the residual stream is a reduce_scatter and an all_gather, which send as
 // much together; kinds and bytes are the plan's and the proof's, and the least.
 func TestShardedCollectives(t *testing.T) {
+	goldens.CI(t)
 	const tokens = 7
 	exchanged := func(elems ...int) string {
 		var list []string

@@ -49,6 +49,7 @@ func hardware(t testing.TB, name string) *cost.Profile {
 // their calls and bytes, for every checkpoint and strategy, and takes the same steps, loops
 // piece by piece; and the memory of the plan.
 func TestVirtualCounts(t *testing.T) {
+	goldens.CI(t)
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	cases := covering.Each(t, []int{len(folders), len(passes.Strategies)}, 3, 2)
 	if goldens.Few(t) {

@@ -71,6 +71,7 @@ func TestTurns(t *testing.T) {
 
 // TestTurnsInProcesses: the same where each rank is a process.
 func TestTurnsInProcesses(t *testing.T) {
+	goldens.CI(t)
 	const folder = "../testdata/golden/jamba"
 	most := &overlap{}
 	apart, err := spreadModel(t, connected(t, 4, time.Minute), func(rank int, o krait.Options) (*krait.Model, error) {

@@ -69,6 +69,7 @@ func TestTrials(t *testing.T) {
 // TestTrialsCUDA is the same on simulated GPUs that are batch-invariant, where ranks have one each
 // or share one.
 func TestTrialsCUDA(t *testing.T) {
+	goldens.CI(t)
 	folders := covering.Drawn(t, covering.Drawn(t, goldens.Folders(t, "..")))
 	counts, pages, strategies := []int{1, 2, 3}, []int{1, 3, 128}, []string{"channel", "sequence", "batch"}
 	cases := covering.Each(t, []int{len(folders), len(counts), len(pages), len(strategies), 3, 2, 2})
@@ -97,6 +98,7 @@ func TestTrialsCUDA(t *testing.T) {
 // TestTrialsWide is the same for sums of many terms, which have kernels of their own, with weights
 // in each format.
 func TestTrialsWide(t *testing.T) {
+	goldens.CI(t)
 	const config = `{"model_type": "jamba", "attn_layer_offset": 1, "attn_layer_period": 2, "expert_layer_offset": 1, "expert_layer_period": 2,
 		"hidden_size": 544, "intermediate_size": 1056, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 3, "mamba_expand": 1,
 		"num_hidden_layers": 2, "vocab_size": 67, "num_experts_per_tok": 2}`

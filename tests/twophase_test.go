@@ -100,6 +100,7 @@ func near(t *testing.T, got, want [][]float32, kept, states []*krait.Snapshot) {
 
 // TestPrefillInParts: a server that prefills in parts serves ranks of other numbers and strategies.
 func TestPrefillInParts(t *testing.T) {
+	goldens.CI(t)
 	folders := covering.Drawn(t, goldens.Folders(t, ".."))
 	others := []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}}
 	servers := []krait.Sharding{{Ranks: 3, Strategy: "context"}, {Ranks: 2, Prefill: "context"}, {Ranks: 4, Prefill: "context", Phase: "prefill"}}

@@ -119,6 +119,7 @@ func TestCutsWide(t *testing.T) {
 // TestWideInCompany: with wide products, requests that share steps, whose prompts share beginnings
 // and are cached or not, have the tokens and log-probabilities, to the bit, that each has alone.
 func TestWideInCompany(t *testing.T) {
+	goldens.CI(t)
 	folders, cpus := covering.Drawn(t, goldens.Folders(t, "..")), wideCPUs(t)
 	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2, len(cpus)) {

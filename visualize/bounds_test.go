@@ -14,6 +14,7 @@ import (
 	"github.com/krait-ml/krait/checkpoint/synth"
 	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/internal/covering"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lowering"
 	"github.com/krait-ml/krait/passes"
 )
@@ -139,6 +140,7 @@ func TestBounds(t *testing.T) {
 // TestBlockFitsWindow: every operation of the widest blocks is in a drawing no wider than a window
 // of 1,440 pixels of 0.75 points, before fusion and after.
 func TestBlockFitsWindow(t *testing.T) {
+	goldens.CI(t)
 	path, err := exec.LookPath("dot")
 	if err != nil {
 		t.Skip("NOT TESTED: there is no dot of Graphviz, so the size of pictures is not known")

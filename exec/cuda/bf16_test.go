@@ -105,6 +105,7 @@ var alike = []string{"mamba-a", "mamba-a-fp16", "mamba2-g1", "mamba2-clamp", "gr
 // prompts with which activations are in bf16, too, and with which they are not, by cuBLAS and by
 // Krait's own tiles. Without KRAIT_TEST_ALL it draws a third of the hybrids.
 func TestBF16(t *testing.T) {
+	goldens.CI(t)
 	drawn := covering.Drawn(t, goldens.Folders(t, "../.."))
 	for i, dir := range goldens.Folders(t, "../..") {
 		name := filepath.Base(dir)

@@ -92,6 +92,7 @@ func TestWhoMultiplies(t *testing.T) {
 // TestApart: by cuBLAS, prompts of more than 128 tokens give the CPU's logits, of goldens with
 // weights in bf16, one of each kind of product: plain, normed, added, gated.
 func TestApart(t *testing.T) {
+	goldens.CI(t)
 	layers := map[string]int{"mamba-a": 1, "mamba2-g1": 1, "jamba": 3} // with every kind
 	for i, name := range []string{"mamba-a", "mamba2-g1", "jamba", "granite-hybrid-dense"} {
 		for _, ranks := range []int{1, 2} {

@@ -12,6 +12,7 @@ import (
 	"github.com/krait-ml/krait/cuda/sim"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cuda"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 var errJoin = errors.New("this rank's join failed")
@@ -38,6 +39,7 @@ func (d failsToJoin) Join(ctx context.Context, c driver.Context, id driver.Uniqu
 // TestLateDevice: no GPU begins with collectives while another, whichever it is,
 // still allocates, frees, loads or captures: it would wait for them, and they for it.
 func TestLateDevice(t *testing.T) {
+	goldens.CI(t)
 	t.Parallel()
 	m := openShallow(t, "mamba-a", 1, 2, "channel")
 	one := m.engine(t, &cuda.Device{Driver: sim.New(sim.Options{Devices: 2})})

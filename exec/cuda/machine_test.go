@@ -224,6 +224,7 @@ func TestMachine(t *testing.T) {
 
 // TestRepeats: two runs give the same bits, and so do graphs and single launches.
 func TestRepeats(t *testing.T) {
+	goldens.CI(t)
 	m := openShallow(t, "mamba2-g4", 1, 3, "channel")
 	var want []float32
 	for i := range uint64(3) {
@@ -498,6 +499,7 @@ func TestCancel(t *testing.T) {
 		wantLooks(t, cancelled(t, e, token), start, nil, start[1:])
 	})
 	t.Run("GPUs", func(t *testing.T) {
+		goldens.CI(t)
 		wantLooks(t, cancelled(t, engine(2, true), prompt), start, nil, nil)
 	})
 }

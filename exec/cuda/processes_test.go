@@ -17,6 +17,7 @@ import (
 	"github.com/krait-ml/krait/exec/comm/tcp"
 	"github.com/krait-ml/krait/exec/cuda"
 	"github.com/krait-ml/krait/exec/group"
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 // spread are the engines of a model in processes, which are one here and share a driver: that of
@@ -70,6 +71,7 @@ func (s *spread) close(t *testing.T) {
 // TestProcesses: ranks in processes of their own, joined by NCCL whose id rank 0 hands round, give
 // the bits of ranks in one, with graphs and without, and leave nothing behind.
 func TestProcesses(t *testing.T) {
+	goldens.CI(t)
 	for _, c := range []struct {
 		model, strategy string
 		layers, ranks   int

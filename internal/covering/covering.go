@@ -10,27 +10,30 @@ import (
 	"github.com/krait-ml/krait/internal/goldens"
 )
 
-// Cases returns the cases that a test runs: by default each option is in some case, in CI every two
-// options are together in some case ([Pairs]), and with KRAIT_TEST_ALL it is all of them.
+// few is the most cases that a test runs by default, which may leave out options.
+const few = 4
+
+// Cases returns the cases that a test runs: by default few, in CI every two options are together in
+// some case ([Pairs]), and with KRAIT_TEST_ALL it is all of them.
 func Cases(t testing.TB, levels ...int) (cases [][]int) {
 	switch {
 	case goldens.All():
 		return product(levels)
 	case goldens.Few(t):
-		return spread(t.Name(), levels)
+		return fewOf(spread(t.Name(), levels))
 	}
 	return Pairs(t.Name(), levels...)
 }
 
-// Each returns cases where the levels of some factors, as models, come first and are each in some
-// case, and need not occur with every other option. In CI every two options of the others do, and
-// with KRAIT_TEST_ALL every two of all factors.
+// Each returns cases where the levels of some factors, as models, come first, and in CI are each in
+// some case and need not occur with every other option: every two options of the others do. By
+// default the cases are few, and with KRAIT_TEST_ALL they have every two options of all factors.
 func Each(t testing.TB, each []int, levels ...int) (cases [][]int) {
 	switch all := slices.Concat(each, levels); {
 	case goldens.All():
 		return Pairs(t.Name(), all...)
 	case goldens.Few(t):
-		return spread(t.Name(), all)
+		return fewOf(spread(t.Name(), all))
 	}
 	return spread(t.Name(), each, levels...)
 }
@@ -50,6 +53,15 @@ func Drawn[T any](t testing.TB, list []T) (drawn []T) {
 		drawn = append(drawn, near[r.IntN(len(near))])
 	}
 	return drawn
+}
+
+// fewOf returns at most few of the cases, at equal distances.
+func fewOf(cases [][]int) (chosen [][]int) {
+	n := min(few, len(cases))
+	for i := range n {
+		chosen = append(chosen, cases[i*len(cases)/n])
+	}
+	return chosen
 }
 
 func spread(name string, each []int, levels ...int) (cases [][]int) {

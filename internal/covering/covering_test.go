@@ -114,19 +114,27 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// TestLevels: by default each option is in some case, in as few cases as that takes; in CI each
-// pair of what [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
+// TestLevels: by default there are at most four cases, of different models; in CI each pair of what
+// [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		all         string
 		cases, each int
-	}{{"", 4, 5}, {"ci", 12, 12}, {"fixed", 24, 20}} {
+	}{{"", 4, 4}, {"ci", 12, 12}, {"fixed", 24, 20}} {
 		t.Setenv("KRAIT_TEST_ALL", c.all)
 		if n := len(Cases(t, 4, 3, 2)); n != c.cases {
 			t.Errorf("KRAIT_TEST_ALL=%s: Cases returns %d, want %d", c.all, n, c.cases)
 		}
 		if n := len(Each(t, []int{5}, 4, 3)); n != c.each {
 			t.Errorf("KRAIT_TEST_ALL=%s: Each returns %d, want %d", c.all, n, c.each)
+		}
+		if models := map[int]bool{}; c.all == "" {
+			for _, x := range Each(t, []int{20}, 3) {
+				models[x[0]] = true
+			}
+			if len(models) != 4 || len(Cases(t, 3, 2)) != 3 {
+				t.Errorf("by default Each tries the models %v of 20, and Cases %v", models, Cases(t, 3, 2))
+			}
 		}
 	}
 }

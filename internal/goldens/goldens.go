@@ -41,9 +41,9 @@ func All() bool { return os.Getenv("KRAIT_TEST_ALL") != "" && !ci() }
 
 func ci() bool { return os.Getenv("KRAIT_TEST_ALL") == "ci" }
 
-// Few says that a test is to run few of its cases, as by default: it tries each feature once. CI
-// runs the others for each commit, with KRAIT_TEST_ALL=ci, in the tests that Few has noted in the
-// file KRAIT_TEST_LEFT. Without a test it notes nothing.
+// Few says that a test is to run few of its cases, as by default: they try each subsystem. CI runs
+// the others for each commit, with KRAIT_TEST_ALL=ci, in the tests that Few has noted in the file
+// KRAIT_TEST_LEFT. Without a test it notes nothing.
 func Few(t testing.TB) bool {
 	if ci() || All() {
 		return false

@@ -53,7 +53,7 @@ func Check(t *testing.T, property func(*rapid.T)) {
 	CheckN(t, 0, property)
 }
 
-// CheckN is Check of n draws, by default a third of them, unless the flag -rapid.checks or
+// CheckN is Check of n draws, by default a fifth of them, unless the flag -rapid.checks or
 // KRAIT_TEST_ALL says otherwise; 0 is the package's number.
 func CheckN(t *testing.T, n int, property func(*rapid.T)) {
 	t.Helper()
@@ -68,7 +68,7 @@ func CheckN(t *testing.T, n int, property func(*rapid.T)) {
 		n, _ = strconv.Atoi(was)
 	}
 	if few {
-		n = (n + 2) / 3
+		n = (n + 4) / 5
 	}
 	if !counted() {
 		set("rapid.checks", strconv.Itoa(n))

@@ -222,6 +222,7 @@ func checkBits(t *testing.T, what string, kernel kernels.Kernel, x, w, y *kernel
 // TestMatmulBlocksSpecial: each scale there is, each number, and activations that are
 // special, at each place of rows of 1 to 65.
 func TestMatmulBlocksSpecial(t *testing.T) {
+	goldens.CI(t)
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	eachISA(t, "matmul", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		run := func(k int, data []byte, x []float32) []float32 {

@@ -47,6 +47,7 @@ func TestExperts(t *testing.T) {
 
 // TestUngatedExperts is of the same without up.
 func TestUngatedExperts(t *testing.T) {
+	goldens.CI(t)
 	testExperts(t, "ungated_experts", func(c *kernels.Call) {
 		c.Args = slices.Delete(c.Args, 3, 4)
 		c.Attrs = graph.Attrs{"act": "relu2", "top": 2}

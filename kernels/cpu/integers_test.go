@@ -201,6 +201,7 @@ func TestIntegersSpecial(t *testing.T) {
 // TestExpertsIntegers: experts in blocks are off by what rounding their activations may change; the
 // plain ones, which have no integer products, by nothing.
 func TestExpertsIntegers(t *testing.T) {
+	goldens.CI(t)
 	eachIntegers(t, func(t *testing.T, isa string, set kernels.Set) {
 		rng := rand.New(rand.NewPCG(54, 0))
 		for _, d := range codedTypes() {

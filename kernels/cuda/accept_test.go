@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
 	"pgregory.net/rapid"
@@ -52,6 +53,7 @@ func eightsCase(op string) func(d *draw) func() kernels.Call {
 // TestAccepted: kernels that read and write activations in bf16 give what the reference gives of
 // them, whatever is left over and however rows lie, and the rounded bits of f32.
 func TestAccepted(t *testing.T) {
+	goldens.CI(t)
 	for name := range accepting {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

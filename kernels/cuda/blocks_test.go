@@ -303,6 +303,7 @@ func (b *blockCall) experts(d *draw, format graph.DType, weight func(graph.DType
 // TestRowsByBlocks: a row's product has the same bits in all batches of up to fewRows rows, and in
 // all larger ones.
 func TestRowsByBlocks(t *testing.T) {
+	goldens.CI(t)
 	op, few := findOp(t, "norm_matmul"), goldens.Few(t)
 	for i, format := range []graph.DType{graph.Q8, graph.Q4_K, graph.Q6_K, graph.FP8_128} {
 		if few && i%3 != 0 {

@@ -248,6 +248,7 @@ func exactOnly(t *testing.T) {
 // TestChooseLong: rows as long as the largest vocabularies, by as many blocks as there are
 // and by as few as a batch leaves.
 func TestChooseLong(t *testing.T) {
+	goldens.CI(t)
 	exactOnly(t)
 	r := newRand(8)
 	row := func(n int, how kernels.Choice) choices.Case {
@@ -269,6 +270,7 @@ func TestChooseLong(t *testing.T) {
 // TestChooseUnlisted: rows of which more tokens are where top-k or top-p ends than a list
 // has room for, by how far one token is from all others, or as many are equal.
 func TestChooseUnlisted(t *testing.T) {
+	goldens.CI(t)
 	exactOnly(t)
 	r, few := newRand(9), goldens.Few(t)
 	for kind := range rowKinds {

@@ -14,6 +14,7 @@ import (
 // they add: those that are taken apart are at least as good as sums by fma in f32, which are off by
 // 2.1e-6 of the largest. Products of bf16 stay in the accumulators of tensor cores, as cuBLAS's do.
 func TestDeepSums(t *testing.T) {
+	goldens.CI(t)
 	few := goldens.Few(t)
 	for _, c := range []struct {
 		function string

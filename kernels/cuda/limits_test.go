@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/internal/prop"
 	"github.com/krait-ml/krait/kernels"
 	"github.com/krait-ml/krait/kernels/reference"
@@ -27,6 +28,7 @@ func within(t fataler, launches []Launch) {
 // TestGrids: whatever the numbers of tokens and sequences, grids are within CUDA's
 // limits. Nothing is run.
 func TestGrids(t *testing.T) {
+	goldens.CI(t)
 	for _, op := range graph.Ops() {
 		if op.Class != graph.Compute {
 			continue

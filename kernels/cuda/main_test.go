@@ -42,7 +42,7 @@ var formats = sync.OnceValue(func() []string {
 })
 
 // slow are the operations, and tests, whose cases cost most in the interpreter, and how many CI
-// draws; 4 of others. By default it is a third of them, with KRAIT_TEST_ALL 100 of each.
+// draws; 4 of others. By default it is a fifth of them, with KRAIT_TEST_ALL 100 of each.
 var slow = map[string]int{
 	"attention": 1, "choose": 2, "experts": 2, "ungated_experts": 2, "add_experts": 2, "add_ungated_experts": 2,
 	"ssd_scan": 2, "ssd_scan_gated": 2, "delta_scan": 2, "selective_scan": 3, "selective_scan_gated": 2,

@@ -96,6 +96,7 @@ func declared(name string) (*ptx.Module, error) {
 // that it names. By default modules are tried that have a kernel of which none of another format
 // was.
 func TestSource(t *testing.T) {
+	goldens.CI(t)
 	names, families, few := map[string]bool{}, map[string]bool{}, goldens.Few(t)
 	for _, module := range slices.Sorted(maps.Keys(PTX())) {
 		entries, err := declared(module)
@@ -140,6 +141,7 @@ func TestSource(t *testing.T) {
 // TestDependentSource: what is loaded where launches may be dependent waits once in each kernel, is
 // for a GPU that knows how, loads by .nc only what may come early, and is else what it was.
 func TestDependentSource(t *testing.T) {
+	goldens.CI(t)
 	const begins = "\tgriddepcontrol.launch_dependents;\n"
 	for name, text := range PTX() {
 		got := string(Dependent(text))

@@ -171,6 +171,7 @@ func checkPiecesAlone(t *rapid.T, d *draw, op *graph.Op, c *kernels.Call, dev *d
 // TestScanPiecesCut: how a prompt is cut changes its results and its state by no more than
 // rounding, whether the batches are scanned in pieces or not.
 func TestScanPiecesCut(t *testing.T) {
+	goldens.CI(t)
 	for _, name := range piecesOps {
 		op := findOp(t, name)
 		check(t, "pieces", func(t *rapid.T) { shortSegments(func() { checkPiecesCut(t, op) }) })

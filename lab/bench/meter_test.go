@@ -99,6 +99,7 @@ func TestSampled(t *testing.T) {
 // improvement. Prompts of 64 tokens are multiplied in slices of k, whose sums count as bytes;
 // those of 160, which CI tries, in pieces, each of which reads the weight and adds to the results.
 func TestMeterLimits(t *testing.T) {
+	goldens.CI(t)
 	few := goldens.Few(t)
 	type limits struct {
 		launches int     // of a layer

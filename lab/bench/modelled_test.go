@@ -124,6 +124,7 @@ func chosen(t *testing.T, n int, how kernels.Choice) (list []ptx.Counts) {
 // TestChooseLimits: a token is chosen in less than 12 µs, as modelled for a graph on H100.
 // A faster kernel should lower the limits.
 func TestChooseLimits(t *testing.T) {
+	goldens.CI(t)
 	for _, c := range []struct {
 		n     int
 		how   kernels.Choice

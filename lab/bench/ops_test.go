@@ -42,6 +42,7 @@ func opsOf(t *testing.T, name string, ranks, gpus, prompt int) *OpRun {
 // TestOps: what is measured where it runs is what the meter counts, step for step, and the report
 // has both in a row.
 func TestOps(t *testing.T) {
+	goldens.CI(t)
 	r := opsOf(t, "mamba-a", 1, 1, 40)
 	var told []int
 	tell := func(done, all int) { told = append(told, done, all) }

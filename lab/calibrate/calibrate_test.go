@@ -13,6 +13,7 @@ import (
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/krait-ml/krait/lowering"
 )
@@ -46,6 +47,9 @@ func TestRun(t *testing.T) {
 		}
 	}
 	o.Parts, o.Runs = true, 2
+	if goldens.Few(t) {
+		o.models = o.models[:1]
+	}
 	list, err := Check(context.Background(), p, o)
 	if err != nil {
 		t.Fatal(err)

@@ -59,6 +59,7 @@ func TestRanks(t *testing.T) {
 // on some number of ranks, and some on simulated GPUs, with KRAIT_TEST_ALL all; by default three
 // do. The others report that it is missing.
 func TestUnfused(t *testing.T) {
+	goldens.CI(t)
 	cases, i, few := covering.Pairs(t.Name(), 3, 2, 2), 0, goldens.Few(t)
 	for _, dir := range goldens.Folders(t, "../..") {
 		c := cases[i%len(cases)]

@@ -86,7 +86,11 @@ func TestLargest(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := *profile(t, "a6000-pcie")
 	p.Memory.Reserve.Value = 0
-	for range 50 {
+	configurations := 50
+	if goldens.Few(t) {
+		configurations = 15
+	}
+	for range configurations {
 		o, s, w := configs(r)
 		d := &virtual.Device{Profile: &p}
 		p.Memory.Capacity.Value = 1 << 50
@@ -181,7 +185,7 @@ func TestWorkloads(t *testing.T) {
 // TestChoice: the best of each phase is the least of all results, and the plan is the
 // cheapest of what can be run together.
 func TestChoice(t *testing.T) {
-	for _, c := range []struct {
+	cases := []struct {
 		like   string
 		layers int
 		ranks  int
@@ -191,7 +195,11 @@ func TestChoice(t *testing.T) {
 		{"mamba-130m", 3, 2, simulate.Workload{Batch: 32, Prompt: 1024, Output: 2}},
 		{"mamba2-130m", 2, 3, simulate.Workload{Batch: 4, Prompt: 512, Output: 64, Chunk: 100}},
 		{"jamba-52b", 3, 8, simulate.Workload{Batch: 16, Prompt: 512, Output: 32}},
-	} {
+	}
+	if goldens.Few(t) {
+		cases = cases[:2]
+	}
+	for _, c := range cases {
 		g := sized(t, synth.Options{Like: c.like, Layers: c.layers})
 		d := &virtual.Device{Profile: profile(t, "a6000-pcie")}
 		got, err := simulate.Choose(g, passes.Options{Ranks: c.ranks}, d, c.w, nil)
@@ -231,6 +239,7 @@ func TestChoice(t *testing.T) {
 // TestPair: two strategies are taken for the phases where memory is what they need together,
 // and not where it is a byte less.
 func TestPair(t *testing.T) {
+	goldens.CI(t)
 	seed := prop.Seed(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	want := 1

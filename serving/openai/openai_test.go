@@ -416,7 +416,7 @@ func TestConcurrent(t *testing.T) {
 	_, plain, _ := serverOf(t, openai.Options{}, krait.Options{Slots: 8})
 	_, h, m := server(t, openai.Options{}, 8)
 	body := func(i int) string {
-		return fmt.Sprintf(`{"prompt": %q, "temperature": %d, "seed": %d, "max_tokens": %d`, strings.Repeat(genesis, 2+i%3)[:40+i%64], i%2, i, 4+i%13)
+		return fmt.Sprintf(`{"prompt": %q, "temperature": %d, "seed": %d, "max_tokens": %d`, strings.Repeat(genesis, 4)[:80+i%64], i%2, i, 4+i%13) // all begin with the same 64 tokens
 	}
 	want := make([]string, n)
 	for i := range want {

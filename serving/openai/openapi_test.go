@@ -11,6 +11,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/serving/metrics"
 	"github.com/krait-ml/krait/serving/openai"
 )
@@ -58,6 +59,7 @@ func valid(t *testing.T, s *jsonschema.Schema, text string) error {
 // TestOpenAPI: the description has every path, and agrees with the handlers on parameters: what one
 // rejects by its type, the other does; what handlers answer is as described.
 func TestOpenAPI(t *testing.T) {
+	few := goldens.Few(t)
 	_, h, _ := server(t, openai.Options{StrictAPI: true, Metrics: metrics.New()}, 2)
 	_, text := get(t, h.URL+"/openapi.json")
 	var d description
@@ -103,7 +105,10 @@ func TestOpenAPI(t *testing.T) {
 				t.Fatalf("%s: %v", path, err)
 			}
 			for _, name := range slices.Sorted(maps.Keys(object.Properties)) {
-				for _, v := range values {
+				for i, v := range values {
+					if few && (i+len(name))%3 > 0 {
+						continue
+					}
 					body := fmt.Sprintf(`{%q: %s}`, name, v)
 					status, text := post(t, h, path, body)
 					refused := status == 400 && strings.Contains(text, fmt.Sprintf(`"message":"%s`, name)) && !strings.Contains(text, "missing") && !strings.Contains(text, "either")

@@ -100,7 +100,10 @@ func (t *Tree) join(n *node) {
 // victim returns the node of the lowest score among those that may go; one on the last request's
 // path only if there is no other, and before that one that puts more at stake than is allowed.
 func (t *Tree) victim(may func(*node) bool) *node {
-	times, worths := t.spans()
+	var times, worths span // empty, all scores are 0, and the order is that of times, as with α 0
+	if t.rule.alpha > 0 || t.rule.released {
+		times, worths = t.spans()
+	}
 	var best *node
 	lowest, over, onPath := 0.0, 0.0, true
 	for _, n := range t.nodes {

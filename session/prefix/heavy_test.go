@@ -72,7 +72,7 @@ func (h *heavyTail) trace(n, drift int) (trace []Request) {
 
 // TestHeavyTails: on 36 cases with heavy tails (3 tails, popularity that stays and that drifts, 3
 // capacities, 2 grains) reuse and tuned hit at least 99 % of the tokens that lru hits, and reuse
-// nearly always more than the α that is chosen once. By default one of 5 cases runs.
+// nearly always more than the α that is chosen once. By default one of 11 cases runs.
 func TestHeavyTails(t *testing.T) {
 	const requests = 2000
 	below, all, n, few := 0, 0, 0, share.Few(t)
@@ -82,7 +82,7 @@ func TestHeavyTails(t *testing.T) {
 			for _, drift := range []int{0, 20} {
 				var trace []Request
 				for _, capacity := range []int64{1e9, 2e9, 4e9} {
-					if n++; few && n%5 != 0 {
+					if n++; few && n%11 != 0 {
 						continue
 					}
 					if all++; trace == nil {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	share "github.com/krait-ml/krait/internal/goldens"
 )
 
 // unlimited is a capacity that nothing reaches.
@@ -109,7 +111,11 @@ func TestFewStates(t *testing.T) {
 // TestUnlimited: without a limit α makes no difference, and attention only reuses the
 // longest beginning that any earlier request shares.
 func TestUnlimited(t *testing.T) {
-	for seed := range uint64(20) {
+	seeds := uint64(20)
+	if share.Few(t) {
+		seeds = 5
+	}
+	for seed := range seeds {
 		trace := traceOf(seed, 50)
 		for name, m := range models {
 			want, err := Replay("lru", m, unlimited, trace)

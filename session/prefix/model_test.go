@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	share "github.com/krait-ml/krait/internal/goldens"
 )
 
 // held is a node as a plain list has it: the whole prefix that it ends. Its parent is
@@ -310,9 +312,13 @@ var rules = []rule{{}, {alpha: 0.5}, {alpha: 2}, {alpha: 10}, {leaves: true}, {a
 // TestTreeAgainstList: after each operation the tree holds what the list of prefixes
 // does, to every time and place in the order, and bytes are what its nodes hold.
 func TestTreeAgainstList(t *testing.T) {
+	seeds := uint64(60)
+	if share.Few(t) {
+		seeds = 20
+	}
 	for name, m := range models {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(60) {
+			for seed := range seeds {
 				rng := rand.New(rand.NewPCG(seed, 7))
 				capacity := int64(1 + rng.IntN(600))
 				r := rules[rng.IntN(len(rules))]

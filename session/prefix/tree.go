@@ -3,24 +3,26 @@ package prefix
 // node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge,
 // so that edges are split and merged without copies.
 type node struct {
-	tokens   Tokens // its first depth tokens lead from the root to the node
-	depth    int
-	parent   *node
-	children map[int32]*node // by the first token of their edges; the root has Tree.begins
-	state    bool
+	// The search for a victim reads these fields of each node: they share a cache line.
 	time     float64
-	made     int // its number, in order of creation
-	index    int // in Tree.nodes
-	path     int // the last request whose path it was on
-	bytes    int64
 	worth    float64 // FLOPs that its edge saves, per byte
+	bytes    int64
+	path     int             // the last request whose path it was on
+	children map[int32]*node // by the first token of their edges; the root has Tree.begins
+	demand   float64         // of a cache with a history: expected uses per request
+	state    bool
+	read     bool // its rows were part of a hit
+	kind     kind
 
-	kind   kind
+	tokens Tokens // its first depth tokens lead from the root to the node
+	depth  int
+	parent *node
+	made   int // its number, in order of creation
+	index  int // in Tree.nodes
+
 	uses   int     // hits so far
-	read   bool    // its rows were part of a hit
 	since  int     // of a history: the request since which it waits for the next use
 	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
-	demand float64 // of a cache with a history: expected uses per request
 	owed   float64 // of a guarded cache: see stake.weigh
 	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
 	shared int     // of a node with cached, without states: the first of its tokens whose rows that has

@@ -95,11 +95,16 @@ func (w *waits) densities() (index [ages]float64) {
 
 // hazard learns how soon nodes of a tree are used again, by their class. Its clock are requests.
 type hazard struct {
-	all      waits
-	family   [families]waits
-	class    [families * depthsEach]waits
+	counts
 	density  [families * depthsEach][ages]float64
 	computed int // the request of the last update
+}
+
+// counts are the waits of all nodes, of each family and of each class.
+type counts struct {
+	all    waits
+	family [families]waits
+	class  [families * depthsEach]waits
 }
 
 // newHazard expects uses with a density of about 1/age before any are counted.
@@ -119,7 +124,7 @@ func classOf(n *node) (family, class int) {
 }
 
 // count counts the end of a wait of a node, at a request.
-func (h *hazard) count(n *node, request int, used bool) {
+func (h *counts) count(n *node, request int, used bool) {
 	age := request - n.since
 	if n.since = request; age < 1 && !used {
 		return
@@ -132,7 +137,7 @@ func (h *hazard) count(n *node, request int, used bool) {
 
 // refresh updates the densities. Nodes that wait count up to now.
 func (h *hazard) refresh(waiting []*node, request int) {
-	now := *h
+	now := h.counts
 	for _, n := range waiting {
 		since := n.since
 		now.count(n, request, false)
