@@ -7,11 +7,10 @@ import (
 	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 )
 
-// bits, c, bits64 and c64 load a constant into all lanes.
-func (g *neon) bits(bits uint32) *register   { return g.constant(uint64(bits)<<32 | uint64(bits)) }
-func (g *neon) c(v float32) *register        { return g.bits(math.Float32bits(v)) }
-func (g *neon) bits64(bits uint64) *register { return g.constant(bits) }
-func (g *neon) c64(v float64) *register      { return g.bits64(math.Float64bits(v)) }
+// bits, c and c64 load a constant into all lanes.
+func (g *neon) bits(bits uint32) *register { return g.constant(uint64(bits)<<32 | uint64(bits)) }
+func (g *neon) c(v float32) *register      { return g.bits(math.Float32bits(v)) }
+func (g *neon) c64(v float64) *register    { return g.constant(math.Float64bits(v)) }
 
 // of is an instruction whose result and operands are arranged alike.
 func (g *neon) of(op, as string, operands ...*register) *register {
