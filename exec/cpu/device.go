@@ -4,7 +4,6 @@ package cpu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -100,7 +99,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	set, workers := d.Kernels, d.Workers
 	switch {
 	case set != nil && d.Math != "" && d.Math != "f32":
-		return nil, errors.New("kernels that are given round as they do: leave out Math, or the kernels")
+		return nil, fmt.Errorf("math is %q, and the reference kernels or those of a program have their own; leave out one of the two", d.Math)
 	case set == nil:
 		var err error
 		if set, err = cpu.ForMath(d.Math); err != nil {
