@@ -37,7 +37,7 @@ func (m *Model) Evaluate(ctx context.Context, ids []int, o Evaluate) (*Evaluatio
 		o.Window = len(ids)
 	}
 	if o.Window < 2 || len(ids) < 2 {
-		return nil, fmt.Errorf("%d tokens in windows of %d: at least 2 are needed, since the first is not scored", len(ids), o.Window)
+		return nil, fmt.Errorf("tokens: %d, window: %d; both must be at least 2, since the first token of a window is not scored", len(ids), o.Window)
 	}
 	s, err := m.NewSequence()
 	if err != nil {

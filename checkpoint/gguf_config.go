@@ -48,7 +48,7 @@ func ggufConfigOf(f *gguf.File) (*models.Config, *ggufArch, error) {
 		text = "{}"
 	}
 	if g.Config, err = models.ParseConfig(f.Name(), []byte(text)); err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("the key %s is damaged: %w", ggufKeep, err)
 	}
 	g.read()
 	return g.Config, &a, errors.Join(append(g.errs, g.Err())...)

@@ -61,6 +61,10 @@ func openGGUF(metadata []gguf.Pair, tensors []gguf.Tensor) error {
 // TestGGUFHostile: metadata of any values, each in place of a good one, and tensors that
 // are gone or of another shape, are errors or another model, and no panic.
 func TestGGUFHostile(t *testing.T) {
+	kept := []gguf.Pair{{Key: "general.architecture", Value: "mamba"}, {Key: ggufKeep, Value: "{"}}
+	if err := openGGUF(kept, nil); !strings.Contains(fmt.Sprint(err), "the key krait.config is damaged") {
+		t.Errorf("a cut config gives %v", err)
+	}
 	values := []any{uint32(0), uint32(1), uint32(3), uint32(math.MaxUint32), int32(-1), uint64(1) << 40, float32(0), float32(math.NaN()), "", true, []int32{}, []int32{-1, 1 << 30}, []string{"x"}, nil}
 	for _, name := range []string{"mamba-a", "mamba2-g4", "jamba", "falcon-h1", "granite-hybrid", "nemotron-h-moe", "lfm2-moe", "qwen3-5-moe"} {
 		t.Run(name, func(t *testing.T) {

@@ -168,11 +168,26 @@ func takes(least, most int, form string) cobra.PositionalArgs {
 // name is the command without the program.
 func name(c *cobra.Command) string { return strings.TrimPrefix(c.CommandPath(), "krait ") }
 
-// explainFlag says which flag was meant by one that is not there.
+// flagValues are the values of flags, by their type.
+var flagValues = map[string]string{
+	"int": "a whole number", "int64": "a whole number", "uint64": "a whole number, not negative", "intSlice": "whole numbers between commas",
+	"float64": "a number", "duration": "a duration, such as 500ms, 30s or 5m", "bool": "true or false",
+}
+
+// explainFlag says which value a flag takes, and which flag was meant by one that is not there.
 func explainFlag(c *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && !errors.Is(err, strconv.ErrRange) {
+		if f := invalid.GetFlag(); flagValues[f.Value.Type()] != "" {
+			return fmt.Errorf("--%s is %q; it must be %s", f.Name, invalid.GetValue(), flagValues[f.Value.Type()])
+		}
+	}
 	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedName() == "" || unknown.GetSpecifiedShortnames() != "" {
+	switch {
+	case !errors.As(err, &unknown) || unknown.GetSpecifiedName() == "":
 		return err
+	case unknown.GetSpecifiedShortnames() != "":
+		return fmt.Errorf("%w; arguments that begin with - come after --", err)
 	}
 	// Only cobra compares names, and only of commands.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}

@@ -46,7 +46,7 @@ func Parts(op *graph.Op, c *Call, numbers func(t *Tensor, n int)) []Part {
 	var out []Part
 	for i := range a.Steps {
 		step := &a.Steps[i]
-		out = append(out, Part{step.Op, Call{Args: pick(values, step.Args), Results: pick(values, step.Results), Attrs: step.AttrsOf(c.Attrs)}})
+		out = append(out, Part{step.Op, Call{Args: pick(values, step.Args), Results: pick(values, step.Results), Attrs: step.AttrsOf(c.Attrs), Wide: c.Wide}})
 	}
 	return out
 }

@@ -4,7 +4,6 @@ package cpu
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -63,15 +62,23 @@ func (d *Device) Warnings(s *lowering.Schedule) []string {
 
 // rounds reports whether a step has products whose activations Math rounds.
 func (d *Device) rounds(s *lowering.Schedule, st *lowering.Step) bool {
-	if st.Kind != lowering.Launch || st.Op.Name != "matmul" && (d.Math == "bf16" || st.Op.Name != "experts" && st.Op.Name != "ungated_experts") {
+	if st.Kind != lowering.Launch || !d.multiplies(st.Op) {
 		return false
 	}
 	return slices.ContainsFunc(st.Args, func(a lowering.Ref) bool {
 		if d.Math == "int8" {
 			return a.Type.DType.HasCodes()
 		}
-		return a.Type.DType == graph.BF16 && graph.RowElems(s.Local(a.Type).Dims) >= kernels.ShortDepth
+		return a.Type.DType == graph.BF16 && len(a.Type.Dims) > 1 && graph.RowElems(s.Local(a.Type).Dims) >= kernels.ShortDepth
 	})
+}
+
+// multiplies reports whether an operation is or has a product whose activations Math rounds.
+func (d *Device) multiplies(op *graph.Op) bool {
+	if op.Launches {
+		return slices.ContainsFunc(op.Apart().Steps, func(s graph.ApartStep) bool { return d.multiplies(s.Op) })
+	}
+	return op.Name == "matmul" || d.Math == "int8" && (op.Name == "experts" || op.Name == "ungated_experts")
 }
 
 // Chains says that recurrences pass states from rank to rank, unless GatherStates is set.
@@ -92,7 +99,7 @@ func (d *Device) Open(local []*lowering.Schedule, world comm.World, o exec.Setup
 	set, workers := d.Kernels, d.Workers
 	switch {
 	case set != nil && d.Math != "" && d.Math != "f32":
-		return nil, errors.New("kernels that are given round as they do: leave out Math, or the kernels")
+		return nil, fmt.Errorf("math is %q, and the reference kernels or those of a program have their own; leave out one of the two", d.Math)
 	case set == nil:
 		var err error
 		if set, err = cpu.ForMath(d.Math); err != nil {

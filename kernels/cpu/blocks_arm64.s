@@ -10,45 +10,45 @@ TEXT ·widenBlocksNEON(SB), NOSPLIT, $0-24
 next:
 	MOVHU.P 2(R1), R3
 	FMOVS R3, F0
-	WORD $0x0e217800 // fcvtl v0.4s, v0.4h
-	FMOVQ.P 16(R1), F1
-	WORD $0x0f08a422 // sshll v2.8h, v1.8b, #0
-	WORD $0x0f10a443 // sshll v3.4s, v2.4h, #0
-	WORD $0x4e21d863 // scvtf v3.4s, v3.4s
-	WORD $0x4f809063 // fmul v3.4s, v3.4s, v0.s[0]
-	FMOVQ.P F3, 16(R0)
-	WORD $0x4f10a444 // sshll2 v4.4s, v2.8h, #0
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	FMOVQ.P 16(R1), F2
+	WORD $0x0f08a443 // sshll v3.8h, v2.8b, #0
+	WORD $0x0f10a464 // sshll v4.4s, v3.4h, #0
 	WORD $0x4e21d884 // scvtf v4.4s, v4.4s
-	WORD $0x4f809084 // fmul v4.4s, v4.4s, v0.s[0]
+	WORD $0x4f819084 // fmul v4.4s, v4.4s, v1.s[0]
 	FMOVQ.P F4, 16(R0)
-	WORD $0x4f08a425 // sshll2 v5.8h, v1.16b, #0
-	WORD $0x0f10a4a6 // sshll v6.4s, v5.4h, #0
-	WORD $0x4e21d8c6 // scvtf v6.4s, v6.4s
-	WORD $0x4f8090c6 // fmul v6.4s, v6.4s, v0.s[0]
-	FMOVQ.P F6, 16(R0)
-	WORD $0x4f10a4a7 // sshll2 v7.4s, v5.8h, #0
+	WORD $0x4f10a465 // sshll2 v5.4s, v3.8h, #0
+	WORD $0x4e21d8a5 // scvtf v5.4s, v5.4s
+	WORD $0x4f8190a5 // fmul v5.4s, v5.4s, v1.s[0]
+	FMOVQ.P F5, 16(R0)
+	WORD $0x4f08a446 // sshll2 v6.8h, v2.16b, #0
+	WORD $0x0f10a4c7 // sshll v7.4s, v6.4h, #0
 	WORD $0x4e21d8e7 // scvtf v7.4s, v7.4s
-	WORD $0x4f8090e7 // fmul v7.4s, v7.4s, v0.s[0]
+	WORD $0x4f8190e7 // fmul v7.4s, v7.4s, v1.s[0]
 	FMOVQ.P F7, 16(R0)
-	FMOVQ.P 16(R1), F8
-	WORD $0x0f08a509 // sshll v9.8h, v8.8b, #0
-	WORD $0x0f10a52a // sshll v10.4s, v9.4h, #0
-	WORD $0x4e21d94a // scvtf v10.4s, v10.4s
-	WORD $0x4f80914a // fmul v10.4s, v10.4s, v0.s[0]
-	FMOVQ.P F10, 16(R0)
-	WORD $0x4f10a52b // sshll2 v11.4s, v9.8h, #0
+	WORD $0x4f10a4c8 // sshll2 v8.4s, v6.8h, #0
+	WORD $0x4e21d908 // scvtf v8.4s, v8.4s
+	WORD $0x4f819108 // fmul v8.4s, v8.4s, v1.s[0]
+	FMOVQ.P F8, 16(R0)
+	FMOVQ.P 16(R1), F9
+	WORD $0x0f08a52a // sshll v10.8h, v9.8b, #0
+	WORD $0x0f10a54b // sshll v11.4s, v10.4h, #0
 	WORD $0x4e21d96b // scvtf v11.4s, v11.4s
-	WORD $0x4f80916b // fmul v11.4s, v11.4s, v0.s[0]
+	WORD $0x4f81916b // fmul v11.4s, v11.4s, v1.s[0]
 	FMOVQ.P F11, 16(R0)
-	WORD $0x4f08a50c // sshll2 v12.8h, v8.16b, #0
-	WORD $0x0f10a58d // sshll v13.4s, v12.4h, #0
-	WORD $0x4e21d9ad // scvtf v13.4s, v13.4s
-	WORD $0x4f8091ad // fmul v13.4s, v13.4s, v0.s[0]
-	FMOVQ.P F13, 16(R0)
-	WORD $0x4f10a58e // sshll2 v14.4s, v12.8h, #0
+	WORD $0x4f10a54c // sshll2 v12.4s, v10.8h, #0
+	WORD $0x4e21d98c // scvtf v12.4s, v12.4s
+	WORD $0x4f81918c // fmul v12.4s, v12.4s, v1.s[0]
+	FMOVQ.P F12, 16(R0)
+	WORD $0x4f08a52d // sshll2 v13.8h, v9.16b, #0
+	WORD $0x0f10a5ae // sshll v14.4s, v13.4h, #0
 	WORD $0x4e21d9ce // scvtf v14.4s, v14.4s
-	WORD $0x4f8091ce // fmul v14.4s, v14.4s, v0.s[0]
+	WORD $0x4f8191ce // fmul v14.4s, v14.4s, v1.s[0]
 	FMOVQ.P F14, 16(R0)
+	WORD $0x4f10a5af // sshll2 v15.4s, v13.8h, #0
+	WORD $0x4e21d9ef // scvtf v15.4s, v15.4s
+	WORD $0x4f8191ef // fmul v15.4s, v15.4s, v1.s[0]
+	FMOVQ.P F15, 16(R0)
 	SUBS $1, R2, R2
 	BNE next
 	RET

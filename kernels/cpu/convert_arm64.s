@@ -10,9 +10,9 @@ TEXT ·widenBF16NEON(SB), NOSPLIT, $0-24
 	MOVD n+16(FP), R3
 next:
 	FMOVQ.P 16(R1), F0
-	WORD $0x6e613801 // shll2 v1.4s, v0.8h, #16
-	WORD $0x2e613802 // shll v2.4s, v0.4h, #16
-	FSTPQ.P (F2, F1), 32(R2)
+	WORD $0x2e613801 // shll v1.4s, v0.4h, #16
+	WORD $0x6e613802 // shll2 v2.4s, v0.8h, #16
+	FSTPQ.P (F1, F2), 32(R2)
 	SUBS $8, R3, R3
 	BNE next
 	RET
@@ -60,9 +60,9 @@ TEXT ·widenF16NEON(SB), NOSPLIT, $0-24
 	MOVD n+16(FP), R3
 next:
 	FMOVQ.P 16(R1), F0
-	WORD $0x4e217801 // fcvtl2 v1.4s, v0.8h
-	WORD $0x0e217802 // fcvtl v2.4s, v0.4h
-	FSTPQ.P (F2, F1), 32(R2)
+	WORD $0x0e217801 // fcvtl v1.4s, v0.4h
+	WORD $0x4e217802 // fcvtl2 v2.4s, v0.8h
+	FSTPQ.P (F1, F2), 32(R2)
 	SUBS $8, R3, R3
 	BNE next
 	RET

@@ -107,27 +107,18 @@ func emulatePanel(lanes, vectors int, w, x, sums *float32, steps, groups, adds, 
 	}
 }
 
-// TestDots: products of pairs of bf16 are near to float64, in tiles of all sizes, and a token has
-// the same bits alone; with AVX512_BF16 they are those of the emulation.
+// TestDots: the processor's products of pairs of bf16 have the bits of the emulation.
 func TestDots(t *testing.T) {
-	if !slices.Contains(ISAs(), "avx2") {
-		t.Skip("this machine has no AVX2")
+	if !hasAVX512BF16() {
+		t.Skip("this machine has no AVX512_BF16; see TestDotsInterpreted")
 	}
-	emulated, lanes := emulatedDots(&panelsAVX2), 8
-	round := func(x []float32) { kernels.Round(graph.BF16, x) }
-	wide := slices.Contains(ISAs(), "avx512")
-	if wide {
-		emulated, lanes = emulatedDots(&panelsAVX512), 16
-	}
-	by := emulated.ofPairs(&convertAVX2)
-	checkDots(t, by.Kernel, lanes, round, nil)
-	if slices.Contains(ISAs(), "avx512_bf16") {
-		checkDots(t, wideProducts["bf16"]["avx512_bf16"].Kernel, lanes, round, &by.Kernel)
-	}
+	emulated := emulatedDots(&panelsAVX512)
+	checkDots(t, wideProducts["bf16"]["avx512_bf16"], emulated.ofPairs(&convertAVX2))
 }
 
-// checkDots is checkTiles with even sums, which are also held against those of another kernel.
-func checkDots(t *testing.T, kernel kernels.Kernel, lanes int, round func([]float32), other *kernels.Kernel) {
+// checkDots: products of pairs of bf16 are near to float64, in tiles of all sizes, and a token has
+// the same bits alone, and by other panels.
+func checkDots(t *testing.T, kernel, other Wide) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(41, 0))
 	gauss := func() float32 { return float32(rng.NormFloat64()) }
@@ -142,8 +133,8 @@ func checkDots(t *testing.T, kernel kernels.Kernel, lanes int, round func([]floa
 			fill(&x, gauss)
 			fill(&w, gauss)
 			fill(&y, func() float32 { return 1e30 })
-			run := func(kernel kernels.Kernel, x, y kernels.Tensor) {
-				runAll(kernel, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+			run := func(by Wide, x, y kernels.Tensor) {
+				runAll(by.Kernel, &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
 			}
 			run(kernel, x, y)
 			what := fmt.Sprintf("%d tokens, %d columns of %d", tokens, n, k)
@@ -153,14 +144,12 @@ func checkDots(t *testing.T, kernel kernels.Kernel, lanes int, round func([]floa
 			if !slices.Equal(one.Row(0), y.Row(token)) {
 				t.Fatalf("%s: token %d has other bits alone", what, token)
 			}
-			if other != nil {
-				run(*other, part(x, token, token+1), one)
-				if !slices.Equal(one.Row(0), y.Row(token)) {
-					t.Fatalf("%s: token %d has other bits than the emulation", what, token)
-				}
+			run(other, part(x, token, token+1), one)
+			if !slices.Equal(one.Row(0), y.Row(token)) {
+				t.Fatalf("%s: token %d has other bits than by other panels", what, token)
 			}
-			round(x.F32)
-			checkWide(t, what, &x, &w, &y, lanes)
+			kernels.Round(graph.BF16, x.F32)
+			checkWide(t, what, &x, &w, &y, 16)
 			checkBetween(t, what, &y)
 		}
 	}

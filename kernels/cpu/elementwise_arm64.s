@@ -614,119 +614,103 @@ loop1:
 	WORD $0x4ebc1f84 // orr v4.16b, v28.16b, v28.16b
 	FMOVQ 320(R0), F5
 	WORD $0x4ee5cc44 // fmls v4.2d, v2.2d, v5.2d
+	WORD $0x4f7457bd // shl v29.2d, v29.2d, #52
 	FMOVQ 336(R0), F6
 	FMOVQ 352(R0), F3
-	WORD $0x4e63cc46 // fmla v6.2d, v2.2d, v3.2d
-	WORD $0x6ee687a7 // sub v7.2d, v29.2d, v6.2d
-	FMOVQ 368(R0), F9
-	WORD $0x4ee984ea // add v10.2d, v7.2d, v9.2d
-	FMOVQ 384(R0), F11
-	FMOVQ 400(R0), F12
+	WORD $0x4e64ccc3 // fmla v3.2d, v6.2d, v4.2d
+	FMOVQ 368(R0), F7
+	WORD $0x4e64cc67 // fmla v7.2d, v3.2d, v4.2d
+	FMOVQ 384(R0), F9
+	WORD $0x4e64cce9 // fmla v9.2d, v7.2d, v4.2d
+	FMOVQ 400(R0), F10
+	WORD $0x4e64cd2a // fmla v10.2d, v9.2d, v4.2d
+	FMOVQ 416(R0), F11
+	WORD $0x4e64cd4b // fmla v11.2d, v10.2d, v4.2d
+	FMOVQ 0(R0), F12
 	WORD $0x4e64cd6c // fmla v12.2d, v11.2d, v4.2d
-	FMOVQ 416(R0), F13
+	FMOVQ 0(R0), F13
 	WORD $0x4e64cd8d // fmla v13.2d, v12.2d, v4.2d
-	FMOVQ 432(R0), F14
-	WORD $0x4e64cdae // fmla v14.2d, v13.2d, v4.2d
-	FMOVQ 448(R0), F15
-	WORD $0x4e64cdcf // fmla v15.2d, v14.2d, v4.2d
-	FMOVQ 464(R0), F16
-	WORD $0x4e64cdf0 // fmla v16.2d, v15.2d, v4.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e64ce11 // fmla v17.2d, v16.2d, v4.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4e64ce32 // fmla v18.2d, v17.2d, v4.2d
-	WORD $0x4f7454c8 // shl v8.2d, v6.2d, #52
-	WORD $0x6e68de53 // fmul v19.2d, v18.2d, v8.2d
-	WORD $0x4f745554 // shl v20.2d, v10.2d, #52
-	WORD $0x6e74de76 // fmul v22.2d, v19.2d, v20.2d
-	WORD $0x6e76deb7 // fmul v23.2d, v21.2d, v22.2d
-	FMOVQ 0(R0), F24
-	WORD $0x4ef7d719 // fsub v25.2d, v24.2d, v23.2d
-	WORD $0x4ee0a83a // cmlt v26.2d, v1.2d, #0
-	WORD $0x6e791efa // bsl v26.16b, v23.16b, v25.16b
-	WORD $0x6e7adc3b // fmul v27.2d, v1.2d, v26.2d
-	WORD $0x4e61781e // fcvtl2 v30.2d, v0.4s
-	WORD $0x4ee0fbdf // fabs v31.2d, v30.2d
-	FMOVQ 0(R0), F28
-	FMOVQ 16(R0), F5
-	WORD $0x4ee5f7fd // fmin v29.2d, v31.2d, v5.2d
-	FMOVQ 32(R0), F2
-	WORD $0x4e62cfbc // fmla v28.2d, v29.2d, v2.2d
-	FMOVQ 0(R0), F3
-	WORD $0x6e7cfc67 // fdiv v7.2d, v3.2d, v28.2d
-	FMOVQ 48(R0), F9
-	FMOVQ 64(R0), F11
-	WORD $0x4e67cd2b // fmla v11.2d, v9.2d, v7.2d
-	FMOVQ 80(R0), F12
-	WORD $0x4e67cd6c // fmla v12.2d, v11.2d, v7.2d
-	FMOVQ 96(R0), F13
-	WORD $0x4e67cd8d // fmla v13.2d, v12.2d, v7.2d
-	FMOVQ 112(R0), F14
-	WORD $0x4e67cdae // fmla v14.2d, v13.2d, v7.2d
-	FMOVQ 128(R0), F15
-	WORD $0x4e67cdcf // fmla v15.2d, v14.2d, v7.2d
-	FMOVQ 144(R0), F16
-	WORD $0x4e67cdf0 // fmla v16.2d, v15.2d, v7.2d
-	FMOVQ 160(R0), F4
-	WORD $0x4e67ce04 // fmla v4.2d, v16.2d, v7.2d
-	FMOVQ 176(R0), F6
-	WORD $0x4e67cc86 // fmla v6.2d, v4.2d, v7.2d
-	FMOVQ 192(R0), F17
-	WORD $0x4e67ccd1 // fmla v17.2d, v6.2d, v7.2d
-	FMOVQ 208(R0), F18
-	WORD $0x4e67ce32 // fmla v18.2d, v17.2d, v7.2d
-	FMOVQ 224(R0), F8
-	WORD $0x4e67ce48 // fmla v8.2d, v18.2d, v7.2d
-	WORD $0x6e68dcea // fmul v10.2d, v7.2d, v8.2d
-	FMOVQ 240(R0), F19
-	WORD $0x6e73dfd4 // fmul v20.2d, v30.2d, v19.2d
-	WORD $0x6e74dfd5 // fmul v21.2d, v30.2d, v20.2d
-	FMOVQ 256(R0), F22
-	FMOVQ 272(R0), F24
-	WORD $0x4e76f6a1 // fmax v1.2d, v21.2d, v22.2d
-	WORD $0x4ef8f437 // fmin v23.2d, v1.2d, v24.2d
-	FMOVQ 288(R0), F25
-	FMOVQ 304(R0), F26
-	WORD $0x4e7acef9 // fmla v25.2d, v23.2d, v26.2d
+	WORD $0x6e6ddfae // fmul v14.2d, v29.2d, v13.2d
+	WORD $0x6e6edeaf // fmul v15.2d, v21.2d, v14.2d
+	FMOVQ 0(R0), F16
+	WORD $0x4eefd611 // fsub v17.2d, v16.2d, v15.2d
+	WORD $0x4ee0a832 // cmlt v18.2d, v1.2d, #0
+	WORD $0x6e711df2 // bsl v18.16b, v15.16b, v17.16b
+	WORD $0x6e72dc28 // fmul v8.2d, v1.2d, v18.2d
+	WORD $0x4e617813 // fcvtl2 v19.2d, v0.4s
+	WORD $0x4ee0fa74 // fabs v20.2d, v19.2d
+	FMOVQ 0(R0), F22
+	FMOVQ 16(R0), F23
+	WORD $0x4ef7f698 // fmin v24.2d, v20.2d, v23.2d
+	FMOVQ 32(R0), F25
+	WORD $0x4e79cf16 // fmla v22.2d, v24.2d, v25.2d
+	FMOVQ 0(R0), F26
+	WORD $0x6e76ff5b // fdiv v27.2d, v26.2d, v22.2d
+	FMOVQ 48(R0), F30
+	FMOVQ 64(R0), F31
+	WORD $0x4e7bcfdf // fmla v31.2d, v30.2d, v27.2d
+	FMOVQ 80(R0), F28
+	WORD $0x4e7bcffc // fmla v28.2d, v31.2d, v27.2d
+	FMOVQ 96(R0), F2
+	WORD $0x4e7bcf82 // fmla v2.2d, v28.2d, v27.2d
+	FMOVQ 112(R0), F5
+	WORD $0x4e7bcc45 // fmla v5.2d, v2.2d, v27.2d
+	FMOVQ 128(R0), F6
+	WORD $0x4e7bcca6 // fmla v6.2d, v5.2d, v27.2d
+	FMOVQ 144(R0), F3
+	WORD $0x4e7bccc3 // fmla v3.2d, v6.2d, v27.2d
+	FMOVQ 160(R0), F7
+	WORD $0x4e7bcc67 // fmla v7.2d, v3.2d, v27.2d
+	FMOVQ 176(R0), F9
+	WORD $0x4e7bcce9 // fmla v9.2d, v7.2d, v27.2d
+	FMOVQ 192(R0), F10
+	WORD $0x4e7bcd2a // fmla v10.2d, v9.2d, v27.2d
+	FMOVQ 208(R0), F11
+	WORD $0x4e7bcd4b // fmla v11.2d, v10.2d, v27.2d
+	FMOVQ 224(R0), F29
+	WORD $0x4e7bcd7d // fmla v29.2d, v11.2d, v27.2d
+	WORD $0x6e7ddf64 // fmul v4.2d, v27.2d, v29.2d
+	FMOVQ 240(R0), F12
+	WORD $0x6e6cde6d // fmul v13.2d, v19.2d, v12.2d
+	WORD $0x6e6dde75 // fmul v21.2d, v19.2d, v13.2d
+	FMOVQ 256(R0), F14
+	FMOVQ 272(R0), F16
+	WORD $0x4e6ef6a1 // fmax v1.2d, v21.2d, v14.2d
+	WORD $0x4ef0f42f // fmin v15.2d, v1.2d, v16.2d
+	FMOVQ 288(R0), F17
+	FMOVQ 304(R0), F18
+	WORD $0x4e72cdf1 // fmla v17.2d, v15.2d, v18.2d
 	FMOVQ 288(R0), F0
-	WORD $0x4ee0d73f // fsub v31.2d, v25.2d, v0.2d
-	WORD $0x4eb71ee5 // orr v5.16b, v23.16b, v23.16b
-	FMOVQ 320(R0), F29
-	WORD $0x4efdcfe5 // fmls v5.2d, v31.2d, v29.2d
-	FMOVQ 336(R0), F2
-	FMOVQ 352(R0), F28
-	WORD $0x4e7ccfe2 // fmla v2.2d, v31.2d, v28.2d
-	WORD $0x6ee28723 // sub v3.2d, v25.2d, v2.2d
-	FMOVQ 368(R0), F9
-	WORD $0x4ee9846b // add v11.2d, v3.2d, v9.2d
-	FMOVQ 384(R0), F12
-	FMOVQ 400(R0), F13
-	WORD $0x4e65cd8d // fmla v13.2d, v12.2d, v5.2d
-	FMOVQ 416(R0), F14
-	WORD $0x4e65cdae // fmla v14.2d, v13.2d, v5.2d
-	FMOVQ 432(R0), F15
-	WORD $0x4e65cdcf // fmla v15.2d, v14.2d, v5.2d
-	FMOVQ 448(R0), F16
-	WORD $0x4e65cdf0 // fmla v16.2d, v15.2d, v5.2d
-	FMOVQ 464(R0), F4
-	WORD $0x4e65ce04 // fmla v4.2d, v16.2d, v5.2d
-	FMOVQ 0(R0), F6
-	WORD $0x4e65cc86 // fmla v6.2d, v4.2d, v5.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e65ccd1 // fmla v17.2d, v6.2d, v5.2d
-	WORD $0x4f745447 // shl v7.2d, v2.2d, #52
-	WORD $0x6e67de32 // fmul v18.2d, v17.2d, v7.2d
-	WORD $0x4f745568 // shl v8.2d, v11.2d, #52
-	WORD $0x6e68de53 // fmul v19.2d, v18.2d, v8.2d
-	WORD $0x6e73dd54 // fmul v20.2d, v10.2d, v19.2d
-	FMOVQ 0(R0), F21
-	WORD $0x4ef4d6b6 // fsub v22.2d, v21.2d, v20.2d
-	WORD $0x4ee0abd8 // cmlt v24.2d, v30.2d, #0
-	WORD $0x6e761e98 // bsl v24.16b, v20.16b, v22.16b
-	WORD $0x6e78dfc1 // fmul v1.2d, v30.2d, v24.2d
-	WORD $0x0e616b7a // fcvtn v26.2s, v27.2d
-	WORD $0x4e61683a // fcvtn2 v26.4s, v1.2d
-	FMOVQ.P F26, 16(R1)
+	WORD $0x4ee0d634 // fsub v20.2d, v17.2d, v0.2d
+	WORD $0x4eaf1df7 // orr v23.16b, v15.16b, v15.16b
+	FMOVQ 320(R0), F24
+	WORD $0x4ef8ce97 // fmls v23.2d, v20.2d, v24.2d
+	WORD $0x4f745631 // shl v17.2d, v17.2d, #52
+	FMOVQ 336(R0), F25
+	FMOVQ 352(R0), F22
+	WORD $0x4e77cf36 // fmla v22.2d, v25.2d, v23.2d
+	FMOVQ 368(R0), F26
+	WORD $0x4e77ceda // fmla v26.2d, v22.2d, v23.2d
+	FMOVQ 384(R0), F30
+	WORD $0x4e77cf5e // fmla v30.2d, v26.2d, v23.2d
+	FMOVQ 400(R0), F31
+	WORD $0x4e77cfdf // fmla v31.2d, v30.2d, v23.2d
+	FMOVQ 416(R0), F28
+	WORD $0x4e77cffc // fmla v28.2d, v31.2d, v23.2d
+	FMOVQ 0(R0), F2
+	WORD $0x4e77cf82 // fmla v2.2d, v28.2d, v23.2d
+	FMOVQ 0(R0), F5
+	WORD $0x4e77cc45 // fmla v5.2d, v2.2d, v23.2d
+	WORD $0x6e65de26 // fmul v6.2d, v17.2d, v5.2d
+	WORD $0x6e66dc83 // fmul v3.2d, v4.2d, v6.2d
+	FMOVQ 0(R0), F7
+	WORD $0x4ee3d4e9 // fsub v9.2d, v7.2d, v3.2d
+	WORD $0x4ee0aa6a // cmlt v10.2d, v19.2d, #0
+	WORD $0x6e691c6a // bsl v10.16b, v3.16b, v9.16b
+	WORD $0x6e6ade7b // fmul v27.2d, v19.2d, v10.2d
+	WORD $0x0e61690b // fcvtn v11.2s, v8.2d
+	WORD $0x4e616b6b // fcvtn2 v11.4s, v27.2d
+	FMOVQ.P F11, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -734,168 +718,152 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F0
-	WORD $0x0e617817 // fcvtl v23.2d, v0.2s
-	WORD $0x4ee0fafd // fabs v29.2d, v23.2d
-	FMOVQ 0(R0), F25
-	FMOVQ 16(R0), F31
-	WORD $0x4efff7bc // fmin v28.2d, v29.2d, v31.2d
-	FMOVQ 32(R0), F3
-	WORD $0x4e63cf99 // fmla v25.2d, v28.2d, v3.2d
-	FMOVQ 0(R0), F9
-	WORD $0x6e79fd2c // fdiv v12.2d, v9.2d, v25.2d
-	FMOVQ 48(R0), F13
-	FMOVQ 64(R0), F14
-	WORD $0x4e6ccdae // fmla v14.2d, v13.2d, v12.2d
-	FMOVQ 80(R0), F15
-	WORD $0x4e6ccdcf // fmla v15.2d, v14.2d, v12.2d
-	FMOVQ 96(R0), F16
-	WORD $0x4e6ccdf0 // fmla v16.2d, v15.2d, v12.2d
-	FMOVQ 112(R0), F4
-	WORD $0x4e6cce04 // fmla v4.2d, v16.2d, v12.2d
-	FMOVQ 128(R0), F5
-	WORD $0x4e6ccc85 // fmla v5.2d, v4.2d, v12.2d
-	FMOVQ 144(R0), F2
-	WORD $0x4e6ccca2 // fmla v2.2d, v5.2d, v12.2d
-	FMOVQ 160(R0), F6
-	WORD $0x4e6ccc46 // fmla v6.2d, v2.2d, v12.2d
-	FMOVQ 176(R0), F17
-	WORD $0x4e6cccd1 // fmla v17.2d, v6.2d, v12.2d
-	FMOVQ 192(R0), F7
-	WORD $0x4e6cce27 // fmla v7.2d, v17.2d, v12.2d
-	FMOVQ 208(R0), F11
-	WORD $0x4e6ccceb // fmla v11.2d, v7.2d, v12.2d
-	FMOVQ 224(R0), F18
-	WORD $0x4e6ccd72 // fmla v18.2d, v11.2d, v12.2d
-	WORD $0x6e72dd88 // fmul v8.2d, v12.2d, v18.2d
-	FMOVQ 240(R0), F10
-	WORD $0x6e6adef3 // fmul v19.2d, v23.2d, v10.2d
-	WORD $0x6e73def5 // fmul v21.2d, v23.2d, v19.2d
-	FMOVQ 256(R0), F30
-	FMOVQ 272(R0), F20
-	WORD $0x4e7ef6b6 // fmax v22.2d, v21.2d, v30.2d
-	WORD $0x4ef4f6d8 // fmin v24.2d, v22.2d, v20.2d
-	FMOVQ 288(R0), F27
-	FMOVQ 304(R0), F1
-	WORD $0x4e61cf1b // fmla v27.2d, v24.2d, v1.2d
-	FMOVQ 288(R0), F26
-	WORD $0x4efad77d // fsub v29.2d, v27.2d, v26.2d
-	WORD $0x4eb81f1f // orr v31.16b, v24.16b, v24.16b
-	FMOVQ 320(R0), F28
-	WORD $0x4efccfbf // fmls v31.2d, v29.2d, v28.2d
-	FMOVQ 336(R0), F3
-	FMOVQ 352(R0), F25
-	WORD $0x4e79cfa3 // fmla v3.2d, v29.2d, v25.2d
-	WORD $0x6ee38769 // sub v9.2d, v27.2d, v3.2d
-	FMOVQ 368(R0), F13
-	WORD $0x4eed852e // add v14.2d, v9.2d, v13.2d
-	FMOVQ 384(R0), F15
-	FMOVQ 400(R0), F16
-	WORD $0x4e7fcdf0 // fmla v16.2d, v15.2d, v31.2d
-	FMOVQ 416(R0), F4
-	WORD $0x4e7fce04 // fmla v4.2d, v16.2d, v31.2d
-	FMOVQ 432(R0), F5
-	WORD $0x4e7fcc85 // fmla v5.2d, v4.2d, v31.2d
-	FMOVQ 448(R0), F2
-	WORD $0x4e7fcca2 // fmla v2.2d, v5.2d, v31.2d
-	FMOVQ 464(R0), F6
-	WORD $0x4e7fcc46 // fmla v6.2d, v2.2d, v31.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e7fccd1 // fmla v17.2d, v6.2d, v31.2d
-	FMOVQ 0(R0), F7
-	WORD $0x4e7fce27 // fmla v7.2d, v17.2d, v31.2d
-	WORD $0x4f74546c // shl v12.2d, v3.2d, #52
-	WORD $0x6e6cdceb // fmul v11.2d, v7.2d, v12.2d
-	WORD $0x4f7455d2 // shl v18.2d, v14.2d, #52
-	WORD $0x6e72dd6a // fmul v10.2d, v11.2d, v18.2d
-	WORD $0x6e6add13 // fmul v19.2d, v8.2d, v10.2d
+	FMOVS.P 4(R3), F29
+	WORD $0x0e617bac // fcvtl v12.2d, v29.2s
+	WORD $0x4ee0f98d // fabs v13.2d, v12.2d
 	FMOVQ 0(R0), F21
-	WORD $0x4ef3d6be // fsub v30.2d, v21.2d, v19.2d
-	WORD $0x4ee0aaf4 // cmlt v20.2d, v23.2d, #0
-	WORD $0x6e7e1e74 // bsl v20.16b, v19.16b, v30.16b
-	WORD $0x6e74def6 // fmul v22.2d, v23.2d, v20.2d
-	WORD $0x4e617801 // fcvtl2 v1.2d, v0.4s
-	WORD $0x4ee0f83a // fabs v26.2d, v1.2d
-	FMOVQ 0(R0), F24
-	FMOVQ 16(R0), F28
-	WORD $0x4efcf75b // fmin v27.2d, v26.2d, v28.2d
-	FMOVQ 32(R0), F29
-	WORD $0x4e7dcf78 // fmla v24.2d, v27.2d, v29.2d
-	FMOVQ 0(R0), F25
-	WORD $0x6e78ff29 // fdiv v9.2d, v25.2d, v24.2d
-	FMOVQ 48(R0), F13
-	FMOVQ 64(R0), F15
-	WORD $0x4e69cdaf // fmla v15.2d, v13.2d, v9.2d
-	FMOVQ 80(R0), F16
-	WORD $0x4e69cdf0 // fmla v16.2d, v15.2d, v9.2d
-	FMOVQ 96(R0), F4
-	WORD $0x4e69ce04 // fmla v4.2d, v16.2d, v9.2d
-	FMOVQ 112(R0), F5
-	WORD $0x4e69cc85 // fmla v5.2d, v4.2d, v9.2d
-	FMOVQ 128(R0), F2
-	WORD $0x4e69cca2 // fmla v2.2d, v5.2d, v9.2d
-	FMOVQ 144(R0), F6
-	WORD $0x4e69cc46 // fmla v6.2d, v2.2d, v9.2d
+	FMOVQ 16(R0), F14
+	WORD $0x4eeef5b0 // fmin v16.2d, v13.2d, v14.2d
+	FMOVQ 32(R0), F1
+	WORD $0x4e61ce15 // fmla v21.2d, v16.2d, v1.2d
+	FMOVQ 0(R0), F18
+	WORD $0x6e75fe40 // fdiv v0.2d, v18.2d, v21.2d
+	FMOVQ 48(R0), F15
+	FMOVQ 64(R0), F20
+	WORD $0x4e60cdf4 // fmla v20.2d, v15.2d, v0.2d
+	FMOVQ 80(R0), F24
+	WORD $0x4e60ce98 // fmla v24.2d, v20.2d, v0.2d
+	FMOVQ 96(R0), F25
+	WORD $0x4e60cf19 // fmla v25.2d, v24.2d, v0.2d
+	FMOVQ 112(R0), F22
+	WORD $0x4e60cf36 // fmla v22.2d, v25.2d, v0.2d
+	FMOVQ 128(R0), F26
+	WORD $0x4e60ceda // fmla v26.2d, v22.2d, v0.2d
+	FMOVQ 144(R0), F30
+	WORD $0x4e60cf5e // fmla v30.2d, v26.2d, v0.2d
 	FMOVQ 160(R0), F31
-	WORD $0x4e69ccdf // fmla v31.2d, v6.2d, v9.2d
-	FMOVQ 176(R0), F3
-	WORD $0x4e69cfe3 // fmla v3.2d, v31.2d, v9.2d
+	WORD $0x4e60cfdf // fmla v31.2d, v30.2d, v0.2d
+	FMOVQ 176(R0), F28
+	WORD $0x4e60cffc // fmla v28.2d, v31.2d, v0.2d
 	FMOVQ 192(R0), F17
-	WORD $0x4e69cc71 // fmla v17.2d, v3.2d, v9.2d
-	FMOVQ 208(R0), F7
-	WORD $0x4e69ce27 // fmla v7.2d, v17.2d, v9.2d
-	FMOVQ 224(R0), F12
-	WORD $0x4e69ccec // fmla v12.2d, v7.2d, v9.2d
-	WORD $0x6e6cdd2e // fmul v14.2d, v9.2d, v12.2d
-	FMOVQ 240(R0), F11
-	WORD $0x6e6bdc32 // fmul v18.2d, v1.2d, v11.2d
-	WORD $0x6e72dc28 // fmul v8.2d, v1.2d, v18.2d
-	FMOVQ 256(R0), F10
-	FMOVQ 272(R0), F21
-	WORD $0x4e6af517 // fmax v23.2d, v8.2d, v10.2d
-	WORD $0x4ef5f6f3 // fmin v19.2d, v23.2d, v21.2d
-	FMOVQ 288(R0), F30
-	FMOVQ 304(R0), F20
-	WORD $0x4e74ce7e // fmla v30.2d, v19.2d, v20.2d
-	FMOVQ 288(R0), F0
-	WORD $0x4ee0d7da // fsub v26.2d, v30.2d, v0.2d
-	WORD $0x4eb31e7c // orr v28.16b, v19.16b, v19.16b
-	FMOVQ 320(R0), F27
-	WORD $0x4efbcf5c // fmls v28.2d, v26.2d, v27.2d
-	FMOVQ 336(R0), F29
-	FMOVQ 352(R0), F24
-	WORD $0x4e78cf5d // fmla v29.2d, v26.2d, v24.2d
-	WORD $0x6efd87d9 // sub v25.2d, v30.2d, v29.2d
-	FMOVQ 368(R0), F13
-	WORD $0x4eed872f // add v15.2d, v25.2d, v13.2d
-	FMOVQ 384(R0), F16
-	FMOVQ 400(R0), F4
-	WORD $0x4e7cce04 // fmla v4.2d, v16.2d, v28.2d
-	FMOVQ 416(R0), F5
-	WORD $0x4e7ccc85 // fmla v5.2d, v4.2d, v28.2d
-	FMOVQ 432(R0), F2
-	WORD $0x4e7ccca2 // fmla v2.2d, v5.2d, v28.2d
-	FMOVQ 448(R0), F6
-	WORD $0x4e7ccc46 // fmla v6.2d, v2.2d, v28.2d
-	FMOVQ 464(R0), F31
-	WORD $0x4e7cccdf // fmla v31.2d, v6.2d, v28.2d
+	WORD $0x4e60cf91 // fmla v17.2d, v28.2d, v0.2d
+	FMOVQ 208(R0), F23
+	WORD $0x4e60ce37 // fmla v23.2d, v17.2d, v0.2d
+	FMOVQ 224(R0), F2
+	WORD $0x4e60cee2 // fmla v2.2d, v23.2d, v0.2d
+	WORD $0x6e62dc05 // fmul v5.2d, v0.2d, v2.2d
+	FMOVQ 240(R0), F4
+	WORD $0x6e64dd86 // fmul v6.2d, v12.2d, v4.2d
+	WORD $0x6e66dd87 // fmul v7.2d, v12.2d, v6.2d
+	FMOVQ 256(R0), F19
+	FMOVQ 272(R0), F3
+	WORD $0x4e73f4e9 // fmax v9.2d, v7.2d, v19.2d
+	WORD $0x4ee3f52a // fmin v10.2d, v9.2d, v3.2d
+	FMOVQ 288(R0), F8
+	FMOVQ 304(R0), F27
+	WORD $0x4e7bcd48 // fmla v8.2d, v10.2d, v27.2d
+	FMOVQ 288(R0), F11
+	WORD $0x4eebd50d // fsub v13.2d, v8.2d, v11.2d
+	WORD $0x4eaa1d4e // orr v14.16b, v10.16b, v10.16b
+	FMOVQ 320(R0), F16
+	WORD $0x4ef0cdae // fmls v14.2d, v13.2d, v16.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	FMOVQ 336(R0), F1
+	FMOVQ 352(R0), F21
+	WORD $0x4e6ecc35 // fmla v21.2d, v1.2d, v14.2d
+	FMOVQ 368(R0), F18
+	WORD $0x4e6eceb2 // fmla v18.2d, v21.2d, v14.2d
+	FMOVQ 384(R0), F15
+	WORD $0x4e6ece4f // fmla v15.2d, v18.2d, v14.2d
+	FMOVQ 400(R0), F20
+	WORD $0x4e6ecdf4 // fmla v20.2d, v15.2d, v14.2d
+	FMOVQ 416(R0), F24
+	WORD $0x4e6ece98 // fmla v24.2d, v20.2d, v14.2d
+	FMOVQ 0(R0), F25
+	WORD $0x4e6ecf19 // fmla v25.2d, v24.2d, v14.2d
+	FMOVQ 0(R0), F22
+	WORD $0x4e6ecf36 // fmla v22.2d, v25.2d, v14.2d
+	WORD $0x6e76dd1a // fmul v26.2d, v8.2d, v22.2d
+	WORD $0x6e7adcbe // fmul v30.2d, v5.2d, v26.2d
+	FMOVQ 0(R0), F31
+	WORD $0x4efed7fc // fsub v28.2d, v31.2d, v30.2d
+	WORD $0x4ee0a991 // cmlt v17.2d, v12.2d, #0
+	WORD $0x6e7c1fd1 // bsl v17.16b, v30.16b, v28.16b
+	WORD $0x6e71dd80 // fmul v0.2d, v12.2d, v17.2d
+	WORD $0x4e617bb7 // fcvtl2 v23.2d, v29.4s
+	WORD $0x4ee0fae2 // fabs v2.2d, v23.2d
+	FMOVQ 0(R0), F4
+	FMOVQ 16(R0), F6
+	WORD $0x4ee6f447 // fmin v7.2d, v2.2d, v6.2d
+	FMOVQ 32(R0), F19
+	WORD $0x4e73cce4 // fmla v4.2d, v7.2d, v19.2d
 	FMOVQ 0(R0), F3
-	WORD $0x4e7ccfe3 // fmla v3.2d, v31.2d, v28.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e7ccc71 // fmla v17.2d, v3.2d, v28.2d
-	WORD $0x4f7457a9 // shl v9.2d, v29.2d, #52
-	WORD $0x6e69de27 // fmul v7.2d, v17.2d, v9.2d
-	WORD $0x4f7455ec // shl v12.2d, v15.2d, #52
-	WORD $0x6e6cdceb // fmul v11.2d, v7.2d, v12.2d
-	WORD $0x6e6bddd2 // fmul v18.2d, v14.2d, v11.2d
-	FMOVQ 0(R0), F8
-	WORD $0x4ef2d50a // fsub v10.2d, v8.2d, v18.2d
-	WORD $0x4ee0a835 // cmlt v21.2d, v1.2d, #0
-	WORD $0x6e6a1e55 // bsl v21.16b, v18.16b, v10.16b
-	WORD $0x6e75dc37 // fmul v23.2d, v1.2d, v21.2d
-	WORD $0x0e616ad4 // fcvtn v20.2s, v22.2d
-	WORD $0x4e616af4 // fcvtn2 v20.4s, v23.2d
-	FMOVS.P F20, 4(R1)
+	WORD $0x6e64fc69 // fdiv v9.2d, v3.2d, v4.2d
+	FMOVQ 48(R0), F27
+	FMOVQ 64(R0), F11
+	WORD $0x4e69cf6b // fmla v11.2d, v27.2d, v9.2d
+	FMOVQ 80(R0), F10
+	WORD $0x4e69cd6a // fmla v10.2d, v11.2d, v9.2d
+	FMOVQ 96(R0), F13
+	WORD $0x4e69cd4d // fmla v13.2d, v10.2d, v9.2d
+	FMOVQ 112(R0), F16
+	WORD $0x4e69cdb0 // fmla v16.2d, v13.2d, v9.2d
+	FMOVQ 128(R0), F1
+	WORD $0x4e69ce01 // fmla v1.2d, v16.2d, v9.2d
+	FMOVQ 144(R0), F21
+	WORD $0x4e69cc35 // fmla v21.2d, v1.2d, v9.2d
+	FMOVQ 160(R0), F18
+	WORD $0x4e69ceb2 // fmla v18.2d, v21.2d, v9.2d
+	FMOVQ 176(R0), F15
+	WORD $0x4e69ce4f // fmla v15.2d, v18.2d, v9.2d
+	FMOVQ 192(R0), F20
+	WORD $0x4e69cdf4 // fmla v20.2d, v15.2d, v9.2d
+	FMOVQ 208(R0), F24
+	WORD $0x4e69ce98 // fmla v24.2d, v20.2d, v9.2d
+	FMOVQ 224(R0), F8
+	WORD $0x4e69cf08 // fmla v8.2d, v24.2d, v9.2d
+	WORD $0x6e68dd2e // fmul v14.2d, v9.2d, v8.2d
+	FMOVQ 240(R0), F25
+	WORD $0x6e79def6 // fmul v22.2d, v23.2d, v25.2d
+	WORD $0x6e76dee5 // fmul v5.2d, v23.2d, v22.2d
+	FMOVQ 256(R0), F26
+	FMOVQ 272(R0), F31
+	WORD $0x4e7af4ac // fmax v12.2d, v5.2d, v26.2d
+	WORD $0x4efff59e // fmin v30.2d, v12.2d, v31.2d
+	FMOVQ 288(R0), F28
+	FMOVQ 304(R0), F17
+	WORD $0x4e71cfdc // fmla v28.2d, v30.2d, v17.2d
+	FMOVQ 288(R0), F29
+	WORD $0x4efdd782 // fsub v2.2d, v28.2d, v29.2d
+	WORD $0x4ebe1fc6 // orr v6.16b, v30.16b, v30.16b
+	FMOVQ 320(R0), F7
+	WORD $0x4ee7cc46 // fmls v6.2d, v2.2d, v7.2d
+	WORD $0x4f74579c // shl v28.2d, v28.2d, #52
+	FMOVQ 336(R0), F19
+	FMOVQ 352(R0), F4
+	WORD $0x4e66ce64 // fmla v4.2d, v19.2d, v6.2d
+	FMOVQ 368(R0), F3
+	WORD $0x4e66cc83 // fmla v3.2d, v4.2d, v6.2d
+	FMOVQ 384(R0), F27
+	WORD $0x4e66cc7b // fmla v27.2d, v3.2d, v6.2d
+	FMOVQ 400(R0), F11
+	WORD $0x4e66cf6b // fmla v11.2d, v27.2d, v6.2d
+	FMOVQ 416(R0), F10
+	WORD $0x4e66cd6a // fmla v10.2d, v11.2d, v6.2d
+	FMOVQ 0(R0), F13
+	WORD $0x4e66cd4d // fmla v13.2d, v10.2d, v6.2d
+	FMOVQ 0(R0), F16
+	WORD $0x4e66cdb0 // fmla v16.2d, v13.2d, v6.2d
+	WORD $0x6e70df81 // fmul v1.2d, v28.2d, v16.2d
+	WORD $0x6e61ddd5 // fmul v21.2d, v14.2d, v1.2d
+	FMOVQ 0(R0), F18
+	WORD $0x4ef5d64f // fsub v15.2d, v18.2d, v21.2d
+	WORD $0x4ee0aaf4 // cmlt v20.2d, v23.2d, #0
+	WORD $0x6e6f1eb4 // bsl v20.16b, v21.16b, v15.16b
+	WORD $0x6e74dee9 // fmul v9.2d, v23.2d, v20.2d
+	WORD $0x0e616818 // fcvtn v24.2s, v0.2d
+	WORD $0x4e616938 // fcvtn2 v24.4s, v9.2d
+	FMOVS.P F24, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -913,9 +881,9 @@ TEXT ·geluTanhNEON(SB), NOSPLIT, $0-56
 loop1:
 	FMOVQ.P 16(R3), F0
 	WORD $0x0e617801 // fcvtl v1.2d, v0.2s
-	FMOVQ 480(R0), F2
+	FMOVQ 432(R0), F2
 	WORD $0x6e61dc23 // fmul v3.2d, v1.2d, v1.2d
-	FMOVQ 496(R0), F4
+	FMOVQ 448(R0), F4
 	WORD $0x4e64cc62 // fmla v2.2d, v3.2d, v4.2d
 	WORD $0x6e62dc25 // fmul v5.2d, v1.2d, v2.2d
 	WORD $0x4ee0f8a6 // fabs v6.2d, v5.2d
@@ -932,93 +900,77 @@ loop1:
 	WORD $0x4eaa1d4f // orr v15.16b, v10.16b, v10.16b
 	FMOVQ 320(R0), F16
 	WORD $0x4ef0cdcf // fmls v15.2d, v14.2d, v16.2d
+	WORD $0x4f74556b // shl v11.2d, v11.2d, #52
 	FMOVQ 336(R0), F17
 	FMOVQ 352(R0), F18
-	WORD $0x4e72cdd1 // fmla v17.2d, v14.2d, v18.2d
-	WORD $0x6ef18573 // sub v19.2d, v11.2d, v17.2d
-	FMOVQ 368(R0), F20
-	WORD $0x4ef48675 // add v21.2d, v19.2d, v20.2d
-	FMOVQ 384(R0), F22
-	FMOVQ 400(R0), F23
+	WORD $0x4e6fce32 // fmla v18.2d, v17.2d, v15.2d
+	FMOVQ 368(R0), F19
+	WORD $0x4e6fce53 // fmla v19.2d, v18.2d, v15.2d
+	FMOVQ 384(R0), F20
+	WORD $0x4e6fce74 // fmla v20.2d, v19.2d, v15.2d
+	FMOVQ 400(R0), F21
+	WORD $0x4e6fce95 // fmla v21.2d, v20.2d, v15.2d
+	FMOVQ 416(R0), F22
+	WORD $0x4e6fceb6 // fmla v22.2d, v21.2d, v15.2d
+	FMOVQ 0(R0), F23
 	WORD $0x4e6fced7 // fmla v23.2d, v22.2d, v15.2d
-	FMOVQ 416(R0), F24
+	FMOVQ 0(R0), F24
 	WORD $0x4e6fcef8 // fmla v24.2d, v23.2d, v15.2d
-	FMOVQ 432(R0), F25
-	WORD $0x4e6fcf19 // fmla v25.2d, v24.2d, v15.2d
-	FMOVQ 448(R0), F26
-	WORD $0x4e6fcf3a // fmla v26.2d, v25.2d, v15.2d
-	FMOVQ 464(R0), F27
-	WORD $0x4e6fcf5b // fmla v27.2d, v26.2d, v15.2d
+	WORD $0x6e78dd79 // fmul v25.2d, v11.2d, v24.2d
+	FMOVQ 0(R0), F26
+	WORD $0x4ee0a8bb // cmlt v27.2d, v5.2d, #0
+	WORD $0x6e7a1f3b // bsl v27.16b, v25.16b, v26.16b
 	FMOVQ 0(R0), F28
-	WORD $0x4e6fcf7c // fmla v28.2d, v27.2d, v15.2d
-	FMOVQ 0(R0), F29
-	WORD $0x4e6fcf9d // fmla v29.2d, v28.2d, v15.2d
-	WORD $0x4f74563e // shl v30.2d, v17.2d, #52
-	WORD $0x6e7edfbf // fmul v31.2d, v29.2d, v30.2d
-	WORD $0x4f7456a2 // shl v2.2d, v21.2d, #52
-	WORD $0x6e62dfe3 // fmul v3.2d, v31.2d, v2.2d
-	FMOVQ 0(R0), F4
-	WORD $0x4ee0a8a6 // cmlt v6.2d, v5.2d, #0
-	WORD $0x6e641c66 // bsl v6.16b, v3.16b, v4.16b
-	FMOVQ 0(R0), F7
-	WORD $0x4e67d468 // fadd v8.2d, v3.2d, v7.2d
-	WORD $0x6e68fcc9 // fdiv v9.2d, v6.2d, v8.2d
-	WORD $0x6e69dc2c // fmul v12.2d, v1.2d, v9.2d
-	WORD $0x4e61780d // fcvtl2 v13.2d, v0.4s
-	FMOVQ 480(R0), F10
-	WORD $0x6e6dddb0 // fmul v16.2d, v13.2d, v13.2d
-	FMOVQ 496(R0), F11
-	WORD $0x4e6bce0a // fmla v10.2d, v16.2d, v11.2d
-	WORD $0x6e6addae // fmul v14.2d, v13.2d, v10.2d
-	WORD $0x4ee0f9d2 // fabs v18.2d, v14.2d
-	WORD $0x6ee0fa52 // fneg v18.2d, v18.2d
-	FMOVQ 256(R0), F19
-	FMOVQ 272(R0), F20
-	WORD $0x4e73f656 // fmax v22.2d, v18.2d, v19.2d
-	WORD $0x4ef4f6d7 // fmin v23.2d, v22.2d, v20.2d
-	FMOVQ 288(R0), F24
-	FMOVQ 304(R0), F25
-	WORD $0x4e79cef8 // fmla v24.2d, v23.2d, v25.2d
-	FMOVQ 288(R0), F26
-	WORD $0x4efad71b // fsub v27.2d, v24.2d, v26.2d
-	WORD $0x4eb71eef // orr v15.16b, v23.16b, v23.16b
-	FMOVQ 320(R0), F17
-	WORD $0x4ef1cf6f // fmls v15.2d, v27.2d, v17.2d
-	FMOVQ 336(R0), F28
-	FMOVQ 352(R0), F29
-	WORD $0x4e7dcf7c // fmla v28.2d, v27.2d, v29.2d
-	WORD $0x6efc871e // sub v30.2d, v24.2d, v28.2d
-	FMOVQ 368(R0), F21
-	WORD $0x4ef587df // add v31.2d, v30.2d, v21.2d
-	FMOVQ 384(R0), F2
-	FMOVQ 400(R0), F5
-	WORD $0x4e6fcc45 // fmla v5.2d, v2.2d, v15.2d
-	FMOVQ 416(R0), F4
-	WORD $0x4e6fcca4 // fmla v4.2d, v5.2d, v15.2d
+	WORD $0x4e7cd73d // fadd v29.2d, v25.2d, v28.2d
+	WORD $0x6e7dff7e // fdiv v30.2d, v27.2d, v29.2d
+	WORD $0x6e7edc3f // fmul v31.2d, v1.2d, v30.2d
+	WORD $0x4e617802 // fcvtl2 v2.2d, v0.4s
 	FMOVQ 432(R0), F3
-	WORD $0x4e6fcc83 // fmla v3.2d, v4.2d, v15.2d
-	FMOVQ 448(R0), F7
-	WORD $0x4e6fcc67 // fmla v7.2d, v3.2d, v15.2d
-	FMOVQ 464(R0), F6
-	WORD $0x4e6fcce6 // fmla v6.2d, v7.2d, v15.2d
-	FMOVQ 0(R0), F8
-	WORD $0x4e6fccc8 // fmla v8.2d, v6.2d, v15.2d
-	FMOVQ 0(R0), F1
-	WORD $0x4e6fcd01 // fmla v1.2d, v8.2d, v15.2d
-	WORD $0x4f745789 // shl v9.2d, v28.2d, #52
-	WORD $0x6e69dc20 // fmul v0.2d, v1.2d, v9.2d
-	WORD $0x4f7457ea // shl v10.2d, v31.2d, #52
-	WORD $0x6e6adc10 // fmul v16.2d, v0.2d, v10.2d
-	FMOVQ 0(R0), F11
-	WORD $0x4ee0a9d2 // cmlt v18.2d, v14.2d, #0
-	WORD $0x6e6b1e12 // bsl v18.16b, v16.16b, v11.16b
-	FMOVQ 0(R0), F19
-	WORD $0x4e73d614 // fadd v20.2d, v16.2d, v19.2d
-	WORD $0x6e74fe56 // fdiv v22.2d, v18.2d, v20.2d
-	WORD $0x6e76ddb9 // fmul v25.2d, v13.2d, v22.2d
-	WORD $0x0e61699a // fcvtn v26.2s, v12.2d
-	WORD $0x4e616b3a // fcvtn2 v26.4s, v25.2d
-	FMOVQ.P F26, 16(R1)
+	WORD $0x6e62dc44 // fmul v4.2d, v2.2d, v2.2d
+	FMOVQ 448(R0), F6
+	WORD $0x4e66cc83 // fmla v3.2d, v4.2d, v6.2d
+	WORD $0x6e63dc47 // fmul v7.2d, v2.2d, v3.2d
+	WORD $0x4ee0f8e8 // fabs v8.2d, v7.2d
+	WORD $0x6ee0f908 // fneg v8.2d, v8.2d
+	FMOVQ 256(R0), F9
+	FMOVQ 272(R0), F12
+	WORD $0x4e69f50d // fmax v13.2d, v8.2d, v9.2d
+	WORD $0x4eecf5aa // fmin v10.2d, v13.2d, v12.2d
+	FMOVQ 288(R0), F14
+	FMOVQ 304(R0), F16
+	WORD $0x4e70cd4e // fmla v14.2d, v10.2d, v16.2d
+	FMOVQ 288(R0), F17
+	WORD $0x4ef1d5d2 // fsub v18.2d, v14.2d, v17.2d
+	WORD $0x4eaa1d53 // orr v19.16b, v10.16b, v10.16b
+	FMOVQ 320(R0), F20
+	WORD $0x4ef4ce53 // fmls v19.2d, v18.2d, v20.2d
+	WORD $0x4f7455ce // shl v14.2d, v14.2d, #52
+	FMOVQ 336(R0), F21
+	FMOVQ 352(R0), F22
+	WORD $0x4e73ceb6 // fmla v22.2d, v21.2d, v19.2d
+	FMOVQ 368(R0), F11
+	WORD $0x4e73cecb // fmla v11.2d, v22.2d, v19.2d
+	FMOVQ 384(R0), F15
+	WORD $0x4e73cd6f // fmla v15.2d, v11.2d, v19.2d
+	FMOVQ 400(R0), F23
+	WORD $0x4e73cdf7 // fmla v23.2d, v15.2d, v19.2d
+	FMOVQ 416(R0), F24
+	WORD $0x4e73cef8 // fmla v24.2d, v23.2d, v19.2d
+	FMOVQ 0(R0), F5
+	WORD $0x4e73cf05 // fmla v5.2d, v24.2d, v19.2d
+	FMOVQ 0(R0), F26
+	WORD $0x4e73ccba // fmla v26.2d, v5.2d, v19.2d
+	WORD $0x6e7addd9 // fmul v25.2d, v14.2d, v26.2d
+	FMOVQ 0(R0), F28
+	WORD $0x4ee0a8fb // cmlt v27.2d, v7.2d, #0
+	WORD $0x6e7c1f3b // bsl v27.16b, v25.16b, v28.16b
+	FMOVQ 0(R0), F29
+	WORD $0x4e7dd721 // fadd v1.2d, v25.2d, v29.2d
+	WORD $0x6e61ff7e // fdiv v30.2d, v27.2d, v1.2d
+	WORD $0x6e7edc40 // fmul v0.2d, v2.2d, v30.2d
+	WORD $0x0e616be3 // fcvtn v3.2s, v31.2d
+	WORD $0x4e616803 // fcvtn2 v3.4s, v0.2d
+	FMOVQ.P F3, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -1026,114 +978,98 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F23
-	WORD $0x0e617af1 // fcvtl v17.2d, v23.2s
-	FMOVQ 480(R0), F24
-	WORD $0x6e71de3b // fmul v27.2d, v17.2d, v17.2d
-	FMOVQ 496(R0), F29
-	WORD $0x4e7dcf78 // fmla v24.2d, v27.2d, v29.2d
-	WORD $0x6e78de3e // fmul v30.2d, v17.2d, v24.2d
-	WORD $0x4ee0fbd5 // fabs v21.2d, v30.2d
-	WORD $0x6ee0fab5 // fneg v21.2d, v21.2d
-	FMOVQ 256(R0), F2
-	FMOVQ 272(R0), F5
-	WORD $0x4e62f6a4 // fmax v4.2d, v21.2d, v2.2d
-	WORD $0x4ee5f483 // fmin v3.2d, v4.2d, v5.2d
-	FMOVQ 288(R0), F7
-	FMOVQ 304(R0), F6
-	WORD $0x4e66cc67 // fmla v7.2d, v3.2d, v6.2d
-	FMOVQ 288(R0), F15
-	WORD $0x4eefd4fc // fsub v28.2d, v7.2d, v15.2d
-	WORD $0x4ea31c68 // orr v8.16b, v3.16b, v3.16b
-	FMOVQ 320(R0), F1
-	WORD $0x4ee1cf88 // fmls v8.2d, v28.2d, v1.2d
-	FMOVQ 336(R0), F9
-	FMOVQ 352(R0), F31
-	WORD $0x4e7fcf89 // fmla v9.2d, v28.2d, v31.2d
-	WORD $0x6ee984e0 // sub v0.2d, v7.2d, v9.2d
-	FMOVQ 368(R0), F10
-	WORD $0x4eea840e // add v14.2d, v0.2d, v10.2d
-	FMOVQ 384(R0), F11
-	FMOVQ 400(R0), F16
-	WORD $0x4e68cd70 // fmla v16.2d, v11.2d, v8.2d
-	FMOVQ 416(R0), F19
-	WORD $0x4e68ce13 // fmla v19.2d, v16.2d, v8.2d
-	FMOVQ 432(R0), F18
-	WORD $0x4e68ce72 // fmla v18.2d, v19.2d, v8.2d
-	FMOVQ 448(R0), F20
-	WORD $0x4e68ce54 // fmla v20.2d, v18.2d, v8.2d
-	FMOVQ 464(R0), F13
-	WORD $0x4e68ce8d // fmla v13.2d, v20.2d, v8.2d
-	FMOVQ 0(R0), F22
-	WORD $0x4e68cdb6 // fmla v22.2d, v13.2d, v8.2d
-	FMOVQ 0(R0), F12
-	WORD $0x4e68cecc // fmla v12.2d, v22.2d, v8.2d
-	WORD $0x4f745539 // shl v25.2d, v9.2d, #52
-	WORD $0x6e79dd9a // fmul v26.2d, v12.2d, v25.2d
-	WORD $0x4f7455d8 // shl v24.2d, v14.2d, #52
-	WORD $0x6e78df5b // fmul v27.2d, v26.2d, v24.2d
-	FMOVQ 0(R0), F29
-	WORD $0x4ee0abd5 // cmlt v21.2d, v30.2d, #0
-	WORD $0x6e7d1f75 // bsl v21.16b, v27.16b, v29.16b
-	FMOVQ 0(R0), F2
-	WORD $0x4e62d765 // fadd v5.2d, v27.2d, v2.2d
-	WORD $0x6e65fea4 // fdiv v4.2d, v21.2d, v5.2d
-	WORD $0x6e64de26 // fmul v6.2d, v17.2d, v4.2d
-	WORD $0x4e617aef // fcvtl2 v15.2d, v23.4s
-	FMOVQ 480(R0), F3
-	WORD $0x6e6fdde1 // fmul v1.2d, v15.2d, v15.2d
-	FMOVQ 496(R0), F7
-	WORD $0x4e67cc23 // fmla v3.2d, v1.2d, v7.2d
-	WORD $0x6e63ddfc // fmul v28.2d, v15.2d, v3.2d
-	WORD $0x4ee0fb9f // fabs v31.2d, v28.2d
-	WORD $0x6ee0fbff // fneg v31.2d, v31.2d
-	FMOVQ 256(R0), F0
+	FMOVS.P 4(R3), F4
+	WORD $0x0e617886 // fcvtl v6.2d, v4.2s
+	FMOVQ 432(R0), F8
+	WORD $0x6e66dcc9 // fmul v9.2d, v6.2d, v6.2d
+	FMOVQ 448(R0), F12
+	WORD $0x4e6ccd28 // fmla v8.2d, v9.2d, v12.2d
+	WORD $0x6e68dccd // fmul v13.2d, v6.2d, v8.2d
+	WORD $0x4ee0f9b0 // fabs v16.2d, v13.2d
+	WORD $0x6ee0fa10 // fneg v16.2d, v16.2d
+	FMOVQ 256(R0), F17
 	FMOVQ 272(R0), F10
-	WORD $0x4e60f7eb // fmax v11.2d, v31.2d, v0.2d
-	WORD $0x4eeaf570 // fmin v16.2d, v11.2d, v10.2d
-	FMOVQ 288(R0), F19
-	FMOVQ 304(R0), F18
-	WORD $0x4e72ce13 // fmla v19.2d, v16.2d, v18.2d
-	FMOVQ 288(R0), F20
-	WORD $0x4ef4d66d // fsub v13.2d, v19.2d, v20.2d
-	WORD $0x4eb01e08 // orr v8.16b, v16.16b, v16.16b
-	FMOVQ 320(R0), F9
-	WORD $0x4ee9cda8 // fmls v8.2d, v13.2d, v9.2d
-	FMOVQ 336(R0), F22
-	FMOVQ 352(R0), F12
-	WORD $0x4e6ccdb6 // fmla v22.2d, v13.2d, v12.2d
-	WORD $0x6ef68679 // sub v25.2d, v19.2d, v22.2d
-	FMOVQ 368(R0), F14
-	WORD $0x4eee873a // add v26.2d, v25.2d, v14.2d
-	FMOVQ 384(R0), F24
-	FMOVQ 400(R0), F30
-	WORD $0x4e68cf1e // fmla v30.2d, v24.2d, v8.2d
+	WORD $0x4e71f612 // fmax v18.2d, v16.2d, v17.2d
+	WORD $0x4eeaf654 // fmin v20.2d, v18.2d, v10.2d
+	FMOVQ 288(R0), F21
+	FMOVQ 304(R0), F22
+	WORD $0x4e76ce95 // fmla v21.2d, v20.2d, v22.2d
+	FMOVQ 288(R0), F11
+	WORD $0x4eebd6af // fsub v15.2d, v21.2d, v11.2d
+	WORD $0x4eb41e97 // orr v23.16b, v20.16b, v20.16b
+	FMOVQ 320(R0), F24
+	WORD $0x4ef8cdf7 // fmls v23.2d, v15.2d, v24.2d
+	WORD $0x4f7456b5 // shl v21.2d, v21.2d, #52
+	FMOVQ 336(R0), F14
+	FMOVQ 352(R0), F19
+	WORD $0x4e77cdd3 // fmla v19.2d, v14.2d, v23.2d
+	FMOVQ 368(R0), F5
+	WORD $0x4e77ce65 // fmla v5.2d, v19.2d, v23.2d
+	FMOVQ 384(R0), F26
+	WORD $0x4e77ccba // fmla v26.2d, v5.2d, v23.2d
+	FMOVQ 400(R0), F7
+	WORD $0x4e77cf47 // fmla v7.2d, v26.2d, v23.2d
+	FMOVQ 416(R0), F28
+	WORD $0x4e77ccfc // fmla v28.2d, v7.2d, v23.2d
+	FMOVQ 0(R0), F25
+	WORD $0x4e77cf99 // fmla v25.2d, v28.2d, v23.2d
+	FMOVQ 0(R0), F29
+	WORD $0x4e77cf3d // fmla v29.2d, v25.2d, v23.2d
+	WORD $0x6e7ddebb // fmul v27.2d, v21.2d, v29.2d
+	FMOVQ 0(R0), F1
+	WORD $0x4ee0a9a2 // cmlt v2.2d, v13.2d, #0
+	WORD $0x6e611f62 // bsl v2.16b, v27.16b, v1.16b
+	FMOVQ 0(R0), F30
+	WORD $0x4e7ed77f // fadd v31.2d, v27.2d, v30.2d
+	WORD $0x6e7ffc40 // fdiv v0.2d, v2.2d, v31.2d
+	WORD $0x6e60dcc3 // fmul v3.2d, v6.2d, v0.2d
+	WORD $0x4e617888 // fcvtl2 v8.2d, v4.4s
+	FMOVQ 432(R0), F9
+	WORD $0x6e68dd0c // fmul v12.2d, v8.2d, v8.2d
+	FMOVQ 448(R0), F16
+	WORD $0x4e70cd89 // fmla v9.2d, v12.2d, v16.2d
+	WORD $0x6e69dd11 // fmul v17.2d, v8.2d, v9.2d
+	WORD $0x4ee0fa2a // fabs v10.2d, v17.2d
+	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
+	FMOVQ 256(R0), F18
+	FMOVQ 272(R0), F22
+	WORD $0x4e72f54b // fmax v11.2d, v10.2d, v18.2d
+	WORD $0x4ef6f574 // fmin v20.2d, v11.2d, v22.2d
+	FMOVQ 288(R0), F15
+	FMOVQ 304(R0), F24
+	WORD $0x4e78ce8f // fmla v15.2d, v20.2d, v24.2d
+	FMOVQ 288(R0), F14
+	WORD $0x4eeed5f3 // fsub v19.2d, v15.2d, v14.2d
+	WORD $0x4eb41e85 // orr v5.16b, v20.16b, v20.16b
+	FMOVQ 320(R0), F26
+	WORD $0x4eface65 // fmls v5.2d, v19.2d, v26.2d
+	WORD $0x4f7455ef // shl v15.2d, v15.2d, #52
+	FMOVQ 336(R0), F7
+	FMOVQ 352(R0), F28
+	WORD $0x4e65ccfc // fmla v28.2d, v7.2d, v5.2d
+	FMOVQ 368(R0), F21
+	WORD $0x4e65cf95 // fmla v21.2d, v28.2d, v5.2d
+	FMOVQ 384(R0), F23
+	WORD $0x4e65ceb7 // fmla v23.2d, v21.2d, v5.2d
+	FMOVQ 400(R0), F25
+	WORD $0x4e65cef9 // fmla v25.2d, v23.2d, v5.2d
 	FMOVQ 416(R0), F29
-	WORD $0x4e68cfdd // fmla v29.2d, v30.2d, v8.2d
-	FMOVQ 432(R0), F27
-	WORD $0x4e68cfbb // fmla v27.2d, v29.2d, v8.2d
-	FMOVQ 448(R0), F2
-	WORD $0x4e68cf62 // fmla v2.2d, v27.2d, v8.2d
-	FMOVQ 464(R0), F21
-	WORD $0x4e68cc55 // fmla v21.2d, v2.2d, v8.2d
-	FMOVQ 0(R0), F5
-	WORD $0x4e68cea5 // fmla v5.2d, v21.2d, v8.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e68ccb1 // fmla v17.2d, v5.2d, v8.2d
-	WORD $0x4f7456c4 // shl v4.2d, v22.2d, #52
-	WORD $0x6e64de37 // fmul v23.2d, v17.2d, v4.2d
-	WORD $0x4f745743 // shl v3.2d, v26.2d, #52
-	WORD $0x6e63dee1 // fmul v1.2d, v23.2d, v3.2d
-	FMOVQ 0(R0), F7
-	WORD $0x4ee0ab9f // cmlt v31.2d, v28.2d, #0
-	WORD $0x6e671c3f // bsl v31.16b, v1.16b, v7.16b
-	FMOVQ 0(R0), F0
-	WORD $0x4e60d42a // fadd v10.2d, v1.2d, v0.2d
-	WORD $0x6e6affeb // fdiv v11.2d, v31.2d, v10.2d
-	WORD $0x6e6bddf2 // fmul v18.2d, v15.2d, v11.2d
-	WORD $0x0e6168d4 // fcvtn v20.2s, v6.2d
-	WORD $0x4e616a54 // fcvtn2 v20.4s, v18.2d
-	FMOVS.P F20, 4(R1)
+	WORD $0x4e65cf3d // fmla v29.2d, v25.2d, v5.2d
+	FMOVQ 0(R0), F13
+	WORD $0x4e65cfad // fmla v13.2d, v29.2d, v5.2d
+	FMOVQ 0(R0), F1
+	WORD $0x4e65cda1 // fmla v1.2d, v13.2d, v5.2d
+	WORD $0x6e61ddfb // fmul v27.2d, v15.2d, v1.2d
+	FMOVQ 0(R0), F30
+	WORD $0x4ee0aa22 // cmlt v2.2d, v17.2d, #0
+	WORD $0x6e7e1f62 // bsl v2.16b, v27.16b, v30.16b
+	FMOVQ 0(R0), F31
+	WORD $0x4e7fd766 // fadd v6.2d, v27.2d, v31.2d
+	WORD $0x6e66fc40 // fdiv v0.2d, v2.2d, v6.2d
+	WORD $0x6e60dd04 // fmul v4.2d, v8.2d, v0.2d
+	WORD $0x0e616869 // fcvtn v9.2s, v3.2d
+	WORD $0x4e616889 // fcvtn2 v9.4s, v4.2d
+	FMOVS.P F9, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -1165,88 +1101,72 @@ loop1:
 	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
 	FMOVQ 320(R0), F12
 	WORD $0x4eeccd4b // fmls v11.2d, v10.2d, v12.2d
+	WORD $0x4f7454e7 // shl v7.2d, v7.2d, #52
 	FMOVQ 336(R0), F13
 	FMOVQ 352(R0), F14
-	WORD $0x4e6ecd4d // fmla v13.2d, v10.2d, v14.2d
-	WORD $0x6eed84ef // sub v15.2d, v7.2d, v13.2d
-	FMOVQ 368(R0), F16
-	WORD $0x4ef085f1 // add v17.2d, v15.2d, v16.2d
-	FMOVQ 384(R0), F18
-	FMOVQ 400(R0), F19
+	WORD $0x4e6bcdae // fmla v14.2d, v13.2d, v11.2d
+	FMOVQ 368(R0), F15
+	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
+	FMOVQ 384(R0), F16
+	WORD $0x4e6bcdf0 // fmla v16.2d, v15.2d, v11.2d
+	FMOVQ 400(R0), F17
+	WORD $0x4e6bce11 // fmla v17.2d, v16.2d, v11.2d
+	FMOVQ 416(R0), F18
+	WORD $0x4e6bce32 // fmla v18.2d, v17.2d, v11.2d
+	FMOVQ 0(R0), F19
 	WORD $0x4e6bce53 // fmla v19.2d, v18.2d, v11.2d
-	FMOVQ 416(R0), F20
+	FMOVQ 0(R0), F20
 	WORD $0x4e6bce74 // fmla v20.2d, v19.2d, v11.2d
-	FMOVQ 432(R0), F21
-	WORD $0x4e6bce95 // fmla v21.2d, v20.2d, v11.2d
-	FMOVQ 448(R0), F22
-	WORD $0x4e6bceb6 // fmla v22.2d, v21.2d, v11.2d
-	FMOVQ 464(R0), F23
-	WORD $0x4e6bced7 // fmla v23.2d, v22.2d, v11.2d
+	WORD $0x6e74dcf5 // fmul v21.2d, v7.2d, v20.2d
+	FMOVQ 0(R0), F22
+	WORD $0x4ee0a837 // cmlt v23.2d, v1.2d, #0
+	WORD $0x6e761eb7 // bsl v23.16b, v21.16b, v22.16b
 	FMOVQ 0(R0), F24
-	WORD $0x4e6bcef8 // fmla v24.2d, v23.2d, v11.2d
-	FMOVQ 0(R0), F25
-	WORD $0x4e6bcf19 // fmla v25.2d, v24.2d, v11.2d
-	WORD $0x4f7455ba // shl v26.2d, v13.2d, #52
-	WORD $0x6e7adf3b // fmul v27.2d, v25.2d, v26.2d
-	WORD $0x4f74563c // shl v28.2d, v17.2d, #52
-	WORD $0x6e7cdf7d // fmul v29.2d, v27.2d, v28.2d
-	FMOVQ 0(R0), F30
-	WORD $0x4ee0a83f // cmlt v31.2d, v1.2d, #0
-	WORD $0x6e7e1fbf // bsl v31.16b, v29.16b, v30.16b
-	FMOVQ 0(R0), F2
-	WORD $0x4e62d7a3 // fadd v3.2d, v29.2d, v2.2d
-	WORD $0x6e63ffe4 // fdiv v4.2d, v31.2d, v3.2d
-	WORD $0x6e61dc85 // fmul v5.2d, v4.2d, v1.2d
-	WORD $0x4e617808 // fcvtl2 v8.2d, v0.4s
-	WORD $0x4ee0f909 // fabs v9.2d, v8.2d
-	WORD $0x6ee0f929 // fneg v9.2d, v9.2d
-	FMOVQ 256(R0), F6
-	FMOVQ 272(R0), F12
-	WORD $0x4e66f527 // fmax v7.2d, v9.2d, v6.2d
-	WORD $0x4eecf4ea // fmin v10.2d, v7.2d, v12.2d
-	FMOVQ 288(R0), F14
-	FMOVQ 304(R0), F15
-	WORD $0x4e6fcd4e // fmla v14.2d, v10.2d, v15.2d
-	FMOVQ 288(R0), F16
-	WORD $0x4ef0d5d2 // fsub v18.2d, v14.2d, v16.2d
-	WORD $0x4eaa1d53 // orr v19.16b, v10.16b, v10.16b
-	FMOVQ 320(R0), F20
-	WORD $0x4ef4ce53 // fmls v19.2d, v18.2d, v20.2d
-	FMOVQ 336(R0), F21
-	FMOVQ 352(R0), F22
-	WORD $0x4e76ce55 // fmla v21.2d, v18.2d, v22.2d
-	WORD $0x6ef585d7 // sub v23.2d, v14.2d, v21.2d
-	FMOVQ 368(R0), F11
-	WORD $0x4eeb86ed // add v13.2d, v23.2d, v11.2d
-	FMOVQ 384(R0), F24
-	FMOVQ 400(R0), F25
-	WORD $0x4e73cf19 // fmla v25.2d, v24.2d, v19.2d
-	FMOVQ 416(R0), F26
-	WORD $0x4e73cf3a // fmla v26.2d, v25.2d, v19.2d
-	FMOVQ 432(R0), F17
-	WORD $0x4e73cf51 // fmla v17.2d, v26.2d, v19.2d
-	FMOVQ 448(R0), F27
-	WORD $0x4e73ce3b // fmla v27.2d, v17.2d, v19.2d
-	FMOVQ 464(R0), F28
-	WORD $0x4e73cf7c // fmla v28.2d, v27.2d, v19.2d
-	FMOVQ 0(R0), F30
-	WORD $0x4e73cf9e // fmla v30.2d, v28.2d, v19.2d
-	FMOVQ 0(R0), F29
-	WORD $0x4e73cfdd // fmla v29.2d, v30.2d, v19.2d
-	WORD $0x4f7456a2 // shl v2.2d, v21.2d, #52
-	WORD $0x6e62dfbf // fmul v31.2d, v29.2d, v2.2d
-	WORD $0x4f7455a3 // shl v3.2d, v13.2d, #52
-	WORD $0x6e63dfe1 // fmul v1.2d, v31.2d, v3.2d
-	FMOVQ 0(R0), F4
-	WORD $0x4ee0a900 // cmlt v0.2d, v8.2d, #0
-	WORD $0x6e641c20 // bsl v0.16b, v1.16b, v4.16b
-	FMOVQ 0(R0), F9
-	WORD $0x4e69d426 // fadd v6.2d, v1.2d, v9.2d
-	WORD $0x6e66fc0c // fdiv v12.2d, v0.2d, v6.2d
-	WORD $0x6e68dd87 // fmul v7.2d, v12.2d, v8.2d
-	WORD $0x0e6168af // fcvtn v15.2s, v5.2d
-	WORD $0x4e6168ef // fcvtn2 v15.4s, v7.2d
-	FMOVQ.P F15, 16(R1)
+	WORD $0x4e78d6b9 // fadd v25.2d, v21.2d, v24.2d
+	WORD $0x6e79fefa // fdiv v26.2d, v23.2d, v25.2d
+	WORD $0x6e61df5b // fmul v27.2d, v26.2d, v1.2d
+	WORD $0x4e61781c // fcvtl2 v28.2d, v0.4s
+	WORD $0x4ee0fb9d // fabs v29.2d, v28.2d
+	WORD $0x6ee0fbbd // fneg v29.2d, v29.2d
+	FMOVQ 256(R0), F30
+	FMOVQ 272(R0), F31
+	WORD $0x4e7ef7a2 // fmax v2.2d, v29.2d, v30.2d
+	WORD $0x4efff443 // fmin v3.2d, v2.2d, v31.2d
+	FMOVQ 288(R0), F4
+	FMOVQ 304(R0), F5
+	WORD $0x4e65cc64 // fmla v4.2d, v3.2d, v5.2d
+	FMOVQ 288(R0), F8
+	WORD $0x4ee8d489 // fsub v9.2d, v4.2d, v8.2d
+	WORD $0x4ea31c66 // orr v6.16b, v3.16b, v3.16b
+	FMOVQ 320(R0), F10
+	WORD $0x4eeacd26 // fmls v6.2d, v9.2d, v10.2d
+	WORD $0x4f745484 // shl v4.2d, v4.2d, #52
+	FMOVQ 336(R0), F12
+	FMOVQ 352(R0), F13
+	WORD $0x4e66cd8d // fmla v13.2d, v12.2d, v6.2d
+	FMOVQ 368(R0), F14
+	WORD $0x4e66cdae // fmla v14.2d, v13.2d, v6.2d
+	FMOVQ 384(R0), F15
+	WORD $0x4e66cdcf // fmla v15.2d, v14.2d, v6.2d
+	FMOVQ 400(R0), F16
+	WORD $0x4e66cdf0 // fmla v16.2d, v15.2d, v6.2d
+	FMOVQ 416(R0), F17
+	WORD $0x4e66ce11 // fmla v17.2d, v16.2d, v6.2d
+	FMOVQ 0(R0), F18
+	WORD $0x4e66ce32 // fmla v18.2d, v17.2d, v6.2d
+	FMOVQ 0(R0), F7
+	WORD $0x4e66ce47 // fmla v7.2d, v18.2d, v6.2d
+	WORD $0x6e67dc8b // fmul v11.2d, v4.2d, v7.2d
+	FMOVQ 0(R0), F19
+	WORD $0x4ee0ab94 // cmlt v20.2d, v28.2d, #0
+	WORD $0x6e731d74 // bsl v20.16b, v11.16b, v19.16b
+	FMOVQ 0(R0), F22
+	WORD $0x4e76d575 // fadd v21.2d, v11.2d, v22.2d
+	WORD $0x6e75fe98 // fdiv v24.2d, v20.2d, v21.2d
+	WORD $0x6e7cdf17 // fmul v23.2d, v24.2d, v28.2d
+	WORD $0x0e616b79 // fcvtn v25.2s, v27.2d
+	WORD $0x4e616af9 // fcvtn2 v25.4s, v23.2d
+	FMOVQ.P F25, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -1254,104 +1174,88 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F16
-	WORD $0x0e617a0a // fcvtl v10.2d, v16.2s
-	WORD $0x4ee0f954 // fabs v20.2d, v10.2d
-	WORD $0x6ee0fa94 // fneg v20.2d, v20.2d
-	FMOVQ 256(R0), F14
-	FMOVQ 272(R0), F18
-	WORD $0x4e6ef696 // fmax v22.2d, v20.2d, v14.2d
-	WORD $0x4ef2f6d7 // fmin v23.2d, v22.2d, v18.2d
-	FMOVQ 288(R0), F11
-	FMOVQ 304(R0), F24
-	WORD $0x4e78ceeb // fmla v11.2d, v23.2d, v24.2d
-	FMOVQ 288(R0), F25
-	WORD $0x4ef9d57a // fsub v26.2d, v11.2d, v25.2d
-	WORD $0x4eb71ef1 // orr v17.16b, v23.16b, v23.16b
-	FMOVQ 320(R0), F27
-	WORD $0x4efbcf51 // fmls v17.2d, v26.2d, v27.2d
-	FMOVQ 336(R0), F28
-	FMOVQ 352(R0), F19
-	WORD $0x4e73cf5c // fmla v28.2d, v26.2d, v19.2d
-	WORD $0x6efc8575 // sub v21.2d, v11.2d, v28.2d
-	FMOVQ 368(R0), F30
-	WORD $0x4efe86bd // add v29.2d, v21.2d, v30.2d
-	FMOVQ 384(R0), F2
-	FMOVQ 400(R0), F13
-	WORD $0x4e71cc4d // fmla v13.2d, v2.2d, v17.2d
-	FMOVQ 416(R0), F31
-	WORD $0x4e71cdbf // fmla v31.2d, v13.2d, v17.2d
-	FMOVQ 432(R0), F3
-	WORD $0x4e71cfe3 // fmla v3.2d, v31.2d, v17.2d
-	FMOVQ 448(R0), F4
-	WORD $0x4e71cc64 // fmla v4.2d, v3.2d, v17.2d
-	FMOVQ 464(R0), F1
-	WORD $0x4e71cc81 // fmla v1.2d, v4.2d, v17.2d
-	FMOVQ 0(R0), F9
-	WORD $0x4e71cc29 // fmla v9.2d, v1.2d, v17.2d
-	FMOVQ 0(R0), F0
-	WORD $0x4e71cd20 // fmla v0.2d, v9.2d, v17.2d
-	WORD $0x4f745786 // shl v6.2d, v28.2d, #52
-	WORD $0x6e66dc08 // fmul v8.2d, v0.2d, v6.2d
-	WORD $0x4f7457ac // shl v12.2d, v29.2d, #52
-	WORD $0x6e6cdd05 // fmul v5.2d, v8.2d, v12.2d
-	FMOVQ 0(R0), F7
-	WORD $0x4ee0a94f // cmlt v15.2d, v10.2d, #0
-	WORD $0x6e671caf // bsl v15.16b, v5.16b, v7.16b
-	FMOVQ 0(R0), F20
-	WORD $0x4e74d4ae // fadd v14.2d, v5.2d, v20.2d
-	WORD $0x6e6efdf2 // fdiv v18.2d, v15.2d, v14.2d
-	WORD $0x6e6ade56 // fmul v22.2d, v18.2d, v10.2d
-	WORD $0x4e617a18 // fcvtl2 v24.2d, v16.4s
-	WORD $0x4ee0fb19 // fabs v25.2d, v24.2d
-	WORD $0x6ee0fb39 // fneg v25.2d, v25.2d
-	FMOVQ 256(R0), F23
-	FMOVQ 272(R0), F27
-	WORD $0x4e77f72b // fmax v11.2d, v25.2d, v23.2d
-	WORD $0x4efbf57a // fmin v26.2d, v11.2d, v27.2d
-	FMOVQ 288(R0), F19
-	FMOVQ 304(R0), F21
-	WORD $0x4e75cf53 // fmla v19.2d, v26.2d, v21.2d
-	FMOVQ 288(R0), F30
-	WORD $0x4efed662 // fsub v2.2d, v19.2d, v30.2d
-	WORD $0x4eba1f4d // orr v13.16b, v26.16b, v26.16b
-	FMOVQ 320(R0), F31
-	WORD $0x4effcc4d // fmls v13.2d, v2.2d, v31.2d
-	FMOVQ 336(R0), F3
-	FMOVQ 352(R0), F4
-	WORD $0x4e64cc43 // fmla v3.2d, v2.2d, v4.2d
-	WORD $0x6ee38661 // sub v1.2d, v19.2d, v3.2d
-	FMOVQ 368(R0), F17
-	WORD $0x4ef1843c // add v28.2d, v1.2d, v17.2d
-	FMOVQ 384(R0), F9
-	FMOVQ 400(R0), F0
-	WORD $0x4e6dcd20 // fmla v0.2d, v9.2d, v13.2d
-	FMOVQ 416(R0), F6
-	WORD $0x4e6dcc06 // fmla v6.2d, v0.2d, v13.2d
-	FMOVQ 432(R0), F29
-	WORD $0x4e6dccdd // fmla v29.2d, v6.2d, v13.2d
-	FMOVQ 448(R0), F8
-	WORD $0x4e6dcfa8 // fmla v8.2d, v29.2d, v13.2d
-	FMOVQ 464(R0), F12
-	WORD $0x4e6dcd0c // fmla v12.2d, v8.2d, v13.2d
-	FMOVQ 0(R0), F7
-	WORD $0x4e6dcd87 // fmla v7.2d, v12.2d, v13.2d
-	FMOVQ 0(R0), F5
-	WORD $0x4e6dcce5 // fmla v5.2d, v7.2d, v13.2d
-	WORD $0x4f745474 // shl v20.2d, v3.2d, #52
-	WORD $0x6e74dcaf // fmul v15.2d, v5.2d, v20.2d
-	WORD $0x4f74578e // shl v14.2d, v28.2d, #52
-	WORD $0x6e6eddea // fmul v10.2d, v15.2d, v14.2d
+	FMOVS.P 4(R3), F1
+	WORD $0x0e61783a // fcvtl v26.2d, v1.2s
+	WORD $0x4ee0fb40 // fabs v0.2d, v26.2d
+	WORD $0x6ee0f800 // fneg v0.2d, v0.2d
+	FMOVQ 256(R0), F29
+	FMOVQ 272(R0), F30
+	WORD $0x4e7df41f // fmax v31.2d, v0.2d, v29.2d
+	WORD $0x4efef7e2 // fmin v2.2d, v31.2d, v30.2d
+	FMOVQ 288(R0), F5
+	FMOVQ 304(R0), F8
+	WORD $0x4e68cc45 // fmla v5.2d, v2.2d, v8.2d
+	FMOVQ 288(R0), F3
+	WORD $0x4ee3d4a9 // fsub v9.2d, v5.2d, v3.2d
+	WORD $0x4ea21c4a // orr v10.16b, v2.16b, v2.16b
+	FMOVQ 320(R0), F12
+	WORD $0x4eeccd2a // fmls v10.2d, v9.2d, v12.2d
+	WORD $0x4f7454a5 // shl v5.2d, v5.2d, #52
+	FMOVQ 336(R0), F13
+	FMOVQ 352(R0), F14
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	FMOVQ 368(R0), F15
+	WORD $0x4e6acdcf // fmla v15.2d, v14.2d, v10.2d
+	FMOVQ 384(R0), F16
+	WORD $0x4e6acdf0 // fmla v16.2d, v15.2d, v10.2d
+	FMOVQ 400(R0), F17
+	WORD $0x4e6ace11 // fmla v17.2d, v16.2d, v10.2d
+	FMOVQ 416(R0), F4
+	WORD $0x4e6ace24 // fmla v4.2d, v17.2d, v10.2d
+	FMOVQ 0(R0), F6
+	WORD $0x4e6acc86 // fmla v6.2d, v4.2d, v10.2d
 	FMOVQ 0(R0), F18
-	WORD $0x4ee0ab10 // cmlt v16.2d, v24.2d, #0
-	WORD $0x6e721d50 // bsl v16.16b, v10.16b, v18.16b
-	FMOVQ 0(R0), F25
-	WORD $0x4e79d557 // fadd v23.2d, v10.2d, v25.2d
-	WORD $0x6e77fe1b // fdiv v27.2d, v16.2d, v23.2d
-	WORD $0x6e78df6b // fmul v11.2d, v27.2d, v24.2d
-	WORD $0x0e616ad5 // fcvtn v21.2s, v22.2d
-	WORD $0x4e616975 // fcvtn2 v21.4s, v11.2d
-	FMOVS.P F21, 4(R1)
+	WORD $0x4e6accd2 // fmla v18.2d, v6.2d, v10.2d
+	WORD $0x6e72dca7 // fmul v7.2d, v5.2d, v18.2d
+	FMOVQ 0(R0), F19
+	WORD $0x4ee0ab4b // cmlt v11.2d, v26.2d, #0
+	WORD $0x6e731ceb // bsl v11.16b, v7.16b, v19.16b
+	FMOVQ 0(R0), F22
+	WORD $0x4e76d4f4 // fadd v20.2d, v7.2d, v22.2d
+	WORD $0x6e74fd75 // fdiv v21.2d, v11.2d, v20.2d
+	WORD $0x6e7adebc // fmul v28.2d, v21.2d, v26.2d
+	WORD $0x4e617838 // fcvtl2 v24.2d, v1.4s
+	WORD $0x4ee0fb1b // fabs v27.2d, v24.2d
+	WORD $0x6ee0fb7b // fneg v27.2d, v27.2d
+	FMOVQ 256(R0), F23
+	FMOVQ 272(R0), F25
+	WORD $0x4e77f760 // fmax v0.2d, v27.2d, v23.2d
+	WORD $0x4ef9f41d // fmin v29.2d, v0.2d, v25.2d
+	FMOVQ 288(R0), F30
+	FMOVQ 304(R0), F31
+	WORD $0x4e7fcfbe // fmla v30.2d, v29.2d, v31.2d
+	FMOVQ 288(R0), F8
+	WORD $0x4ee8d7c3 // fsub v3.2d, v30.2d, v8.2d
+	WORD $0x4ebd1fa2 // orr v2.16b, v29.16b, v29.16b
+	FMOVQ 320(R0), F9
+	WORD $0x4ee9cc62 // fmls v2.2d, v3.2d, v9.2d
+	WORD $0x4f7457de // shl v30.2d, v30.2d, #52
+	FMOVQ 336(R0), F12
+	FMOVQ 352(R0), F13
+	WORD $0x4e62cd8d // fmla v13.2d, v12.2d, v2.2d
+	FMOVQ 368(R0), F14
+	WORD $0x4e62cdae // fmla v14.2d, v13.2d, v2.2d
+	FMOVQ 384(R0), F15
+	WORD $0x4e62cdcf // fmla v15.2d, v14.2d, v2.2d
+	FMOVQ 400(R0), F16
+	WORD $0x4e62cdf0 // fmla v16.2d, v15.2d, v2.2d
+	FMOVQ 416(R0), F17
+	WORD $0x4e62ce11 // fmla v17.2d, v16.2d, v2.2d
+	FMOVQ 0(R0), F4
+	WORD $0x4e62ce24 // fmla v4.2d, v17.2d, v2.2d
+	FMOVQ 0(R0), F5
+	WORD $0x4e62cc85 // fmla v5.2d, v4.2d, v2.2d
+	WORD $0x6e65dfca // fmul v10.2d, v30.2d, v5.2d
+	FMOVQ 0(R0), F6
+	WORD $0x4ee0ab12 // cmlt v18.2d, v24.2d, #0
+	WORD $0x6e661d52 // bsl v18.16b, v10.16b, v6.16b
+	FMOVQ 0(R0), F19
+	WORD $0x4e73d547 // fadd v7.2d, v10.2d, v19.2d
+	WORD $0x6e67fe56 // fdiv v22.2d, v18.2d, v7.2d
+	WORD $0x6e78decb // fmul v11.2d, v22.2d, v24.2d
+	WORD $0x0e616b94 // fcvtn v20.2s, v28.2d
+	WORD $0x4e616974 // fcvtn2 v20.4s, v11.2d
+	FMOVS.P F20, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -1385,89 +1289,73 @@ loop1:
 	WORD $0x4ea71cec // orr v12.16b, v7.16b, v7.16b
 	FMOVQ 320(R0), F13
 	WORD $0x4eedcd6c // fmls v12.2d, v11.2d, v13.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
 	FMOVQ 336(R0), F14
 	FMOVQ 352(R0), F15
-	WORD $0x4e6fcd6e // fmla v14.2d, v11.2d, v15.2d
-	WORD $0x6eee8510 // sub v16.2d, v8.2d, v14.2d
-	FMOVQ 368(R0), F17
-	WORD $0x4ef18612 // add v18.2d, v16.2d, v17.2d
-	FMOVQ 384(R0), F19
-	FMOVQ 400(R0), F20
+	WORD $0x4e6ccdcf // fmla v15.2d, v14.2d, v12.2d
+	FMOVQ 368(R0), F16
+	WORD $0x4e6ccdf0 // fmla v16.2d, v15.2d, v12.2d
+	FMOVQ 384(R0), F17
+	WORD $0x4e6cce11 // fmla v17.2d, v16.2d, v12.2d
+	FMOVQ 400(R0), F18
+	WORD $0x4e6cce32 // fmla v18.2d, v17.2d, v12.2d
+	FMOVQ 416(R0), F19
+	WORD $0x4e6cce53 // fmla v19.2d, v18.2d, v12.2d
+	FMOVQ 0(R0), F20
 	WORD $0x4e6cce74 // fmla v20.2d, v19.2d, v12.2d
-	FMOVQ 416(R0), F21
+	FMOVQ 0(R0), F21
 	WORD $0x4e6cce95 // fmla v21.2d, v20.2d, v12.2d
-	FMOVQ 432(R0), F22
-	WORD $0x4e6cceb6 // fmla v22.2d, v21.2d, v12.2d
-	FMOVQ 448(R0), F23
-	WORD $0x4e6cced7 // fmla v23.2d, v22.2d, v12.2d
-	FMOVQ 464(R0), F24
-	WORD $0x4e6ccef8 // fmla v24.2d, v23.2d, v12.2d
+	WORD $0x6e75dd16 // fmul v22.2d, v8.2d, v21.2d
+	FMOVQ 0(R0), F23
+	WORD $0x4ee0a858 // cmlt v24.2d, v2.2d, #0
+	WORD $0x6e771ed8 // bsl v24.16b, v22.16b, v23.16b
 	FMOVQ 0(R0), F25
-	WORD $0x4e6ccf19 // fmla v25.2d, v24.2d, v12.2d
-	FMOVQ 0(R0), F26
-	WORD $0x4e6ccf3a // fmla v26.2d, v25.2d, v12.2d
-	WORD $0x4f7455db // shl v27.2d, v14.2d, #52
-	WORD $0x6e7bdf5c // fmul v28.2d, v26.2d, v27.2d
-	WORD $0x4f74565d // shl v29.2d, v18.2d, #52
-	WORD $0x6e7ddf9e // fmul v30.2d, v28.2d, v29.2d
-	FMOVQ 0(R0), F31
-	WORD $0x4ee0a843 // cmlt v3.2d, v2.2d, #0
-	WORD $0x6e7f1fc3 // bsl v3.16b, v30.16b, v31.16b
-	FMOVQ 0(R0), F4
-	WORD $0x4e64d7c5 // fadd v5.2d, v30.2d, v4.2d
-	WORD $0x6e65fc66 // fdiv v6.2d, v3.2d, v5.2d
-	WORD $0x6e62dcc9 // fmul v9.2d, v6.2d, v2.2d
-	WORD $0x4e61780a // fcvtl2 v10.2d, v0.4s
-	WORD $0x4ee0f947 // fabs v7.2d, v10.2d
-	WORD $0x6ee0f8e7 // fneg v7.2d, v7.2d
-	FMOVQ 256(R0), F13
-	FMOVQ 272(R0), F8
-	WORD $0x4e6df4eb // fmax v11.2d, v7.2d, v13.2d
-	WORD $0x4ee8f56f // fmin v15.2d, v11.2d, v8.2d
-	FMOVQ 288(R0), F16
-	FMOVQ 304(R0), F17
-	WORD $0x4e71cdf0 // fmla v16.2d, v15.2d, v17.2d
-	FMOVQ 288(R0), F19
-	WORD $0x4ef3d614 // fsub v20.2d, v16.2d, v19.2d
-	WORD $0x4eaf1df5 // orr v21.16b, v15.16b, v15.16b
-	FMOVQ 320(R0), F22
-	WORD $0x4ef6ce95 // fmls v21.2d, v20.2d, v22.2d
-	FMOVQ 336(R0), F23
-	FMOVQ 352(R0), F24
-	WORD $0x4e78ce97 // fmla v23.2d, v20.2d, v24.2d
-	WORD $0x6ef7860c // sub v12.2d, v16.2d, v23.2d
-	FMOVQ 368(R0), F14
-	WORD $0x4eee8599 // add v25.2d, v12.2d, v14.2d
-	FMOVQ 384(R0), F26
-	FMOVQ 400(R0), F27
-	WORD $0x4e75cf5b // fmla v27.2d, v26.2d, v21.2d
-	FMOVQ 416(R0), F18
-	WORD $0x4e75cf72 // fmla v18.2d, v27.2d, v21.2d
-	FMOVQ 432(R0), F28
-	WORD $0x4e75ce5c // fmla v28.2d, v18.2d, v21.2d
-	FMOVQ 448(R0), F29
-	WORD $0x4e75cf9d // fmla v29.2d, v28.2d, v21.2d
-	FMOVQ 464(R0), F31
-	WORD $0x4e75cfbf // fmla v31.2d, v29.2d, v21.2d
-	FMOVQ 0(R0), F30
-	WORD $0x4e75cffe // fmla v30.2d, v31.2d, v21.2d
-	FMOVQ 0(R0), F4
-	WORD $0x4e75cfc4 // fmla v4.2d, v30.2d, v21.2d
-	WORD $0x4f7456e3 // shl v3.2d, v23.2d, #52
-	WORD $0x6e63dc85 // fmul v5.2d, v4.2d, v3.2d
-	WORD $0x4f745722 // shl v2.2d, v25.2d, #52
-	WORD $0x6e62dca6 // fmul v6.2d, v5.2d, v2.2d
-	FMOVQ 0(R0), F0
-	WORD $0x4ee0a947 // cmlt v7.2d, v10.2d, #0
-	WORD $0x6e601cc7 // bsl v7.16b, v6.16b, v0.16b
-	FMOVQ 0(R0), F13
-	WORD $0x4e6dd4c8 // fadd v8.2d, v6.2d, v13.2d
-	WORD $0x6e68fceb // fdiv v11.2d, v7.2d, v8.2d
-	WORD $0x6e6add71 // fmul v17.2d, v11.2d, v10.2d
-	WORD $0x0e616933 // fcvtn v19.2s, v9.2d
-	WORD $0x4e616a33 // fcvtn2 v19.4s, v17.2d
-	WORD $0x6e21de6f // fmul v15.4s, v19.4s, v1.4s
-	FMOVQ.P F15, 16(R1)
+	WORD $0x4e79d6da // fadd v26.2d, v22.2d, v25.2d
+	WORD $0x6e7aff1b // fdiv v27.2d, v24.2d, v26.2d
+	WORD $0x6e62df7c // fmul v28.2d, v27.2d, v2.2d
+	WORD $0x4e61781d // fcvtl2 v29.2d, v0.4s
+	WORD $0x4ee0fbbe // fabs v30.2d, v29.2d
+	WORD $0x6ee0fbde // fneg v30.2d, v30.2d
+	FMOVQ 256(R0), F31
+	FMOVQ 272(R0), F3
+	WORD $0x4e7ff7c4 // fmax v4.2d, v30.2d, v31.2d
+	WORD $0x4ee3f485 // fmin v5.2d, v4.2d, v3.2d
+	FMOVQ 288(R0), F6
+	FMOVQ 304(R0), F9
+	WORD $0x4e69cca6 // fmla v6.2d, v5.2d, v9.2d
+	FMOVQ 288(R0), F10
+	WORD $0x4eead4c7 // fsub v7.2d, v6.2d, v10.2d
+	WORD $0x4ea51cab // orr v11.16b, v5.16b, v5.16b
+	FMOVQ 320(R0), F13
+	WORD $0x4eedcceb // fmls v11.2d, v7.2d, v13.2d
+	WORD $0x4f7454c6 // shl v6.2d, v6.2d, #52
+	FMOVQ 336(R0), F14
+	FMOVQ 352(R0), F15
+	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
+	FMOVQ 368(R0), F16
+	WORD $0x4e6bcdf0 // fmla v16.2d, v15.2d, v11.2d
+	FMOVQ 384(R0), F17
+	WORD $0x4e6bce11 // fmla v17.2d, v16.2d, v11.2d
+	FMOVQ 400(R0), F18
+	WORD $0x4e6bce32 // fmla v18.2d, v17.2d, v11.2d
+	FMOVQ 416(R0), F19
+	WORD $0x4e6bce53 // fmla v19.2d, v18.2d, v11.2d
+	FMOVQ 0(R0), F8
+	WORD $0x4e6bce68 // fmla v8.2d, v19.2d, v11.2d
+	FMOVQ 0(R0), F12
+	WORD $0x4e6bcd0c // fmla v12.2d, v8.2d, v11.2d
+	WORD $0x6e6cdcd4 // fmul v20.2d, v6.2d, v12.2d
+	FMOVQ 0(R0), F21
+	WORD $0x4ee0abb7 // cmlt v23.2d, v29.2d, #0
+	WORD $0x6e751e97 // bsl v23.16b, v20.16b, v21.16b
+	FMOVQ 0(R0), F22
+	WORD $0x4e76d699 // fadd v25.2d, v20.2d, v22.2d
+	WORD $0x6e79fef8 // fdiv v24.2d, v23.2d, v25.2d
+	WORD $0x6e7ddf1a // fmul v26.2d, v24.2d, v29.2d
+	WORD $0x0e616b82 // fcvtn v2.2s, v28.2d
+	WORD $0x4e616b42 // fcvtn2 v2.4s, v26.2d
+	WORD $0x6e21dc5b // fmul v27.4s, v2.4s, v1.4s
+	FMOVQ.P F27, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -1475,106 +1363,90 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F22
-	FMOVS.P 4(R4), F16
-	WORD $0x0e617ad4 // fcvtl v20.2d, v22.2s
-	WORD $0x4ee0fa98 // fabs v24.2d, v20.2d
-	WORD $0x6ee0fb18 // fneg v24.2d, v24.2d
-	FMOVQ 256(R0), F12
-	FMOVQ 272(R0), F14
-	WORD $0x4e6cf71a // fmax v26.2d, v24.2d, v12.2d
-	WORD $0x4eeef75b // fmin v27.2d, v26.2d, v14.2d
-	FMOVQ 288(R0), F18
-	FMOVQ 304(R0), F28
-	WORD $0x4e7ccf72 // fmla v18.2d, v27.2d, v28.2d
-	FMOVQ 288(R0), F29
-	WORD $0x4efdd65f // fsub v31.2d, v18.2d, v29.2d
-	WORD $0x4ebb1f75 // orr v21.16b, v27.16b, v27.16b
-	FMOVQ 320(R0), F23
-	WORD $0x4ef7cff5 // fmls v21.2d, v31.2d, v23.2d
-	FMOVQ 336(R0), F30
-	FMOVQ 352(R0), F4
-	WORD $0x4e64cffe // fmla v30.2d, v31.2d, v4.2d
-	WORD $0x6efe8643 // sub v3.2d, v18.2d, v30.2d
-	FMOVQ 368(R0), F25
-	WORD $0x4ef98465 // add v5.2d, v3.2d, v25.2d
-	FMOVQ 384(R0), F2
-	FMOVQ 400(R0), F0
-	WORD $0x4e75cc40 // fmla v0.2d, v2.2d, v21.2d
-	FMOVQ 416(R0), F6
-	WORD $0x4e75cc06 // fmla v6.2d, v0.2d, v21.2d
-	FMOVQ 432(R0), F13
-	WORD $0x4e75cccd // fmla v13.2d, v6.2d, v21.2d
-	FMOVQ 448(R0), F7
-	WORD $0x4e75cda7 // fmla v7.2d, v13.2d, v21.2d
-	FMOVQ 464(R0), F8
-	WORD $0x4e75cce8 // fmla v8.2d, v7.2d, v21.2d
-	FMOVQ 0(R0), F10
-	WORD $0x4e75cd0a // fmla v10.2d, v8.2d, v21.2d
-	FMOVQ 0(R0), F11
-	WORD $0x4e75cd4b // fmla v11.2d, v10.2d, v21.2d
-	WORD $0x4f7457c9 // shl v9.2d, v30.2d, #52
-	WORD $0x6e69dd61 // fmul v1.2d, v11.2d, v9.2d
-	WORD $0x4f7454b1 // shl v17.2d, v5.2d, #52
-	WORD $0x6e71dc33 // fmul v19.2d, v1.2d, v17.2d
-	FMOVQ 0(R0), F15
-	WORD $0x4ee0aa98 // cmlt v24.2d, v20.2d, #0
-	WORD $0x6e6f1e78 // bsl v24.16b, v19.16b, v15.16b
-	FMOVQ 0(R0), F12
-	WORD $0x4e6cd66e // fadd v14.2d, v19.2d, v12.2d
-	WORD $0x6e6eff1a // fdiv v26.2d, v24.2d, v14.2d
-	WORD $0x6e74df5c // fmul v28.2d, v26.2d, v20.2d
-	WORD $0x4e617add // fcvtl2 v29.2d, v22.4s
-	WORD $0x4ee0fbbb // fabs v27.2d, v29.2d
-	WORD $0x6ee0fb7b // fneg v27.2d, v27.2d
-	FMOVQ 256(R0), F23
-	FMOVQ 272(R0), F18
-	WORD $0x4e77f77f // fmax v31.2d, v27.2d, v23.2d
-	WORD $0x4ef2f7e4 // fmin v4.2d, v31.2d, v18.2d
-	FMOVQ 288(R0), F3
-	FMOVQ 304(R0), F25
-	WORD $0x4e79cc83 // fmla v3.2d, v4.2d, v25.2d
-	FMOVQ 288(R0), F2
-	WORD $0x4ee2d460 // fsub v0.2d, v3.2d, v2.2d
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	FMOVQ 320(R0), F13
-	WORD $0x4eedcc06 // fmls v6.2d, v0.2d, v13.2d
-	FMOVQ 336(R0), F7
-	FMOVQ 352(R0), F8
-	WORD $0x4e68cc07 // fmla v7.2d, v0.2d, v8.2d
-	WORD $0x6ee78475 // sub v21.2d, v3.2d, v7.2d
-	FMOVQ 368(R0), F30
-	WORD $0x4efe86aa // add v10.2d, v21.2d, v30.2d
+	FMOVS.P 4(R3), F0
+	FMOVS.P 4(R4), F30
+	WORD $0x0e61781f // fcvtl v31.2d, v0.2s
+	WORD $0x4ee0fbe3 // fabs v3.2d, v31.2d
+	WORD $0x6ee0f863 // fneg v3.2d, v3.2d
+	FMOVQ 256(R0), F4
+	FMOVQ 272(R0), F9
+	WORD $0x4e64f46a // fmax v10.2d, v3.2d, v4.2d
+	WORD $0x4ee9f545 // fmin v5.2d, v10.2d, v9.2d
+	FMOVQ 288(R0), F7
+	FMOVQ 304(R0), F13
+	WORD $0x4e6dcca7 // fmla v7.2d, v5.2d, v13.2d
+	FMOVQ 288(R0), F14
+	WORD $0x4eeed4ef // fsub v15.2d, v7.2d, v14.2d
+	WORD $0x4ea51cb0 // orr v16.16b, v5.16b, v5.16b
+	FMOVQ 320(R0), F17
+	WORD $0x4ef1cdf0 // fmls v16.2d, v15.2d, v17.2d
+	WORD $0x4f7454e7 // shl v7.2d, v7.2d, #52
+	FMOVQ 336(R0), F18
+	FMOVQ 352(R0), F19
+	WORD $0x4e70ce53 // fmla v19.2d, v18.2d, v16.2d
+	FMOVQ 368(R0), F6
+	WORD $0x4e70ce66 // fmla v6.2d, v19.2d, v16.2d
 	FMOVQ 384(R0), F11
-	FMOVQ 400(R0), F9
-	WORD $0x4e66cd69 // fmla v9.2d, v11.2d, v6.2d
-	FMOVQ 416(R0), F5
-	WORD $0x4e66cd25 // fmla v5.2d, v9.2d, v6.2d
-	FMOVQ 432(R0), F1
-	WORD $0x4e66cca1 // fmla v1.2d, v5.2d, v6.2d
-	FMOVQ 448(R0), F17
-	WORD $0x4e66cc31 // fmla v17.2d, v1.2d, v6.2d
-	FMOVQ 464(R0), F15
-	WORD $0x4e66ce2f // fmla v15.2d, v17.2d, v6.2d
-	FMOVQ 0(R0), F19
-	WORD $0x4e66cdf3 // fmla v19.2d, v15.2d, v6.2d
-	FMOVQ 0(R0), F12
-	WORD $0x4e66ce6c // fmla v12.2d, v19.2d, v6.2d
-	WORD $0x4f7454f8 // shl v24.2d, v7.2d, #52
-	WORD $0x6e78dd8e // fmul v14.2d, v12.2d, v24.2d
-	WORD $0x4f745554 // shl v20.2d, v10.2d, #52
-	WORD $0x6e74ddda // fmul v26.2d, v14.2d, v20.2d
-	FMOVQ 0(R0), F22
-	WORD $0x4ee0abbb // cmlt v27.2d, v29.2d, #0
-	WORD $0x6e761f5b // bsl v27.16b, v26.16b, v22.16b
+	WORD $0x4e70cccb // fmla v11.2d, v6.2d, v16.2d
+	FMOVQ 400(R0), F8
+	WORD $0x4e70cd68 // fmla v8.2d, v11.2d, v16.2d
+	FMOVQ 416(R0), F12
+	WORD $0x4e70cd0c // fmla v12.2d, v8.2d, v16.2d
+	FMOVQ 0(R0), F21
+	WORD $0x4e70cd95 // fmla v21.2d, v12.2d, v16.2d
+	FMOVQ 0(R0), F20
+	WORD $0x4e70ceb4 // fmla v20.2d, v21.2d, v16.2d
+	WORD $0x6e74dcf6 // fmul v22.2d, v7.2d, v20.2d
 	FMOVQ 0(R0), F23
-	WORD $0x4e77d752 // fadd v18.2d, v26.2d, v23.2d
-	WORD $0x6e72ff7f // fdiv v31.2d, v27.2d, v18.2d
-	WORD $0x6e7ddff9 // fmul v25.2d, v31.2d, v29.2d
-	WORD $0x0e616b82 // fcvtn v2.2s, v28.2d
-	WORD $0x4e616b22 // fcvtn2 v2.4s, v25.2d
-	WORD $0x6e30dc44 // fmul v4.4s, v2.4s, v16.4s
-	FMOVS.P F4, 4(R1)
+	WORD $0x4ee0abf9 // cmlt v25.2d, v31.2d, #0
+	WORD $0x6e771ed9 // bsl v25.16b, v22.16b, v23.16b
+	FMOVQ 0(R0), F29
+	WORD $0x4e7dd6d8 // fadd v24.2d, v22.2d, v29.2d
+	WORD $0x6e78ff3c // fdiv v28.2d, v25.2d, v24.2d
+	WORD $0x6e7fdf81 // fmul v1.2d, v28.2d, v31.2d
+	WORD $0x4e61781a // fcvtl2 v26.2d, v0.4s
+	WORD $0x4ee0fb42 // fabs v2.2d, v26.2d
+	WORD $0x6ee0f842 // fneg v2.2d, v2.2d
+	FMOVQ 256(R0), F27
+	FMOVQ 272(R0), F3
+	WORD $0x4e7bf444 // fmax v4.2d, v2.2d, v27.2d
+	WORD $0x4ee3f489 // fmin v9.2d, v4.2d, v3.2d
+	FMOVQ 288(R0), F10
+	FMOVQ 304(R0), F13
+	WORD $0x4e6dcd2a // fmla v10.2d, v9.2d, v13.2d
+	FMOVQ 288(R0), F14
+	WORD $0x4eeed545 // fsub v5.2d, v10.2d, v14.2d
+	WORD $0x4ea91d2f // orr v15.16b, v9.16b, v9.16b
+	FMOVQ 320(R0), F17
+	WORD $0x4ef1ccaf // fmls v15.2d, v5.2d, v17.2d
+	WORD $0x4f74554a // shl v10.2d, v10.2d, #52
+	FMOVQ 336(R0), F18
+	FMOVQ 352(R0), F19
+	WORD $0x4e6fce53 // fmla v19.2d, v18.2d, v15.2d
+	FMOVQ 368(R0), F6
+	WORD $0x4e6fce66 // fmla v6.2d, v19.2d, v15.2d
+	FMOVQ 384(R0), F11
+	WORD $0x4e6fcccb // fmla v11.2d, v6.2d, v15.2d
+	FMOVQ 400(R0), F8
+	WORD $0x4e6fcd68 // fmla v8.2d, v11.2d, v15.2d
+	FMOVQ 416(R0), F12
+	WORD $0x4e6fcd0c // fmla v12.2d, v8.2d, v15.2d
+	FMOVQ 0(R0), F7
+	WORD $0x4e6fcd87 // fmla v7.2d, v12.2d, v15.2d
+	FMOVQ 0(R0), F16
+	WORD $0x4e6fccf0 // fmla v16.2d, v7.2d, v15.2d
+	WORD $0x6e70dd55 // fmul v21.2d, v10.2d, v16.2d
+	FMOVQ 0(R0), F20
+	WORD $0x4ee0ab57 // cmlt v23.2d, v26.2d, #0
+	WORD $0x6e741eb7 // bsl v23.16b, v21.16b, v20.16b
+	FMOVQ 0(R0), F22
+	WORD $0x4e76d6bd // fadd v29.2d, v21.2d, v22.2d
+	WORD $0x6e7dfef9 // fdiv v25.2d, v23.2d, v29.2d
+	WORD $0x6e7adf38 // fmul v24.2d, v25.2d, v26.2d
+	WORD $0x0e61683f // fcvtn v31.2s, v1.2d
+	WORD $0x4e616b1f // fcvtn2 v31.4s, v24.2d
+	WORD $0x6e3edffc // fmul v28.4s, v31.4s, v30.4s
+	FMOVS.P F28, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -1609,88 +1481,72 @@ loop1:
 	WORD $0x4ea81d0d // orr v13.16b, v8.16b, v8.16b
 	FMOVQ 320(R0), F14
 	WORD $0x4eeecd8d // fmls v13.2d, v12.2d, v14.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
 	FMOVQ 336(R0), F15
 	FMOVQ 352(R0), F16
-	WORD $0x4e70cd8f // fmla v15.2d, v12.2d, v16.2d
-	WORD $0x6eef8531 // sub v17.2d, v9.2d, v15.2d
-	FMOVQ 368(R0), F18
-	WORD $0x4ef28633 // add v19.2d, v17.2d, v18.2d
-	FMOVQ 384(R0), F20
-	FMOVQ 400(R0), F21
+	WORD $0x4e6dcdf0 // fmla v16.2d, v15.2d, v13.2d
+	FMOVQ 368(R0), F17
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	FMOVQ 384(R0), F18
+	WORD $0x4e6dce32 // fmla v18.2d, v17.2d, v13.2d
+	FMOVQ 400(R0), F19
+	WORD $0x4e6dce53 // fmla v19.2d, v18.2d, v13.2d
+	FMOVQ 416(R0), F20
+	WORD $0x4e6dce74 // fmla v20.2d, v19.2d, v13.2d
+	FMOVQ 0(R0), F21
 	WORD $0x4e6dce95 // fmla v21.2d, v20.2d, v13.2d
-	FMOVQ 416(R0), F22
+	FMOVQ 0(R0), F22
 	WORD $0x4e6dceb6 // fmla v22.2d, v21.2d, v13.2d
-	FMOVQ 432(R0), F23
-	WORD $0x4e6dced7 // fmla v23.2d, v22.2d, v13.2d
-	FMOVQ 448(R0), F24
-	WORD $0x4e6dcef8 // fmla v24.2d, v23.2d, v13.2d
-	FMOVQ 464(R0), F25
-	WORD $0x4e6dcf19 // fmla v25.2d, v24.2d, v13.2d
+	WORD $0x6e76dd37 // fmul v23.2d, v9.2d, v22.2d
+	FMOVQ 0(R0), F24
+	WORD $0x4ee0a879 // cmlt v25.2d, v3.2d, #0
+	WORD $0x6e781ef9 // bsl v25.16b, v23.16b, v24.16b
 	FMOVQ 0(R0), F26
-	WORD $0x4e6dcf3a // fmla v26.2d, v25.2d, v13.2d
-	FMOVQ 0(R0), F27
-	WORD $0x4e6dcf5b // fmla v27.2d, v26.2d, v13.2d
-	WORD $0x4f7455fc // shl v28.2d, v15.2d, #52
-	WORD $0x6e7cdf7d // fmul v29.2d, v27.2d, v28.2d
-	WORD $0x4f74567e // shl v30.2d, v19.2d, #52
-	WORD $0x6e7edfbf // fmul v31.2d, v29.2d, v30.2d
-	FMOVQ 0(R0), F0
-	WORD $0x4ee0a861 // cmlt v1.2d, v3.2d, #0
-	WORD $0x6e601fe1 // bsl v1.16b, v31.16b, v0.16b
-	FMOVQ 0(R0), F4
-	WORD $0x4e64d7e5 // fadd v5.2d, v31.2d, v4.2d
-	WORD $0x6e65fc26 // fdiv v6.2d, v1.2d, v5.2d
-	WORD $0x6e63dcc7 // fmul v7.2d, v6.2d, v3.2d
-	WORD $0x4e61784a // fcvtl2 v10.2d, v2.4s
-	WORD $0x4ee0f94b // fabs v11.2d, v10.2d
-	WORD $0x6ee0f96b // fneg v11.2d, v11.2d
-	FMOVQ 256(R0), F8
-	FMOVQ 272(R0), F14
-	WORD $0x4e68f569 // fmax v9.2d, v11.2d, v8.2d
-	WORD $0x4eeef52c // fmin v12.2d, v9.2d, v14.2d
-	FMOVQ 288(R0), F16
-	FMOVQ 304(R0), F17
-	WORD $0x4e71cd90 // fmla v16.2d, v12.2d, v17.2d
-	FMOVQ 288(R0), F18
-	WORD $0x4ef2d614 // fsub v20.2d, v16.2d, v18.2d
-	WORD $0x4eac1d95 // orr v21.16b, v12.16b, v12.16b
-	FMOVQ 320(R0), F22
-	WORD $0x4ef6ce95 // fmls v21.2d, v20.2d, v22.2d
-	FMOVQ 336(R0), F23
-	FMOVQ 352(R0), F24
-	WORD $0x4e78ce97 // fmla v23.2d, v20.2d, v24.2d
-	WORD $0x6ef78619 // sub v25.2d, v16.2d, v23.2d
-	FMOVQ 368(R0), F13
-	WORD $0x4eed872f // add v15.2d, v25.2d, v13.2d
-	FMOVQ 384(R0), F26
-	FMOVQ 400(R0), F27
-	WORD $0x4e75cf5b // fmla v27.2d, v26.2d, v21.2d
-	FMOVQ 416(R0), F28
-	WORD $0x4e75cf7c // fmla v28.2d, v27.2d, v21.2d
-	FMOVQ 432(R0), F19
-	WORD $0x4e75cf93 // fmla v19.2d, v28.2d, v21.2d
-	FMOVQ 448(R0), F29
-	WORD $0x4e75ce7d // fmla v29.2d, v19.2d, v21.2d
-	FMOVQ 464(R0), F30
-	WORD $0x4e75cfbe // fmla v30.2d, v29.2d, v21.2d
-	FMOVQ 0(R0), F0
-	WORD $0x4e75cfc0 // fmla v0.2d, v30.2d, v21.2d
-	FMOVQ 0(R0), F31
-	WORD $0x4e75cc1f // fmla v31.2d, v0.2d, v21.2d
-	WORD $0x4f7456e4 // shl v4.2d, v23.2d, #52
-	WORD $0x6e64dfe1 // fmul v1.2d, v31.2d, v4.2d
-	WORD $0x4f7455e5 // shl v5.2d, v15.2d, #52
-	WORD $0x6e65dc23 // fmul v3.2d, v1.2d, v5.2d
-	FMOVQ 0(R0), F6
-	WORD $0x4ee0a942 // cmlt v2.2d, v10.2d, #0
-	WORD $0x6e661c62 // bsl v2.16b, v3.16b, v6.16b
-	FMOVQ 0(R0), F11
-	WORD $0x4e6bd468 // fadd v8.2d, v3.2d, v11.2d
-	WORD $0x6e68fc4e // fdiv v14.2d, v2.2d, v8.2d
-	WORD $0x6e6addc9 // fmul v9.2d, v14.2d, v10.2d
-	WORD $0x0e6168f1 // fcvtn v17.2s, v7.2d
-	WORD $0x4e616931 // fcvtn2 v17.4s, v9.2d
-	FMOVQ.P F17, 16(R1)
+	WORD $0x4e7ad6fb // fadd v27.2d, v23.2d, v26.2d
+	WORD $0x6e7bff3c // fdiv v28.2d, v25.2d, v27.2d
+	WORD $0x6e63df9d // fmul v29.2d, v28.2d, v3.2d
+	WORD $0x4e61785e // fcvtl2 v30.2d, v2.4s
+	WORD $0x4ee0fbdf // fabs v31.2d, v30.2d
+	WORD $0x6ee0fbff // fneg v31.2d, v31.2d
+	FMOVQ 256(R0), F0
+	FMOVQ 272(R0), F1
+	WORD $0x4e60f7e4 // fmax v4.2d, v31.2d, v0.2d
+	WORD $0x4ee1f485 // fmin v5.2d, v4.2d, v1.2d
+	FMOVQ 288(R0), F6
+	FMOVQ 304(R0), F7
+	WORD $0x4e67cca6 // fmla v6.2d, v5.2d, v7.2d
+	FMOVQ 288(R0), F10
+	WORD $0x4eead4cb // fsub v11.2d, v6.2d, v10.2d
+	WORD $0x4ea51ca8 // orr v8.16b, v5.16b, v5.16b
+	FMOVQ 320(R0), F12
+	WORD $0x4eeccd68 // fmls v8.2d, v11.2d, v12.2d
+	WORD $0x4f7454c6 // shl v6.2d, v6.2d, #52
+	FMOVQ 336(R0), F14
+	FMOVQ 352(R0), F15
+	WORD $0x4e68cdcf // fmla v15.2d, v14.2d, v8.2d
+	FMOVQ 368(R0), F16
+	WORD $0x4e68cdf0 // fmla v16.2d, v15.2d, v8.2d
+	FMOVQ 384(R0), F17
+	WORD $0x4e68ce11 // fmla v17.2d, v16.2d, v8.2d
+	FMOVQ 400(R0), F18
+	WORD $0x4e68ce32 // fmla v18.2d, v17.2d, v8.2d
+	FMOVQ 416(R0), F19
+	WORD $0x4e68ce53 // fmla v19.2d, v18.2d, v8.2d
+	FMOVQ 0(R0), F20
+	WORD $0x4e68ce74 // fmla v20.2d, v19.2d, v8.2d
+	FMOVQ 0(R0), F9
+	WORD $0x4e68ce89 // fmla v9.2d, v20.2d, v8.2d
+	WORD $0x6e69dccd // fmul v13.2d, v6.2d, v9.2d
+	FMOVQ 0(R0), F21
+	WORD $0x4ee0abd6 // cmlt v22.2d, v30.2d, #0
+	WORD $0x6e751db6 // bsl v22.16b, v13.16b, v21.16b
+	FMOVQ 0(R0), F24
+	WORD $0x4e78d5b7 // fadd v23.2d, v13.2d, v24.2d
+	WORD $0x6e77feda // fdiv v26.2d, v22.2d, v23.2d
+	WORD $0x6e7edf59 // fmul v25.2d, v26.2d, v30.2d
+	WORD $0x0e616bbb // fcvtn v27.2s, v29.2d
+	WORD $0x4e616b3b // fcvtn2 v27.4s, v25.2d
+	FMOVQ.P F27, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -1698,106 +1554,90 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F18
-	FMOVS.P 4(R4), F12
-	WORD $0x4e2cd656 // fadd v22.4s, v18.4s, v12.4s
-	WORD $0x0e617ad0 // fcvtl v16.2d, v22.2s
-	WORD $0x4ee0fa14 // fabs v20.2d, v16.2d
-	WORD $0x6ee0fa94 // fneg v20.2d, v20.2d
-	FMOVQ 256(R0), F24
-	FMOVQ 272(R0), F25
-	WORD $0x4e78f68d // fmax v13.2d, v20.2d, v24.2d
-	WORD $0x4ef9f5ba // fmin v26.2d, v13.2d, v25.2d
-	FMOVQ 288(R0), F27
-	FMOVQ 304(R0), F28
-	WORD $0x4e7ccf5b // fmla v27.2d, v26.2d, v28.2d
-	FMOVQ 288(R0), F19
-	WORD $0x4ef3d77d // fsub v29.2d, v27.2d, v19.2d
-	WORD $0x4eba1f5e // orr v30.16b, v26.16b, v26.16b
-	FMOVQ 320(R0), F21
-	WORD $0x4ef5cfbe // fmls v30.2d, v29.2d, v21.2d
-	FMOVQ 336(R0), F23
-	FMOVQ 352(R0), F0
-	WORD $0x4e60cfb7 // fmla v23.2d, v29.2d, v0.2d
-	WORD $0x6ef7877f // sub v31.2d, v27.2d, v23.2d
-	FMOVQ 368(R0), F4
-	WORD $0x4ee487ef // add v15.2d, v31.2d, v4.2d
-	FMOVQ 384(R0), F1
-	FMOVQ 400(R0), F5
-	WORD $0x4e7ecc25 // fmla v5.2d, v1.2d, v30.2d
-	FMOVQ 416(R0), F6
-	WORD $0x4e7ecca6 // fmla v6.2d, v5.2d, v30.2d
-	FMOVQ 432(R0), F3
-	WORD $0x4e7eccc3 // fmla v3.2d, v6.2d, v30.2d
-	FMOVQ 448(R0), F11
-	WORD $0x4e7ecc6b // fmla v11.2d, v3.2d, v30.2d
-	FMOVQ 464(R0), F2
-	WORD $0x4e7ecd62 // fmla v2.2d, v11.2d, v30.2d
-	FMOVQ 0(R0), F8
-	WORD $0x4e7ecc48 // fmla v8.2d, v2.2d, v30.2d
-	FMOVQ 0(R0), F10
-	WORD $0x4e7ecd0a // fmla v10.2d, v8.2d, v30.2d
-	WORD $0x4f7456ee // shl v14.2d, v23.2d, #52
-	WORD $0x6e6edd47 // fmul v7.2d, v10.2d, v14.2d
-	WORD $0x4f7455e9 // shl v9.2d, v15.2d, #52
-	WORD $0x6e69dcf1 // fmul v17.2d, v7.2d, v9.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4ee0aa0c // cmlt v12.2d, v16.2d, #0
-	WORD $0x6e721e2c // bsl v12.16b, v17.16b, v18.16b
-	FMOVQ 0(R0), F20
-	WORD $0x4e74d638 // fadd v24.2d, v17.2d, v20.2d
-	WORD $0x6e78fd99 // fdiv v25.2d, v12.2d, v24.2d
-	WORD $0x6e70df2d // fmul v13.2d, v25.2d, v16.2d
-	WORD $0x4e617adc // fcvtl2 v28.2d, v22.4s
-	WORD $0x4ee0fb93 // fabs v19.2d, v28.2d
-	WORD $0x6ee0fa73 // fneg v19.2d, v19.2d
-	FMOVQ 256(R0), F26
-	FMOVQ 272(R0), F21
-	WORD $0x4e7af67b // fmax v27.2d, v19.2d, v26.2d
-	WORD $0x4ef5f77d // fmin v29.2d, v27.2d, v21.2d
-	FMOVQ 288(R0), F0
-	FMOVQ 304(R0), F31
-	WORD $0x4e7fcfa0 // fmla v0.2d, v29.2d, v31.2d
+	FMOVS.P 4(R3), F3
+	FMOVS.P 4(R4), F28
+	WORD $0x4e3cd462 // fadd v2.4s, v3.4s, v28.4s
+	WORD $0x0e61785f // fcvtl v31.2d, v2.2s
+	WORD $0x4ee0fbe0 // fabs v0.2d, v31.2d
+	WORD $0x6ee0f800 // fneg v0.2d, v0.2d
+	FMOVQ 256(R0), F1
+	FMOVQ 272(R0), F4
+	WORD $0x4e61f407 // fmax v7.2d, v0.2d, v1.2d
+	WORD $0x4ee4f4ea // fmin v10.2d, v7.2d, v4.2d
+	FMOVQ 288(R0), F5
+	FMOVQ 304(R0), F11
+	WORD $0x4e6bcd45 // fmla v5.2d, v10.2d, v11.2d
+	FMOVQ 288(R0), F12
+	WORD $0x4eecd4ae // fsub v14.2d, v5.2d, v12.2d
+	WORD $0x4eaa1d4f // orr v15.16b, v10.16b, v10.16b
+	FMOVQ 320(R0), F16
+	WORD $0x4ef0cdcf // fmls v15.2d, v14.2d, v16.2d
+	WORD $0x4f7454a5 // shl v5.2d, v5.2d, #52
+	FMOVQ 336(R0), F17
+	FMOVQ 352(R0), F18
+	WORD $0x4e6fce32 // fmla v18.2d, v17.2d, v15.2d
+	FMOVQ 368(R0), F19
+	WORD $0x4e6fce53 // fmla v19.2d, v18.2d, v15.2d
+	FMOVQ 384(R0), F6
+	WORD $0x4e6fce66 // fmla v6.2d, v19.2d, v15.2d
+	FMOVQ 400(R0), F8
+	WORD $0x4e6fccc8 // fmla v8.2d, v6.2d, v15.2d
+	FMOVQ 416(R0), F20
+	WORD $0x4e6fcd14 // fmla v20.2d, v8.2d, v15.2d
+	FMOVQ 0(R0), F9
+	WORD $0x4e6fce89 // fmla v9.2d, v20.2d, v15.2d
+	FMOVQ 0(R0), F21
+	WORD $0x4e6fcd35 // fmla v21.2d, v9.2d, v15.2d
+	WORD $0x6e75dcad // fmul v13.2d, v5.2d, v21.2d
+	FMOVQ 0(R0), F24
+	WORD $0x4ee0abf6 // cmlt v22.2d, v31.2d, #0
+	WORD $0x6e781db6 // bsl v22.16b, v13.16b, v24.16b
+	FMOVQ 0(R0), F23
+	WORD $0x4e77d5be // fadd v30.2d, v13.2d, v23.2d
+	WORD $0x6e7efeda // fdiv v26.2d, v22.2d, v30.2d
+	WORD $0x6e7fdf5d // fmul v29.2d, v26.2d, v31.2d
+	WORD $0x4e617859 // fcvtl2 v25.2d, v2.4s
+	WORD $0x4ee0fb3b // fabs v27.2d, v25.2d
+	WORD $0x6ee0fb7b // fneg v27.2d, v27.2d
+	FMOVQ 256(R0), F3
+	FMOVQ 272(R0), F28
+	WORD $0x4e63f760 // fmax v0.2d, v27.2d, v3.2d
+	WORD $0x4efcf401 // fmin v1.2d, v0.2d, v28.2d
 	FMOVQ 288(R0), F4
-	WORD $0x4ee4d401 // fsub v1.2d, v0.2d, v4.2d
-	WORD $0x4ebd1fa5 // orr v5.16b, v29.16b, v29.16b
-	FMOVQ 320(R0), F6
-	WORD $0x4ee6cc25 // fmls v5.2d, v1.2d, v6.2d
-	FMOVQ 336(R0), F3
-	FMOVQ 352(R0), F11
-	WORD $0x4e6bcc23 // fmla v3.2d, v1.2d, v11.2d
-	WORD $0x6ee38402 // sub v2.2d, v0.2d, v3.2d
-	FMOVQ 368(R0), F30
-	WORD $0x4efe8457 // add v23.2d, v2.2d, v30.2d
-	FMOVQ 384(R0), F8
-	FMOVQ 400(R0), F10
-	WORD $0x4e65cd0a // fmla v10.2d, v8.2d, v5.2d
-	FMOVQ 416(R0), F14
-	WORD $0x4e65cd4e // fmla v14.2d, v10.2d, v5.2d
-	FMOVQ 432(R0), F15
-	WORD $0x4e65cdcf // fmla v15.2d, v14.2d, v5.2d
-	FMOVQ 448(R0), F7
-	WORD $0x4e65cde7 // fmla v7.2d, v15.2d, v5.2d
-	FMOVQ 464(R0), F9
-	WORD $0x4e65cce9 // fmla v9.2d, v7.2d, v5.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4e65cd32 // fmla v18.2d, v9.2d, v5.2d
-	FMOVQ 0(R0), F17
-	WORD $0x4e65ce51 // fmla v17.2d, v18.2d, v5.2d
-	WORD $0x4f745474 // shl v20.2d, v3.2d, #52
-	WORD $0x6e74de2c // fmul v12.2d, v17.2d, v20.2d
-	WORD $0x4f7456f8 // shl v24.2d, v23.2d, #52
-	WORD $0x6e78dd90 // fmul v16.2d, v12.2d, v24.2d
-	FMOVQ 0(R0), F25
-	WORD $0x4ee0ab96 // cmlt v22.2d, v28.2d, #0
-	WORD $0x6e791e16 // bsl v22.16b, v16.16b, v25.16b
-	FMOVQ 0(R0), F19
-	WORD $0x4e73d61a // fadd v26.2d, v16.2d, v19.2d
-	WORD $0x6e7afed5 // fdiv v21.2d, v22.2d, v26.2d
-	WORD $0x6e7cdebb // fmul v27.2d, v21.2d, v28.2d
-	WORD $0x0e6169bf // fcvtn v31.2s, v13.2d
-	WORD $0x4e616b7f // fcvtn2 v31.4s, v27.2d
-	FMOVS.P F31, 4(R1)
+	FMOVQ 304(R0), F7
+	WORD $0x4e67cc24 // fmla v4.2d, v1.2d, v7.2d
+	FMOVQ 288(R0), F11
+	WORD $0x4eebd48c // fsub v12.2d, v4.2d, v11.2d
+	WORD $0x4ea11c2a // orr v10.16b, v1.16b, v1.16b
+	FMOVQ 320(R0), F14
+	WORD $0x4eeecd8a // fmls v10.2d, v12.2d, v14.2d
+	WORD $0x4f745484 // shl v4.2d, v4.2d, #52
+	FMOVQ 336(R0), F16
+	FMOVQ 352(R0), F17
+	WORD $0x4e6ace11 // fmla v17.2d, v16.2d, v10.2d
+	FMOVQ 368(R0), F18
+	WORD $0x4e6ace32 // fmla v18.2d, v17.2d, v10.2d
+	FMOVQ 384(R0), F19
+	WORD $0x4e6ace53 // fmla v19.2d, v18.2d, v10.2d
+	FMOVQ 400(R0), F6
+	WORD $0x4e6ace66 // fmla v6.2d, v19.2d, v10.2d
+	FMOVQ 416(R0), F8
+	WORD $0x4e6accc8 // fmla v8.2d, v6.2d, v10.2d
+	FMOVQ 0(R0), F20
+	WORD $0x4e6acd14 // fmla v20.2d, v8.2d, v10.2d
+	FMOVQ 0(R0), F5
+	WORD $0x4e6ace85 // fmla v5.2d, v20.2d, v10.2d
+	WORD $0x6e65dc8f // fmul v15.2d, v4.2d, v5.2d
+	FMOVQ 0(R0), F9
+	WORD $0x4ee0ab35 // cmlt v21.2d, v25.2d, #0
+	WORD $0x6e691df5 // bsl v21.16b, v15.16b, v9.16b
+	FMOVQ 0(R0), F24
+	WORD $0x4e78d5ed // fadd v13.2d, v15.2d, v24.2d
+	WORD $0x6e6dfeb7 // fdiv v23.2d, v21.2d, v13.2d
+	WORD $0x6e79def6 // fmul v22.2d, v23.2d, v25.2d
+	WORD $0x0e616bbe // fcvtn v30.2s, v29.2d
+	WORD $0x4e616ade // fcvtn2 v30.4s, v22.2d
+	FMOVS.P F30, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -1829,126 +1669,110 @@ loop1:
 	WORD $0x4ea61ccb // orr v11.16b, v6.16b, v6.16b
 	FMOVQ 320(R0), F12
 	WORD $0x4eeccd4b // fmls v11.2d, v10.2d, v12.2d
+	WORD $0x4f7454e7 // shl v7.2d, v7.2d, #52
 	FMOVQ 336(R0), F13
 	FMOVQ 352(R0), F14
-	WORD $0x4e6ecd4d // fmla v13.2d, v10.2d, v14.2d
-	WORD $0x6eed84ef // sub v15.2d, v7.2d, v13.2d
-	FMOVQ 368(R0), F16
-	WORD $0x4ef085f1 // add v17.2d, v15.2d, v16.2d
-	FMOVQ 384(R0), F18
-	FMOVQ 400(R0), F19
+	WORD $0x4e6bcdae // fmla v14.2d, v13.2d, v11.2d
+	FMOVQ 368(R0), F15
+	WORD $0x4e6bcdcf // fmla v15.2d, v14.2d, v11.2d
+	FMOVQ 384(R0), F16
+	WORD $0x4e6bcdf0 // fmla v16.2d, v15.2d, v11.2d
+	FMOVQ 400(R0), F17
+	WORD $0x4e6bce11 // fmla v17.2d, v16.2d, v11.2d
+	FMOVQ 416(R0), F18
+	WORD $0x4e6bce32 // fmla v18.2d, v17.2d, v11.2d
+	FMOVQ 0(R0), F19
 	WORD $0x4e6bce53 // fmla v19.2d, v18.2d, v11.2d
-	FMOVQ 416(R0), F20
+	FMOVQ 0(R0), F20
 	WORD $0x4e6bce74 // fmla v20.2d, v19.2d, v11.2d
-	FMOVQ 432(R0), F21
-	WORD $0x4e6bce95 // fmla v21.2d, v20.2d, v11.2d
-	FMOVQ 448(R0), F22
-	WORD $0x4e6bceb6 // fmla v22.2d, v21.2d, v11.2d
-	FMOVQ 464(R0), F23
-	WORD $0x4e6bced7 // fmla v23.2d, v22.2d, v11.2d
-	FMOVQ 0(R0), F24
-	WORD $0x4e6bcef8 // fmla v24.2d, v23.2d, v11.2d
+	WORD $0x6e74dcf5 // fmul v21.2d, v7.2d, v20.2d
+	VEOR V22.B16, V22.B16, V22.B16
+	WORD $0x4e76f437 // fmax v23.2d, v1.2d, v22.2d
+	FMOVQ 464(R0), F24
+	FMOVQ 480(R0), F25
+	WORD $0x4e75cf19 // fmla v25.2d, v24.2d, v21.2d
+	FMOVQ 496(R0), F26
+	WORD $0x4e75cf3a // fmla v26.2d, v25.2d, v21.2d
+	FMOVQ 512(R0), F27
+	WORD $0x4e75cf5b // fmla v27.2d, v26.2d, v21.2d
+	FMOVQ 528(R0), F28
+	WORD $0x4e75cf7c // fmla v28.2d, v27.2d, v21.2d
+	FMOVQ 544(R0), F29
+	WORD $0x4e75cf9d // fmla v29.2d, v28.2d, v21.2d
+	FMOVQ 560(R0), F30
+	WORD $0x4e75cfbe // fmla v30.2d, v29.2d, v21.2d
+	FMOVQ 576(R0), F31
+	WORD $0x4e75cfdf // fmla v31.2d, v30.2d, v21.2d
+	FMOVQ 592(R0), F2
+	WORD $0x4e75cfe2 // fmla v2.2d, v31.2d, v21.2d
+	FMOVQ 608(R0), F3
+	WORD $0x4e75cc43 // fmla v3.2d, v2.2d, v21.2d
+	FMOVQ 624(R0), F4
+	WORD $0x4e75cc64 // fmla v4.2d, v3.2d, v21.2d
+	FMOVQ 640(R0), F5
+	WORD $0x4e75cc85 // fmla v5.2d, v4.2d, v21.2d
+	WORD $0x4e65ceb7 // fmla v23.2d, v21.2d, v5.2d
+	WORD $0x4e617808 // fcvtl2 v8.2d, v0.4s
+	WORD $0x4ee0f909 // fabs v9.2d, v8.2d
+	WORD $0x6ee0f929 // fneg v9.2d, v9.2d
+	FMOVQ 256(R0), F6
+	FMOVQ 272(R0), F10
+	WORD $0x4e66f52c // fmax v12.2d, v9.2d, v6.2d
+	WORD $0x4eeaf58d // fmin v13.2d, v12.2d, v10.2d
+	FMOVQ 288(R0), F14
+	FMOVQ 304(R0), F15
+	WORD $0x4e6fcdae // fmla v14.2d, v13.2d, v15.2d
+	FMOVQ 288(R0), F16
+	WORD $0x4ef0d5d1 // fsub v17.2d, v14.2d, v16.2d
+	WORD $0x4ead1db2 // orr v18.16b, v13.16b, v13.16b
+	FMOVQ 320(R0), F7
+	WORD $0x4ee7ce32 // fmls v18.2d, v17.2d, v7.2d
+	WORD $0x4f7455ce // shl v14.2d, v14.2d, #52
+	FMOVQ 336(R0), F11
+	FMOVQ 352(R0), F19
+	WORD $0x4e72cd73 // fmla v19.2d, v11.2d, v18.2d
+	FMOVQ 368(R0), F20
+	WORD $0x4e72ce74 // fmla v20.2d, v19.2d, v18.2d
+	FMOVQ 384(R0), F1
+	WORD $0x4e72ce81 // fmla v1.2d, v20.2d, v18.2d
+	FMOVQ 400(R0), F22
+	WORD $0x4e72cc36 // fmla v22.2d, v1.2d, v18.2d
+	FMOVQ 416(R0), F24
+	WORD $0x4e72ced8 // fmla v24.2d, v22.2d, v18.2d
 	FMOVQ 0(R0), F25
-	WORD $0x4e6bcf19 // fmla v25.2d, v24.2d, v11.2d
-	WORD $0x4f7455ba // shl v26.2d, v13.2d, #52
-	WORD $0x6e7adf3b // fmul v27.2d, v25.2d, v26.2d
-	WORD $0x4f74563c // shl v28.2d, v17.2d, #52
-	WORD $0x6e7cdf7d // fmul v29.2d, v27.2d, v28.2d
-	VEOR V30.B16, V30.B16, V30.B16
-	WORD $0x4e7ef43f // fmax v31.2d, v1.2d, v30.2d
-	FMOVQ 512(R0), F2
-	FMOVQ 528(R0), F3
-	WORD $0x4e7dcc43 // fmla v3.2d, v2.2d, v29.2d
-	FMOVQ 544(R0), F4
-	WORD $0x4e7dcc64 // fmla v4.2d, v3.2d, v29.2d
-	FMOVQ 560(R0), F5
-	WORD $0x4e7dcc85 // fmla v5.2d, v4.2d, v29.2d
-	FMOVQ 576(R0), F8
-	WORD $0x4e7dcca8 // fmla v8.2d, v5.2d, v29.2d
+	WORD $0x4e72cf19 // fmla v25.2d, v24.2d, v18.2d
+	FMOVQ 0(R0), F26
+	WORD $0x4e72cf3a // fmla v26.2d, v25.2d, v18.2d
+	WORD $0x6e7adddb // fmul v27.2d, v14.2d, v26.2d
+	VEOR V28.B16, V28.B16, V28.B16
+	WORD $0x4e7cf51d // fmax v29.2d, v8.2d, v28.2d
+	FMOVQ 464(R0), F30
+	FMOVQ 480(R0), F31
+	WORD $0x4e7bcfdf // fmla v31.2d, v30.2d, v27.2d
+	FMOVQ 496(R0), F2
+	WORD $0x4e7bcfe2 // fmla v2.2d, v31.2d, v27.2d
+	FMOVQ 512(R0), F3
+	WORD $0x4e7bcc43 // fmla v3.2d, v2.2d, v27.2d
+	FMOVQ 528(R0), F0
+	WORD $0x4e7bcc60 // fmla v0.2d, v3.2d, v27.2d
+	FMOVQ 544(R0), F21
+	WORD $0x4e7bcc15 // fmla v21.2d, v0.2d, v27.2d
+	FMOVQ 560(R0), F4
+	WORD $0x4e7bcea4 // fmla v4.2d, v21.2d, v27.2d
+	FMOVQ 576(R0), F5
+	WORD $0x4e7bcc85 // fmla v5.2d, v4.2d, v27.2d
 	FMOVQ 592(R0), F9
-	WORD $0x4e7dcd09 // fmla v9.2d, v8.2d, v29.2d
+	WORD $0x4e7bcca9 // fmla v9.2d, v5.2d, v27.2d
 	FMOVQ 608(R0), F6
-	WORD $0x4e7dcd26 // fmla v6.2d, v9.2d, v29.2d
-	FMOVQ 624(R0), F12
-	WORD $0x4e7dcccc // fmla v12.2d, v6.2d, v29.2d
-	FMOVQ 640(R0), F7
-	WORD $0x4e7dcd87 // fmla v7.2d, v12.2d, v29.2d
-	FMOVQ 656(R0), F10
-	WORD $0x4e7dccea // fmla v10.2d, v7.2d, v29.2d
-	FMOVQ 672(R0), F14
-	WORD $0x4e7dcd4e // fmla v14.2d, v10.2d, v29.2d
-	FMOVQ 688(R0), F15
-	WORD $0x4e7dcdcf // fmla v15.2d, v14.2d, v29.2d
-	WORD $0x4e6fcfbf // fmla v31.2d, v29.2d, v15.2d
-	WORD $0x4e617810 // fcvtl2 v16.2d, v0.4s
-	WORD $0x4ee0fa12 // fabs v18.2d, v16.2d
-	WORD $0x6ee0fa52 // fneg v18.2d, v18.2d
-	FMOVQ 256(R0), F19
-	FMOVQ 272(R0), F20
-	WORD $0x4e73f655 // fmax v21.2d, v18.2d, v19.2d
-	WORD $0x4ef4f6b6 // fmin v22.2d, v21.2d, v20.2d
-	FMOVQ 288(R0), F23
-	FMOVQ 304(R0), F11
-	WORD $0x4e6bced7 // fmla v23.2d, v22.2d, v11.2d
-	FMOVQ 288(R0), F13
-	WORD $0x4eedd6f8 // fsub v24.2d, v23.2d, v13.2d
-	WORD $0x4eb61ed9 // orr v25.16b, v22.16b, v22.16b
-	FMOVQ 320(R0), F26
-	WORD $0x4efacf19 // fmls v25.2d, v24.2d, v26.2d
-	FMOVQ 336(R0), F17
-	FMOVQ 352(R0), F27
-	WORD $0x4e7bcf11 // fmla v17.2d, v24.2d, v27.2d
-	WORD $0x6ef186fc // sub v28.2d, v23.2d, v17.2d
-	FMOVQ 368(R0), F1
-	WORD $0x4ee1879e // add v30.2d, v28.2d, v1.2d
-	FMOVQ 384(R0), F2
-	FMOVQ 400(R0), F3
-	WORD $0x4e79cc43 // fmla v3.2d, v2.2d, v25.2d
-	FMOVQ 416(R0), F4
-	WORD $0x4e79cc64 // fmla v4.2d, v3.2d, v25.2d
-	FMOVQ 432(R0), F5
-	WORD $0x4e79cc85 // fmla v5.2d, v4.2d, v25.2d
-	FMOVQ 448(R0), F8
-	WORD $0x4e79cca8 // fmla v8.2d, v5.2d, v25.2d
-	FMOVQ 464(R0), F9
-	WORD $0x4e79cd09 // fmla v9.2d, v8.2d, v25.2d
-	FMOVQ 0(R0), F6
-	WORD $0x4e79cd26 // fmla v6.2d, v9.2d, v25.2d
-	FMOVQ 0(R0), F12
-	WORD $0x4e79cccc // fmla v12.2d, v6.2d, v25.2d
-	WORD $0x4f745627 // shl v7.2d, v17.2d, #52
-	WORD $0x6e67dd8a // fmul v10.2d, v12.2d, v7.2d
-	WORD $0x4f7457c0 // shl v0.2d, v30.2d, #52
-	WORD $0x6e60dd5d // fmul v29.2d, v10.2d, v0.2d
-	VEOR V14.B16, V14.B16, V14.B16
-	WORD $0x4e6ef60f // fmax v15.2d, v16.2d, v14.2d
-	FMOVQ 512(R0), F18
-	FMOVQ 528(R0), F19
-	WORD $0x4e7dce53 // fmla v19.2d, v18.2d, v29.2d
-	FMOVQ 544(R0), F20
-	WORD $0x4e7dce74 // fmla v20.2d, v19.2d, v29.2d
-	FMOVQ 560(R0), F21
-	WORD $0x4e7dce95 // fmla v21.2d, v20.2d, v29.2d
-	FMOVQ 576(R0), F11
-	WORD $0x4e7dceab // fmla v11.2d, v21.2d, v29.2d
-	FMOVQ 592(R0), F13
-	WORD $0x4e7dcd6d // fmla v13.2d, v11.2d, v29.2d
-	FMOVQ 608(R0), F22
-	WORD $0x4e7dcdb6 // fmla v22.2d, v13.2d, v29.2d
-	FMOVQ 624(R0), F26
-	WORD $0x4e7dceda // fmla v26.2d, v22.2d, v29.2d
-	FMOVQ 640(R0), F23
-	WORD $0x4e7dcf57 // fmla v23.2d, v26.2d, v29.2d
-	FMOVQ 656(R0), F24
-	WORD $0x4e7dcef8 // fmla v24.2d, v23.2d, v29.2d
-	FMOVQ 672(R0), F27
-	WORD $0x4e7dcf1b // fmla v27.2d, v24.2d, v29.2d
-	FMOVQ 688(R0), F28
-	WORD $0x4e7dcf7c // fmla v28.2d, v27.2d, v29.2d
-	WORD $0x4e7ccfaf // fmla v15.2d, v29.2d, v28.2d
-	WORD $0x0e616be1 // fcvtn v1.2s, v31.2d
-	WORD $0x4e6169e1 // fcvtn2 v1.4s, v15.2d
-	FMOVQ.P F1, 16(R1)
+	WORD $0x4e7bcd26 // fmla v6.2d, v9.2d, v27.2d
+	FMOVQ 624(R0), F10
+	WORD $0x4e7bccca // fmla v10.2d, v6.2d, v27.2d
+	FMOVQ 640(R0), F12
+	WORD $0x4e7bcd4c // fmla v12.2d, v10.2d, v27.2d
+	WORD $0x4e6ccf7d // fmla v29.2d, v27.2d, v12.2d
+	WORD $0x0e616aef // fcvtn v15.2s, v23.2d
+	WORD $0x4e616baf // fcvtn2 v15.4s, v29.2d
+	FMOVQ.P F15, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -1956,142 +1780,126 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F2
-	WORD $0x0e617843 // fcvtl v3.2d, v2.2s
-	WORD $0x4ee0f864 // fabs v4.2d, v3.2d
-	WORD $0x6ee0f884 // fneg v4.2d, v4.2d
-	FMOVQ 256(R0), F5
-	FMOVQ 272(R0), F8
-	WORD $0x4e65f489 // fmax v9.2d, v4.2d, v5.2d
-	WORD $0x4ee8f539 // fmin v25.2d, v9.2d, v8.2d
-	FMOVQ 288(R0), F17
-	FMOVQ 304(R0), F6
-	WORD $0x4e66cf31 // fmla v17.2d, v25.2d, v6.2d
-	FMOVQ 288(R0), F12
-	WORD $0x4eecd627 // fsub v7.2d, v17.2d, v12.2d
-	WORD $0x4eb91f3e // orr v30.16b, v25.16b, v25.16b
-	FMOVQ 320(R0), F10
-	WORD $0x4eeaccfe // fmls v30.2d, v7.2d, v10.2d
-	FMOVQ 336(R0), F0
-	FMOVQ 352(R0), F16
-	WORD $0x4e70cce0 // fmla v0.2d, v7.2d, v16.2d
-	WORD $0x6ee0862e // sub v14.2d, v17.2d, v0.2d
-	FMOVQ 368(R0), F18
-	WORD $0x4ef285d3 // add v19.2d, v14.2d, v18.2d
-	FMOVQ 384(R0), F20
-	FMOVQ 400(R0), F21
-	WORD $0x4e7ece95 // fmla v21.2d, v20.2d, v30.2d
-	FMOVQ 416(R0), F11
-	WORD $0x4e7eceab // fmla v11.2d, v21.2d, v30.2d
-	FMOVQ 432(R0), F13
-	WORD $0x4e7ecd6d // fmla v13.2d, v11.2d, v30.2d
-	FMOVQ 448(R0), F22
-	WORD $0x4e7ecdb6 // fmla v22.2d, v13.2d, v30.2d
-	FMOVQ 464(R0), F26
-	WORD $0x4e7eceda // fmla v26.2d, v22.2d, v30.2d
-	FMOVQ 0(R0), F23
-	WORD $0x4e7ecf57 // fmla v23.2d, v26.2d, v30.2d
-	FMOVQ 0(R0), F24
-	WORD $0x4e7ecef8 // fmla v24.2d, v23.2d, v30.2d
-	WORD $0x4f74541f // shl v31.2d, v0.2d, #52
-	WORD $0x6e7fdf1d // fmul v29.2d, v24.2d, v31.2d
-	WORD $0x4f74567b // shl v27.2d, v19.2d, #52
-	WORD $0x6e7bdfbc // fmul v28.2d, v29.2d, v27.2d
-	VEOR V15.B16, V15.B16, V15.B16
-	WORD $0x4e6ff461 // fmax v1.2d, v3.2d, v15.2d
-	FMOVQ 512(R0), F4
-	FMOVQ 528(R0), F5
-	WORD $0x4e7ccc85 // fmla v5.2d, v4.2d, v28.2d
-	FMOVQ 544(R0), F8
-	WORD $0x4e7ccca8 // fmla v8.2d, v5.2d, v28.2d
-	FMOVQ 560(R0), F9
-	WORD $0x4e7ccd09 // fmla v9.2d, v8.2d, v28.2d
-	FMOVQ 576(R0), F6
-	WORD $0x4e7ccd26 // fmla v6.2d, v9.2d, v28.2d
-	FMOVQ 592(R0), F12
-	WORD $0x4e7ccccc // fmla v12.2d, v6.2d, v28.2d
-	FMOVQ 608(R0), F25
-	WORD $0x4e7ccd99 // fmla v25.2d, v12.2d, v28.2d
-	FMOVQ 624(R0), F10
-	WORD $0x4e7ccf2a // fmla v10.2d, v25.2d, v28.2d
-	FMOVQ 640(R0), F17
-	WORD $0x4e7ccd51 // fmla v17.2d, v10.2d, v28.2d
-	FMOVQ 656(R0), F7
-	WORD $0x4e7cce27 // fmla v7.2d, v17.2d, v28.2d
-	FMOVQ 672(R0), F16
-	WORD $0x4e7cccf0 // fmla v16.2d, v7.2d, v28.2d
-	FMOVQ 688(R0), F14
-	WORD $0x4e7cce0e // fmla v14.2d, v16.2d, v28.2d
-	WORD $0x4e6ecf81 // fmla v1.2d, v28.2d, v14.2d
-	WORD $0x4e617852 // fcvtl2 v18.2d, v2.4s
-	WORD $0x4ee0fa54 // fabs v20.2d, v18.2d
-	WORD $0x6ee0fa94 // fneg v20.2d, v20.2d
-	FMOVQ 256(R0), F21
+	FMOVS.P 4(R3), F16
+	WORD $0x0e617a0d // fcvtl v13.2d, v16.2s
+	WORD $0x4ee0f9b1 // fabs v17.2d, v13.2d
+	WORD $0x6ee0fa31 // fneg v17.2d, v17.2d
+	FMOVQ 256(R0), F7
 	FMOVQ 272(R0), F11
-	WORD $0x4e75f68d // fmax v13.2d, v20.2d, v21.2d
-	WORD $0x4eebf5b6 // fmin v22.2d, v13.2d, v11.2d
-	FMOVQ 288(R0), F26
-	FMOVQ 304(R0), F30
-	WORD $0x4e7eceda // fmla v26.2d, v22.2d, v30.2d
-	FMOVQ 288(R0), F0
-	WORD $0x4ee0d757 // fsub v23.2d, v26.2d, v0.2d
-	WORD $0x4eb61ed8 // orr v24.16b, v22.16b, v22.16b
-	FMOVQ 320(R0), F31
-	WORD $0x4effcef8 // fmls v24.2d, v23.2d, v31.2d
-	FMOVQ 336(R0), F19
-	FMOVQ 352(R0), F29
-	WORD $0x4e7dcef3 // fmla v19.2d, v23.2d, v29.2d
-	WORD $0x6ef3875b // sub v27.2d, v26.2d, v19.2d
-	FMOVQ 368(R0), F3
-	WORD $0x4ee3876f // add v15.2d, v27.2d, v3.2d
-	FMOVQ 384(R0), F4
-	FMOVQ 400(R0), F5
-	WORD $0x4e78cc85 // fmla v5.2d, v4.2d, v24.2d
-	FMOVQ 416(R0), F8
-	WORD $0x4e78cca8 // fmla v8.2d, v5.2d, v24.2d
-	FMOVQ 432(R0), F9
-	WORD $0x4e78cd09 // fmla v9.2d, v8.2d, v24.2d
-	FMOVQ 448(R0), F6
-	WORD $0x4e78cd26 // fmla v6.2d, v9.2d, v24.2d
-	FMOVQ 464(R0), F12
-	WORD $0x4e78cccc // fmla v12.2d, v6.2d, v24.2d
-	FMOVQ 0(R0), F25
-	WORD $0x4e78cd99 // fmla v25.2d, v12.2d, v24.2d
-	FMOVQ 0(R0), F10
-	WORD $0x4e78cf2a // fmla v10.2d, v25.2d, v24.2d
-	WORD $0x4f745671 // shl v17.2d, v19.2d, #52
-	WORD $0x6e71dd47 // fmul v7.2d, v10.2d, v17.2d
-	WORD $0x4f7455e2 // shl v2.2d, v15.2d, #52
-	WORD $0x6e62dcfc // fmul v28.2d, v7.2d, v2.2d
-	VEOR V16.B16, V16.B16, V16.B16
-	WORD $0x4e70f64e // fmax v14.2d, v18.2d, v16.2d
-	FMOVQ 512(R0), F20
-	FMOVQ 528(R0), F21
-	WORD $0x4e7cce95 // fmla v21.2d, v20.2d, v28.2d
-	FMOVQ 544(R0), F11
-	WORD $0x4e7cceab // fmla v11.2d, v21.2d, v28.2d
-	FMOVQ 560(R0), F13
-	WORD $0x4e7ccd6d // fmla v13.2d, v11.2d, v28.2d
-	FMOVQ 576(R0), F30
-	WORD $0x4e7ccdbe // fmla v30.2d, v13.2d, v28.2d
-	FMOVQ 592(R0), F0
-	WORD $0x4e7ccfc0 // fmla v0.2d, v30.2d, v28.2d
-	FMOVQ 608(R0), F22
-	WORD $0x4e7ccc16 // fmla v22.2d, v0.2d, v28.2d
-	FMOVQ 624(R0), F31
-	WORD $0x4e7ccedf // fmla v31.2d, v22.2d, v28.2d
-	FMOVQ 640(R0), F26
-	WORD $0x4e7ccffa // fmla v26.2d, v31.2d, v28.2d
-	FMOVQ 656(R0), F23
-	WORD $0x4e7ccf57 // fmla v23.2d, v26.2d, v28.2d
-	FMOVQ 672(R0), F29
-	WORD $0x4e7ccefd // fmla v29.2d, v23.2d, v28.2d
-	FMOVQ 688(R0), F27
-	WORD $0x4e7ccfbb // fmla v27.2d, v29.2d, v28.2d
-	WORD $0x4e7bcf8e // fmla v14.2d, v28.2d, v27.2d
-	WORD $0x0e616823 // fcvtn v3.2s, v1.2d
-	WORD $0x4e6169c3 // fcvtn2 v3.4s, v14.2d
-	FMOVS.P F3, 4(R1)
+	WORD $0x4e67f633 // fmax v19.2d, v17.2d, v7.2d
+	WORD $0x4eebf674 // fmin v20.2d, v19.2d, v11.2d
+	FMOVQ 288(R0), F1
+	FMOVQ 304(R0), F22
+	WORD $0x4e76ce81 // fmla v1.2d, v20.2d, v22.2d
+	FMOVQ 288(R0), F24
+	WORD $0x4ef8d42e // fsub v14.2d, v1.2d, v24.2d
+	WORD $0x4eb41e92 // orr v18.16b, v20.16b, v20.16b
+	FMOVQ 320(R0), F25
+	WORD $0x4ef9cdd2 // fmls v18.2d, v14.2d, v25.2d
+	WORD $0x4f745421 // shl v1.2d, v1.2d, #52
+	FMOVQ 336(R0), F26
+	FMOVQ 352(R0), F8
+	WORD $0x4e72cf48 // fmla v8.2d, v26.2d, v18.2d
+	FMOVQ 368(R0), F28
+	WORD $0x4e72cd1c // fmla v28.2d, v8.2d, v18.2d
+	FMOVQ 384(R0), F30
+	WORD $0x4e72cf9e // fmla v30.2d, v28.2d, v18.2d
+	FMOVQ 400(R0), F31
+	WORD $0x4e72cfdf // fmla v31.2d, v30.2d, v18.2d
+	FMOVQ 416(R0), F2
+	WORD $0x4e72cfe2 // fmla v2.2d, v31.2d, v18.2d
+	FMOVQ 0(R0), F3
+	WORD $0x4e72cc43 // fmla v3.2d, v2.2d, v18.2d
+	FMOVQ 0(R0), F0
+	WORD $0x4e72cc60 // fmla v0.2d, v3.2d, v18.2d
+	WORD $0x6e60dc35 // fmul v21.2d, v1.2d, v0.2d
+	VEOR V4.B16, V4.B16, V4.B16
+	WORD $0x4e64f5a5 // fmax v5.2d, v13.2d, v4.2d
+	FMOVQ 464(R0), F9
+	FMOVQ 480(R0), F6
+	WORD $0x4e75cd26 // fmla v6.2d, v9.2d, v21.2d
+	FMOVQ 496(R0), F23
+	WORD $0x4e75ccd7 // fmla v23.2d, v6.2d, v21.2d
+	FMOVQ 512(R0), F27
+	WORD $0x4e75cefb // fmla v27.2d, v23.2d, v21.2d
+	FMOVQ 528(R0), F10
+	WORD $0x4e75cf6a // fmla v10.2d, v27.2d, v21.2d
+	FMOVQ 544(R0), F12
+	WORD $0x4e75cd4c // fmla v12.2d, v10.2d, v21.2d
+	FMOVQ 560(R0), F29
+	WORD $0x4e75cd9d // fmla v29.2d, v12.2d, v21.2d
+	FMOVQ 576(R0), F15
+	WORD $0x4e75cfaf // fmla v15.2d, v29.2d, v21.2d
+	FMOVQ 592(R0), F17
+	WORD $0x4e75cdf1 // fmla v17.2d, v15.2d, v21.2d
+	FMOVQ 608(R0), F7
+	WORD $0x4e75ce27 // fmla v7.2d, v17.2d, v21.2d
+	FMOVQ 624(R0), F11
+	WORD $0x4e75cceb // fmla v11.2d, v7.2d, v21.2d
+	FMOVQ 640(R0), F19
+	WORD $0x4e75cd73 // fmla v19.2d, v11.2d, v21.2d
+	WORD $0x4e73cea5 // fmla v5.2d, v21.2d, v19.2d
+	WORD $0x4e617a16 // fcvtl2 v22.2d, v16.4s
+	WORD $0x4ee0fad8 // fabs v24.2d, v22.2d
+	WORD $0x6ee0fb18 // fneg v24.2d, v24.2d
+	FMOVQ 256(R0), F20
+	FMOVQ 272(R0), F14
+	WORD $0x4e74f719 // fmax v25.2d, v24.2d, v20.2d
+	WORD $0x4eeef73a // fmin v26.2d, v25.2d, v14.2d
+	FMOVQ 288(R0), F8
+	FMOVQ 304(R0), F28
+	WORD $0x4e7ccf48 // fmla v8.2d, v26.2d, v28.2d
+	FMOVQ 288(R0), F30
+	WORD $0x4efed51f // fsub v31.2d, v8.2d, v30.2d
+	WORD $0x4eba1f42 // orr v2.16b, v26.16b, v26.16b
+	FMOVQ 320(R0), F1
+	WORD $0x4ee1cfe2 // fmls v2.2d, v31.2d, v1.2d
+	WORD $0x4f745508 // shl v8.2d, v8.2d, #52
+	FMOVQ 336(R0), F18
+	FMOVQ 352(R0), F3
+	WORD $0x4e62ce43 // fmla v3.2d, v18.2d, v2.2d
+	FMOVQ 368(R0), F0
+	WORD $0x4e62cc60 // fmla v0.2d, v3.2d, v2.2d
+	FMOVQ 384(R0), F13
+	WORD $0x4e62cc0d // fmla v13.2d, v0.2d, v2.2d
+	FMOVQ 400(R0), F4
+	WORD $0x4e62cda4 // fmla v4.2d, v13.2d, v2.2d
+	FMOVQ 416(R0), F9
+	WORD $0x4e62cc89 // fmla v9.2d, v4.2d, v2.2d
+	FMOVQ 0(R0), F6
+	WORD $0x4e62cd26 // fmla v6.2d, v9.2d, v2.2d
+	FMOVQ 0(R0), F23
+	WORD $0x4e62ccd7 // fmla v23.2d, v6.2d, v2.2d
+	WORD $0x6e77dd1b // fmul v27.2d, v8.2d, v23.2d
+	VEOR V10.B16, V10.B16, V10.B16
+	WORD $0x4e6af6cc // fmax v12.2d, v22.2d, v10.2d
+	FMOVQ 464(R0), F29
+	FMOVQ 480(R0), F15
+	WORD $0x4e7bcfaf // fmla v15.2d, v29.2d, v27.2d
+	FMOVQ 496(R0), F17
+	WORD $0x4e7bcdf1 // fmla v17.2d, v15.2d, v27.2d
+	FMOVQ 512(R0), F7
+	WORD $0x4e7bce27 // fmla v7.2d, v17.2d, v27.2d
+	FMOVQ 528(R0), F16
+	WORD $0x4e7bccf0 // fmla v16.2d, v7.2d, v27.2d
+	FMOVQ 544(R0), F21
+	WORD $0x4e7bce15 // fmla v21.2d, v16.2d, v27.2d
+	FMOVQ 560(R0), F11
+	WORD $0x4e7bceab // fmla v11.2d, v21.2d, v27.2d
+	FMOVQ 576(R0), F19
+	WORD $0x4e7bcd73 // fmla v19.2d, v11.2d, v27.2d
+	FMOVQ 592(R0), F24
+	WORD $0x4e7bce78 // fmla v24.2d, v19.2d, v27.2d
+	FMOVQ 608(R0), F20
+	WORD $0x4e7bcf14 // fmla v20.2d, v24.2d, v27.2d
+	FMOVQ 624(R0), F14
+	WORD $0x4e7bce8e // fmla v14.2d, v20.2d, v27.2d
+	FMOVQ 640(R0), F25
+	WORD $0x4e7bcdd9 // fmla v25.2d, v14.2d, v27.2d
+	WORD $0x4e79cf6c // fmla v12.2d, v27.2d, v25.2d
+	WORD $0x0e6168bc // fcvtn v28.2s, v5.2d
+	WORD $0x4e61699c // fcvtn2 v28.4s, v12.2d
+	FMOVS.P F28, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -2126,126 +1934,110 @@ loop1:
 	WORD $0x4ea81d0d // orr v13.16b, v8.16b, v8.16b
 	FMOVQ 320(R0), F14
 	WORD $0x4eeecd8d // fmls v13.2d, v12.2d, v14.2d
+	WORD $0x4f745529 // shl v9.2d, v9.2d, #52
 	FMOVQ 336(R0), F15
 	FMOVQ 352(R0), F16
-	WORD $0x4e70cd8f // fmla v15.2d, v12.2d, v16.2d
-	WORD $0x6eef8531 // sub v17.2d, v9.2d, v15.2d
-	FMOVQ 368(R0), F18
-	WORD $0x4ef28633 // add v19.2d, v17.2d, v18.2d
-	FMOVQ 384(R0), F20
-	FMOVQ 400(R0), F21
+	WORD $0x4e6dcdf0 // fmla v16.2d, v15.2d, v13.2d
+	FMOVQ 368(R0), F17
+	WORD $0x4e6dce11 // fmla v17.2d, v16.2d, v13.2d
+	FMOVQ 384(R0), F18
+	WORD $0x4e6dce32 // fmla v18.2d, v17.2d, v13.2d
+	FMOVQ 400(R0), F19
+	WORD $0x4e6dce53 // fmla v19.2d, v18.2d, v13.2d
+	FMOVQ 416(R0), F20
+	WORD $0x4e6dce74 // fmla v20.2d, v19.2d, v13.2d
+	FMOVQ 0(R0), F21
 	WORD $0x4e6dce95 // fmla v21.2d, v20.2d, v13.2d
-	FMOVQ 416(R0), F22
+	FMOVQ 0(R0), F22
 	WORD $0x4e6dceb6 // fmla v22.2d, v21.2d, v13.2d
-	FMOVQ 432(R0), F23
-	WORD $0x4e6dced7 // fmla v23.2d, v22.2d, v13.2d
-	FMOVQ 448(R0), F24
-	WORD $0x4e6dcef8 // fmla v24.2d, v23.2d, v13.2d
-	FMOVQ 464(R0), F25
-	WORD $0x4e6dcf19 // fmla v25.2d, v24.2d, v13.2d
-	FMOVQ 0(R0), F26
-	WORD $0x4e6dcf3a // fmla v26.2d, v25.2d, v13.2d
+	WORD $0x6e76dd37 // fmul v23.2d, v9.2d, v22.2d
+	VEOR V24.B16, V24.B16, V24.B16
+	WORD $0x4e78f479 // fmax v25.2d, v3.2d, v24.2d
+	FMOVQ 464(R0), F26
+	FMOVQ 480(R0), F27
+	WORD $0x4e77cf5b // fmla v27.2d, v26.2d, v23.2d
+	FMOVQ 496(R0), F28
+	WORD $0x4e77cf7c // fmla v28.2d, v27.2d, v23.2d
+	FMOVQ 512(R0), F29
+	WORD $0x4e77cf9d // fmla v29.2d, v28.2d, v23.2d
+	FMOVQ 528(R0), F30
+	WORD $0x4e77cfbe // fmla v30.2d, v29.2d, v23.2d
+	FMOVQ 544(R0), F31
+	WORD $0x4e77cfdf // fmla v31.2d, v30.2d, v23.2d
+	FMOVQ 560(R0), F0
+	WORD $0x4e77cfe0 // fmla v0.2d, v31.2d, v23.2d
+	FMOVQ 576(R0), F1
+	WORD $0x4e77cc01 // fmla v1.2d, v0.2d, v23.2d
+	FMOVQ 592(R0), F4
+	WORD $0x4e77cc24 // fmla v4.2d, v1.2d, v23.2d
+	FMOVQ 608(R0), F5
+	WORD $0x4e77cc85 // fmla v5.2d, v4.2d, v23.2d
+	FMOVQ 624(R0), F6
+	WORD $0x4e77cca6 // fmla v6.2d, v5.2d, v23.2d
+	FMOVQ 640(R0), F7
+	WORD $0x4e77ccc7 // fmla v7.2d, v6.2d, v23.2d
+	WORD $0x4e67cef9 // fmla v25.2d, v23.2d, v7.2d
+	WORD $0x4e61784a // fcvtl2 v10.2d, v2.4s
+	WORD $0x4ee0f94b // fabs v11.2d, v10.2d
+	WORD $0x6ee0f96b // fneg v11.2d, v11.2d
+	FMOVQ 256(R0), F8
+	FMOVQ 272(R0), F12
+	WORD $0x4e68f56e // fmax v14.2d, v11.2d, v8.2d
+	WORD $0x4eecf5cf // fmin v15.2d, v14.2d, v12.2d
+	FMOVQ 288(R0), F16
+	FMOVQ 304(R0), F17
+	WORD $0x4e71cdf0 // fmla v16.2d, v15.2d, v17.2d
+	FMOVQ 288(R0), F18
+	WORD $0x4ef2d613 // fsub v19.2d, v16.2d, v18.2d
+	WORD $0x4eaf1df4 // orr v20.16b, v15.16b, v15.16b
+	FMOVQ 320(R0), F9
+	WORD $0x4ee9ce74 // fmls v20.2d, v19.2d, v9.2d
+	WORD $0x4f745610 // shl v16.2d, v16.2d, #52
+	FMOVQ 336(R0), F13
+	FMOVQ 352(R0), F21
+	WORD $0x4e74cdb5 // fmla v21.2d, v13.2d, v20.2d
+	FMOVQ 368(R0), F22
+	WORD $0x4e74ceb6 // fmla v22.2d, v21.2d, v20.2d
+	FMOVQ 384(R0), F3
+	WORD $0x4e74cec3 // fmla v3.2d, v22.2d, v20.2d
+	FMOVQ 400(R0), F24
+	WORD $0x4e74cc78 // fmla v24.2d, v3.2d, v20.2d
+	FMOVQ 416(R0), F26
+	WORD $0x4e74cf1a // fmla v26.2d, v24.2d, v20.2d
 	FMOVQ 0(R0), F27
-	WORD $0x4e6dcf5b // fmla v27.2d, v26.2d, v13.2d
-	WORD $0x4f7455fc // shl v28.2d, v15.2d, #52
-	WORD $0x6e7cdf7d // fmul v29.2d, v27.2d, v28.2d
-	WORD $0x4f74567e // shl v30.2d, v19.2d, #52
-	WORD $0x6e7edfbf // fmul v31.2d, v29.2d, v30.2d
-	VEOR V0.B16, V0.B16, V0.B16
-	WORD $0x4e60f461 // fmax v1.2d, v3.2d, v0.2d
-	FMOVQ 512(R0), F4
-	FMOVQ 528(R0), F5
-	WORD $0x4e7fcc85 // fmla v5.2d, v4.2d, v31.2d
-	FMOVQ 544(R0), F6
-	WORD $0x4e7fcca6 // fmla v6.2d, v5.2d, v31.2d
-	FMOVQ 560(R0), F7
-	WORD $0x4e7fccc7 // fmla v7.2d, v6.2d, v31.2d
-	FMOVQ 576(R0), F10
-	WORD $0x4e7fccea // fmla v10.2d, v7.2d, v31.2d
+	WORD $0x4e74cf5b // fmla v27.2d, v26.2d, v20.2d
+	FMOVQ 0(R0), F28
+	WORD $0x4e74cf7c // fmla v28.2d, v27.2d, v20.2d
+	WORD $0x6e7cde1d // fmul v29.2d, v16.2d, v28.2d
+	VEOR V30.B16, V30.B16, V30.B16
+	WORD $0x4e7ef55f // fmax v31.2d, v10.2d, v30.2d
+	FMOVQ 464(R0), F0
+	FMOVQ 480(R0), F1
+	WORD $0x4e7dcc01 // fmla v1.2d, v0.2d, v29.2d
+	FMOVQ 496(R0), F4
+	WORD $0x4e7dcc24 // fmla v4.2d, v1.2d, v29.2d
+	FMOVQ 512(R0), F5
+	WORD $0x4e7dcc85 // fmla v5.2d, v4.2d, v29.2d
+	FMOVQ 528(R0), F2
+	WORD $0x4e7dcca2 // fmla v2.2d, v5.2d, v29.2d
+	FMOVQ 544(R0), F23
+	WORD $0x4e7dcc57 // fmla v23.2d, v2.2d, v29.2d
+	FMOVQ 560(R0), F6
+	WORD $0x4e7dcee6 // fmla v6.2d, v23.2d, v29.2d
+	FMOVQ 576(R0), F7
+	WORD $0x4e7dccc7 // fmla v7.2d, v6.2d, v29.2d
 	FMOVQ 592(R0), F11
-	WORD $0x4e7fcd4b // fmla v11.2d, v10.2d, v31.2d
+	WORD $0x4e7dcceb // fmla v11.2d, v7.2d, v29.2d
 	FMOVQ 608(R0), F8
-	WORD $0x4e7fcd68 // fmla v8.2d, v11.2d, v31.2d
-	FMOVQ 624(R0), F14
-	WORD $0x4e7fcd0e // fmla v14.2d, v8.2d, v31.2d
-	FMOVQ 640(R0), F9
-	WORD $0x4e7fcdc9 // fmla v9.2d, v14.2d, v31.2d
-	FMOVQ 656(R0), F12
-	WORD $0x4e7fcd2c // fmla v12.2d, v9.2d, v31.2d
-	FMOVQ 672(R0), F16
-	WORD $0x4e7fcd90 // fmla v16.2d, v12.2d, v31.2d
-	FMOVQ 688(R0), F17
-	WORD $0x4e7fce11 // fmla v17.2d, v16.2d, v31.2d
-	WORD $0x4e71cfe1 // fmla v1.2d, v31.2d, v17.2d
-	WORD $0x4e617852 // fcvtl2 v18.2d, v2.4s
-	WORD $0x4ee0fa54 // fabs v20.2d, v18.2d
-	WORD $0x6ee0fa94 // fneg v20.2d, v20.2d
-	FMOVQ 256(R0), F21
-	FMOVQ 272(R0), F22
-	WORD $0x4e75f697 // fmax v23.2d, v20.2d, v21.2d
-	WORD $0x4ef6f6f8 // fmin v24.2d, v23.2d, v22.2d
-	FMOVQ 288(R0), F25
-	FMOVQ 304(R0), F13
-	WORD $0x4e6dcf19 // fmla v25.2d, v24.2d, v13.2d
-	FMOVQ 288(R0), F15
-	WORD $0x4eefd73a // fsub v26.2d, v25.2d, v15.2d
-	WORD $0x4eb81f1b // orr v27.16b, v24.16b, v24.16b
-	FMOVQ 320(R0), F28
-	WORD $0x4efccf5b // fmls v27.2d, v26.2d, v28.2d
-	FMOVQ 336(R0), F19
-	FMOVQ 352(R0), F29
-	WORD $0x4e7dcf53 // fmla v19.2d, v26.2d, v29.2d
-	WORD $0x6ef3873e // sub v30.2d, v25.2d, v19.2d
-	FMOVQ 368(R0), F3
-	WORD $0x4ee387c0 // add v0.2d, v30.2d, v3.2d
-	FMOVQ 384(R0), F4
-	FMOVQ 400(R0), F5
-	WORD $0x4e7bcc85 // fmla v5.2d, v4.2d, v27.2d
-	FMOVQ 416(R0), F6
-	WORD $0x4e7bcca6 // fmla v6.2d, v5.2d, v27.2d
-	FMOVQ 432(R0), F7
-	WORD $0x4e7bccc7 // fmla v7.2d, v6.2d, v27.2d
-	FMOVQ 448(R0), F10
-	WORD $0x4e7bccea // fmla v10.2d, v7.2d, v27.2d
-	FMOVQ 464(R0), F11
-	WORD $0x4e7bcd4b // fmla v11.2d, v10.2d, v27.2d
-	FMOVQ 0(R0), F8
-	WORD $0x4e7bcd68 // fmla v8.2d, v11.2d, v27.2d
-	FMOVQ 0(R0), F14
-	WORD $0x4e7bcd0e // fmla v14.2d, v8.2d, v27.2d
-	WORD $0x4f745669 // shl v9.2d, v19.2d, #52
-	WORD $0x6e69ddcc // fmul v12.2d, v14.2d, v9.2d
-	WORD $0x4f745402 // shl v2.2d, v0.2d, #52
-	WORD $0x6e62dd9f // fmul v31.2d, v12.2d, v2.2d
-	VEOR V16.B16, V16.B16, V16.B16
-	WORD $0x4e70f651 // fmax v17.2d, v18.2d, v16.2d
-	FMOVQ 512(R0), F20
-	FMOVQ 528(R0), F21
-	WORD $0x4e7fce95 // fmla v21.2d, v20.2d, v31.2d
-	FMOVQ 544(R0), F22
-	WORD $0x4e7fceb6 // fmla v22.2d, v21.2d, v31.2d
-	FMOVQ 560(R0), F23
-	WORD $0x4e7fced7 // fmla v23.2d, v22.2d, v31.2d
-	FMOVQ 576(R0), F13
-	WORD $0x4e7fceed // fmla v13.2d, v23.2d, v31.2d
-	FMOVQ 592(R0), F15
-	WORD $0x4e7fcdaf // fmla v15.2d, v13.2d, v31.2d
-	FMOVQ 608(R0), F24
-	WORD $0x4e7fcdf8 // fmla v24.2d, v15.2d, v31.2d
-	FMOVQ 624(R0), F28
-	WORD $0x4e7fcf1c // fmla v28.2d, v24.2d, v31.2d
-	FMOVQ 640(R0), F25
-	WORD $0x4e7fcf99 // fmla v25.2d, v28.2d, v31.2d
-	FMOVQ 656(R0), F26
-	WORD $0x4e7fcf3a // fmla v26.2d, v25.2d, v31.2d
-	FMOVQ 672(R0), F29
-	WORD $0x4e7fcf5d // fmla v29.2d, v26.2d, v31.2d
-	FMOVQ 688(R0), F30
-	WORD $0x4e7fcfbe // fmla v30.2d, v29.2d, v31.2d
-	WORD $0x4e7ecff1 // fmla v17.2d, v31.2d, v30.2d
-	WORD $0x0e616823 // fcvtn v3.2s, v1.2d
-	WORD $0x4e616a23 // fcvtn2 v3.4s, v17.2d
-	FMOVQ.P F3, 16(R1)
+	WORD $0x4e7dcd68 // fmla v8.2d, v11.2d, v29.2d
+	FMOVQ 624(R0), F12
+	WORD $0x4e7dcd0c // fmla v12.2d, v8.2d, v29.2d
+	FMOVQ 640(R0), F14
+	WORD $0x4e7dcd8e // fmla v14.2d, v12.2d, v29.2d
+	WORD $0x4e6ecfbf // fmla v31.2d, v29.2d, v14.2d
+	WORD $0x0e616b31 // fcvtn v17.2s, v25.2d
+	WORD $0x4e616bf1 // fcvtn2 v17.4s, v31.2d
+	FMOVQ.P F17, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -2253,144 +2045,128 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F4
-	FMOVS.P 4(R4), F5
-	WORD $0x4e25d486 // fadd v6.4s, v4.4s, v5.4s
-	WORD $0x0e6178c7 // fcvtl v7.2d, v6.2s
-	WORD $0x4ee0f8ea // fabs v10.2d, v7.2d
-	WORD $0x6ee0f94a // fneg v10.2d, v10.2d
-	FMOVQ 256(R0), F11
-	FMOVQ 272(R0), F27
-	WORD $0x4e6bf553 // fmax v19.2d, v10.2d, v11.2d
-	WORD $0x4efbf668 // fmin v8.2d, v19.2d, v27.2d
-	FMOVQ 288(R0), F14
-	FMOVQ 304(R0), F9
-	WORD $0x4e69cd0e // fmla v14.2d, v8.2d, v9.2d
-	FMOVQ 288(R0), F0
-	WORD $0x4ee0d5cc // fsub v12.2d, v14.2d, v0.2d
-	WORD $0x4ea81d02 // orr v2.16b, v8.16b, v8.16b
-	FMOVQ 320(R0), F18
-	WORD $0x4ef2cd82 // fmls v2.2d, v12.2d, v18.2d
-	FMOVQ 336(R0), F16
-	FMOVQ 352(R0), F20
-	WORD $0x4e74cd90 // fmla v16.2d, v12.2d, v20.2d
-	WORD $0x6ef085d5 // sub v21.2d, v14.2d, v16.2d
-	FMOVQ 368(R0), F22
-	WORD $0x4ef686b7 // add v23.2d, v21.2d, v22.2d
-	FMOVQ 384(R0), F13
-	FMOVQ 400(R0), F15
-	WORD $0x4e62cdaf // fmla v15.2d, v13.2d, v2.2d
-	FMOVQ 416(R0), F24
-	WORD $0x4e62cdf8 // fmla v24.2d, v15.2d, v2.2d
-	FMOVQ 432(R0), F28
-	WORD $0x4e62cf1c // fmla v28.2d, v24.2d, v2.2d
-	FMOVQ 448(R0), F25
-	WORD $0x4e62cf99 // fmla v25.2d, v28.2d, v2.2d
-	FMOVQ 464(R0), F26
-	WORD $0x4e62cf3a // fmla v26.2d, v25.2d, v2.2d
-	FMOVQ 0(R0), F1
-	WORD $0x4e62cf41 // fmla v1.2d, v26.2d, v2.2d
-	FMOVQ 0(R0), F31
-	WORD $0x4e62cc3f // fmla v31.2d, v1.2d, v2.2d
-	WORD $0x4f74561d // shl v29.2d, v16.2d, #52
-	WORD $0x6e7ddffe // fmul v30.2d, v31.2d, v29.2d
-	WORD $0x4f7456f1 // shl v17.2d, v23.2d, #52
-	WORD $0x6e71dfc3 // fmul v3.2d, v30.2d, v17.2d
-	VEOR V4.B16, V4.B16, V4.B16
-	WORD $0x4e64f4e5 // fmax v5.2d, v7.2d, v4.2d
-	FMOVQ 512(R0), F10
-	FMOVQ 528(R0), F11
-	WORD $0x4e63cd4b // fmla v11.2d, v10.2d, v3.2d
-	FMOVQ 544(R0), F27
-	WORD $0x4e63cd7b // fmla v27.2d, v11.2d, v3.2d
-	FMOVQ 560(R0), F19
-	WORD $0x4e63cf73 // fmla v19.2d, v27.2d, v3.2d
-	FMOVQ 576(R0), F9
-	WORD $0x4e63ce69 // fmla v9.2d, v19.2d, v3.2d
-	FMOVQ 592(R0), F0
-	WORD $0x4e63cd20 // fmla v0.2d, v9.2d, v3.2d
-	FMOVQ 608(R0), F8
-	WORD $0x4e63cc08 // fmla v8.2d, v0.2d, v3.2d
-	FMOVQ 624(R0), F18
-	WORD $0x4e63cd12 // fmla v18.2d, v8.2d, v3.2d
-	FMOVQ 640(R0), F14
-	WORD $0x4e63ce4e // fmla v14.2d, v18.2d, v3.2d
-	FMOVQ 656(R0), F12
-	WORD $0x4e63cdcc // fmla v12.2d, v14.2d, v3.2d
-	FMOVQ 672(R0), F20
-	WORD $0x4e63cd94 // fmla v20.2d, v12.2d, v3.2d
-	FMOVQ 688(R0), F21
-	WORD $0x4e63ce95 // fmla v21.2d, v20.2d, v3.2d
-	WORD $0x4e75cc65 // fmla v5.2d, v3.2d, v21.2d
-	WORD $0x4e6178d6 // fcvtl2 v22.2d, v6.4s
-	WORD $0x4ee0facd // fabs v13.2d, v22.2d
+	FMOVS.P 4(R3), F18
+	FMOVS.P 4(R4), F15
+	WORD $0x4e2fd653 // fadd v19.4s, v18.4s, v15.4s
+	WORD $0x0e617a69 // fcvtl v9.2d, v19.2s
+	WORD $0x4ee0f92d // fabs v13.2d, v9.2d
 	WORD $0x6ee0f9ad // fneg v13.2d, v13.2d
-	FMOVQ 256(R0), F15
-	FMOVQ 272(R0), F24
-	WORD $0x4e6ff5bc // fmax v28.2d, v13.2d, v15.2d
-	WORD $0x4ef8f799 // fmin v25.2d, v28.2d, v24.2d
+	FMOVQ 256(R0), F21
+	FMOVQ 272(R0), F22
+	WORD $0x4e75f5a3 // fmax v3.2d, v13.2d, v21.2d
+	WORD $0x4ef6f478 // fmin v24.2d, v3.2d, v22.2d
 	FMOVQ 288(R0), F26
-	FMOVQ 304(R0), F2
-	WORD $0x4e62cf3a // fmla v26.2d, v25.2d, v2.2d
-	FMOVQ 288(R0), F16
-	WORD $0x4ef0d741 // fsub v1.2d, v26.2d, v16.2d
-	WORD $0x4eb91f3f // orr v31.16b, v25.16b, v25.16b
-	FMOVQ 320(R0), F29
-	WORD $0x4efdcc3f // fmls v31.2d, v1.2d, v29.2d
-	FMOVQ 336(R0), F23
-	FMOVQ 352(R0), F30
-	WORD $0x4e7ecc37 // fmla v23.2d, v1.2d, v30.2d
-	WORD $0x6ef78751 // sub v17.2d, v26.2d, v23.2d
-	FMOVQ 368(R0), F7
-	WORD $0x4ee78624 // add v4.2d, v17.2d, v7.2d
-	FMOVQ 384(R0), F10
+	FMOVQ 304(R0), F16
+	WORD $0x4e70cf1a // fmla v26.2d, v24.2d, v16.2d
+	FMOVQ 288(R0), F20
+	WORD $0x4ef4d75b // fsub v27.2d, v26.2d, v20.2d
+	WORD $0x4eb81f1c // orr v28.16b, v24.16b, v24.16b
+	FMOVQ 320(R0), F10
+	WORD $0x4eeacf7c // fmls v28.2d, v27.2d, v10.2d
+	WORD $0x4f74575a // shl v26.2d, v26.2d, #52
+	FMOVQ 336(R0), F30
+	FMOVQ 352(R0), F0
+	WORD $0x4e7ccfc0 // fmla v0.2d, v30.2d, v28.2d
+	FMOVQ 368(R0), F1
+	WORD $0x4e7ccc01 // fmla v1.2d, v0.2d, v28.2d
+	FMOVQ 384(R0), F4
+	WORD $0x4e7ccc24 // fmla v4.2d, v1.2d, v28.2d
+	FMOVQ 400(R0), F5
+	WORD $0x4e7ccc85 // fmla v5.2d, v4.2d, v28.2d
+	FMOVQ 416(R0), F2
+	WORD $0x4e7ccca2 // fmla v2.2d, v5.2d, v28.2d
+	FMOVQ 0(R0), F23
+	WORD $0x4e7ccc57 // fmla v23.2d, v2.2d, v28.2d
+	FMOVQ 0(R0), F6
+	WORD $0x4e7ccee6 // fmla v6.2d, v23.2d, v28.2d
+	WORD $0x6e66df47 // fmul v7.2d, v26.2d, v6.2d
+	VEOR V11.B16, V11.B16, V11.B16
+	WORD $0x4e6bf528 // fmax v8.2d, v9.2d, v11.2d
+	FMOVQ 464(R0), F25
+	FMOVQ 480(R0), F29
+	WORD $0x4e67cf3d // fmla v29.2d, v25.2d, v7.2d
+	FMOVQ 496(R0), F12
+	WORD $0x4e67cfac // fmla v12.2d, v29.2d, v7.2d
+	FMOVQ 512(R0), F14
+	WORD $0x4e67cd8e // fmla v14.2d, v12.2d, v7.2d
+	FMOVQ 528(R0), F31
+	WORD $0x4e67cddf // fmla v31.2d, v14.2d, v7.2d
+	FMOVQ 544(R0), F17
+	WORD $0x4e67cff1 // fmla v17.2d, v31.2d, v7.2d
+	FMOVQ 560(R0), F18
+	WORD $0x4e67ce32 // fmla v18.2d, v17.2d, v7.2d
+	FMOVQ 576(R0), F15
+	WORD $0x4e67ce4f // fmla v15.2d, v18.2d, v7.2d
+	FMOVQ 592(R0), F13
+	WORD $0x4e67cded // fmla v13.2d, v15.2d, v7.2d
+	FMOVQ 608(R0), F21
+	WORD $0x4e67cdb5 // fmla v21.2d, v13.2d, v7.2d
+	FMOVQ 624(R0), F22
+	WORD $0x4e67ceb6 // fmla v22.2d, v21.2d, v7.2d
+	FMOVQ 640(R0), F3
+	WORD $0x4e67cec3 // fmla v3.2d, v22.2d, v7.2d
+	WORD $0x4e63cce8 // fmla v8.2d, v7.2d, v3.2d
+	WORD $0x4e617a70 // fcvtl2 v16.2d, v19.4s
+	WORD $0x4ee0fa14 // fabs v20.2d, v16.2d
+	WORD $0x6ee0fa94 // fneg v20.2d, v20.2d
+	FMOVQ 256(R0), F24
+	FMOVQ 272(R0), F27
+	WORD $0x4e78f68a // fmax v10.2d, v20.2d, v24.2d
+	WORD $0x4efbf55e // fmin v30.2d, v10.2d, v27.2d
+	FMOVQ 288(R0), F0
+	FMOVQ 304(R0), F1
+	WORD $0x4e61cfc0 // fmla v0.2d, v30.2d, v1.2d
+	FMOVQ 288(R0), F4
+	WORD $0x4ee4d405 // fsub v5.2d, v0.2d, v4.2d
+	WORD $0x4ebe1fc2 // orr v2.16b, v30.16b, v30.16b
+	FMOVQ 320(R0), F26
+	WORD $0x4efacca2 // fmls v2.2d, v5.2d, v26.2d
+	WORD $0x4f745400 // shl v0.2d, v0.2d, #52
+	FMOVQ 336(R0), F28
+	FMOVQ 352(R0), F23
+	WORD $0x4e62cf97 // fmla v23.2d, v28.2d, v2.2d
+	FMOVQ 368(R0), F6
+	WORD $0x4e62cee6 // fmla v6.2d, v23.2d, v2.2d
+	FMOVQ 384(R0), F9
+	WORD $0x4e62ccc9 // fmla v9.2d, v6.2d, v2.2d
 	FMOVQ 400(R0), F11
-	WORD $0x4e7fcd4b // fmla v11.2d, v10.2d, v31.2d
-	FMOVQ 416(R0), F27
-	WORD $0x4e7fcd7b // fmla v27.2d, v11.2d, v31.2d
-	FMOVQ 432(R0), F19
-	WORD $0x4e7fcf73 // fmla v19.2d, v27.2d, v31.2d
-	FMOVQ 448(R0), F9
-	WORD $0x4e7fce69 // fmla v9.2d, v19.2d, v31.2d
-	FMOVQ 464(R0), F0
-	WORD $0x4e7fcd20 // fmla v0.2d, v9.2d, v31.2d
-	FMOVQ 0(R0), F8
-	WORD $0x4e7fcc08 // fmla v8.2d, v0.2d, v31.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4e7fcd12 // fmla v18.2d, v8.2d, v31.2d
-	WORD $0x4f7456ee // shl v14.2d, v23.2d, #52
-	WORD $0x6e6ede4c // fmul v12.2d, v18.2d, v14.2d
-	WORD $0x4f745486 // shl v6.2d, v4.2d, #52
-	WORD $0x6e66dd83 // fmul v3.2d, v12.2d, v6.2d
-	VEOR V20.B16, V20.B16, V20.B16
-	WORD $0x4e74f6d5 // fmax v21.2d, v22.2d, v20.2d
-	FMOVQ 512(R0), F13
-	FMOVQ 528(R0), F15
-	WORD $0x4e63cdaf // fmla v15.2d, v13.2d, v3.2d
-	FMOVQ 544(R0), F24
-	WORD $0x4e63cdf8 // fmla v24.2d, v15.2d, v3.2d
-	FMOVQ 560(R0), F28
-	WORD $0x4e63cf1c // fmla v28.2d, v24.2d, v3.2d
-	FMOVQ 576(R0), F2
-	WORD $0x4e63cf82 // fmla v2.2d, v28.2d, v3.2d
-	FMOVQ 592(R0), F16
-	WORD $0x4e63cc50 // fmla v16.2d, v2.2d, v3.2d
-	FMOVQ 608(R0), F25
-	WORD $0x4e63ce19 // fmla v25.2d, v16.2d, v3.2d
-	FMOVQ 624(R0), F29
-	WORD $0x4e63cf3d // fmla v29.2d, v25.2d, v3.2d
-	FMOVQ 640(R0), F26
-	WORD $0x4e63cfba // fmla v26.2d, v29.2d, v3.2d
-	FMOVQ 656(R0), F1
-	WORD $0x4e63cf41 // fmla v1.2d, v26.2d, v3.2d
-	FMOVQ 672(R0), F30
-	WORD $0x4e63cc3e // fmla v30.2d, v1.2d, v3.2d
-	FMOVQ 688(R0), F17
-	WORD $0x4e63cfd1 // fmla v17.2d, v30.2d, v3.2d
-	WORD $0x4e71cc75 // fmla v21.2d, v3.2d, v17.2d
-	WORD $0x0e6168a7 // fcvtn v7.2s, v5.2d
-	WORD $0x4e616aa7 // fcvtn2 v7.4s, v21.2d
-	FMOVS.P F7, 4(R1)
+	WORD $0x4e62cd2b // fmla v11.2d, v9.2d, v2.2d
+	FMOVQ 416(R0), F25
+	WORD $0x4e62cd79 // fmla v25.2d, v11.2d, v2.2d
+	FMOVQ 0(R0), F29
+	WORD $0x4e62cf3d // fmla v29.2d, v25.2d, v2.2d
+	FMOVQ 0(R0), F12
+	WORD $0x4e62cfac // fmla v12.2d, v29.2d, v2.2d
+	WORD $0x6e6cdc0e // fmul v14.2d, v0.2d, v12.2d
+	VEOR V31.B16, V31.B16, V31.B16
+	WORD $0x4e7ff611 // fmax v17.2d, v16.2d, v31.2d
+	FMOVQ 464(R0), F18
+	FMOVQ 480(R0), F15
+	WORD $0x4e6ece4f // fmla v15.2d, v18.2d, v14.2d
+	FMOVQ 496(R0), F13
+	WORD $0x4e6ecded // fmla v13.2d, v15.2d, v14.2d
+	FMOVQ 512(R0), F21
+	WORD $0x4e6ecdb5 // fmla v21.2d, v13.2d, v14.2d
+	FMOVQ 528(R0), F19
+	WORD $0x4e6eceb3 // fmla v19.2d, v21.2d, v14.2d
+	FMOVQ 544(R0), F7
+	WORD $0x4e6ece67 // fmla v7.2d, v19.2d, v14.2d
+	FMOVQ 560(R0), F22
+	WORD $0x4e6eccf6 // fmla v22.2d, v7.2d, v14.2d
+	FMOVQ 576(R0), F3
+	WORD $0x4e6ecec3 // fmla v3.2d, v22.2d, v14.2d
+	FMOVQ 592(R0), F20
+	WORD $0x4e6ecc74 // fmla v20.2d, v3.2d, v14.2d
+	FMOVQ 608(R0), F24
+	WORD $0x4e6ece98 // fmla v24.2d, v20.2d, v14.2d
+	FMOVQ 624(R0), F27
+	WORD $0x4e6ecf1b // fmla v27.2d, v24.2d, v14.2d
+	FMOVQ 640(R0), F10
+	WORD $0x4e6ecf6a // fmla v10.2d, v27.2d, v14.2d
+	WORD $0x4e6acdd1 // fmla v17.2d, v14.2d, v10.2d
+	WORD $0x0e616901 // fcvtn v1.2s, v8.2d
+	WORD $0x4e616a21 // fcvtn2 v1.4s, v17.2d
+	FMOVS.P F1, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -2420,78 +2196,62 @@ loop1:
 	WORD $0x4ea51caa // orr v10.16b, v5.16b, v5.16b
 	FMOVQ 320(R0), F11
 	WORD $0x4eebcd2a // fmls v10.2d, v9.2d, v11.2d
+	WORD $0x4f7454c6 // shl v6.2d, v6.2d, #52
 	FMOVQ 336(R0), F12
 	FMOVQ 352(R0), F13
-	WORD $0x4e6dcd2c // fmla v12.2d, v9.2d, v13.2d
-	WORD $0x6eec84ce // sub v14.2d, v6.2d, v12.2d
-	FMOVQ 368(R0), F15
-	WORD $0x4eef85d0 // add v16.2d, v14.2d, v15.2d
-	FMOVQ 384(R0), F17
-	FMOVQ 400(R0), F18
+	WORD $0x4e6acd8d // fmla v13.2d, v12.2d, v10.2d
+	FMOVQ 368(R0), F14
+	WORD $0x4e6acdae // fmla v14.2d, v13.2d, v10.2d
+	FMOVQ 384(R0), F15
+	WORD $0x4e6acdcf // fmla v15.2d, v14.2d, v10.2d
+	FMOVQ 400(R0), F16
+	WORD $0x4e6acdf0 // fmla v16.2d, v15.2d, v10.2d
+	FMOVQ 416(R0), F17
+	WORD $0x4e6ace11 // fmla v17.2d, v16.2d, v10.2d
+	FMOVQ 0(R0), F18
 	WORD $0x4e6ace32 // fmla v18.2d, v17.2d, v10.2d
-	FMOVQ 416(R0), F19
+	FMOVQ 0(R0), F19
 	WORD $0x4e6ace53 // fmla v19.2d, v18.2d, v10.2d
-	FMOVQ 432(R0), F20
-	WORD $0x4e6ace74 // fmla v20.2d, v19.2d, v10.2d
-	FMOVQ 448(R0), F21
-	WORD $0x4e6ace95 // fmla v21.2d, v20.2d, v10.2d
-	FMOVQ 464(R0), F22
-	WORD $0x4e6aceb6 // fmla v22.2d, v21.2d, v10.2d
-	FMOVQ 0(R0), F23
-	WORD $0x4e6aced7 // fmla v23.2d, v22.2d, v10.2d
-	FMOVQ 0(R0), F24
-	WORD $0x4e6acef8 // fmla v24.2d, v23.2d, v10.2d
-	WORD $0x4f745599 // shl v25.2d, v12.2d, #52
-	WORD $0x6e79df1a // fmul v26.2d, v24.2d, v25.2d
-	WORD $0x4f74561b // shl v27.2d, v16.2d, #52
-	WORD $0x6e7bdf5c // fmul v28.2d, v26.2d, v27.2d
-	FMOVQ 704(R0), F29
-	WORD $0x4efdf79e // fmin v30.2d, v28.2d, v29.2d
-	WORD $0x6ee0fbde // fneg v30.2d, v30.2d
-	WORD $0x4e61781f // fcvtl2 v31.2d, v0.4s
-	FMOVQ 256(R0), F1
-	FMOVQ 272(R0), F2
-	WORD $0x4e61f7e3 // fmax v3.2d, v31.2d, v1.2d
-	WORD $0x4ee2f464 // fmin v4.2d, v3.2d, v2.2d
-	FMOVQ 288(R0), F7
-	FMOVQ 304(R0), F8
-	WORD $0x4e68cc87 // fmla v7.2d, v4.2d, v8.2d
-	FMOVQ 288(R0), F5
-	WORD $0x4ee5d4eb // fsub v11.2d, v7.2d, v5.2d
-	WORD $0x4ea41c86 // orr v6.16b, v4.16b, v4.16b
-	FMOVQ 320(R0), F9
-	WORD $0x4ee9cd66 // fmls v6.2d, v11.2d, v9.2d
-	FMOVQ 336(R0), F13
-	FMOVQ 352(R0), F14
-	WORD $0x4e6ecd6d // fmla v13.2d, v11.2d, v14.2d
-	WORD $0x6eed84ef // sub v15.2d, v7.2d, v13.2d
-	FMOVQ 368(R0), F17
-	WORD $0x4ef185f2 // add v18.2d, v15.2d, v17.2d
-	FMOVQ 384(R0), F19
-	FMOVQ 400(R0), F20
-	WORD $0x4e66ce74 // fmla v20.2d, v19.2d, v6.2d
-	FMOVQ 416(R0), F21
-	WORD $0x4e66ce95 // fmla v21.2d, v20.2d, v6.2d
-	FMOVQ 432(R0), F22
-	WORD $0x4e66ceb6 // fmla v22.2d, v21.2d, v6.2d
-	FMOVQ 448(R0), F10
-	WORD $0x4e66ceca // fmla v10.2d, v22.2d, v6.2d
-	FMOVQ 464(R0), F12
-	WORD $0x4e66cd4c // fmla v12.2d, v10.2d, v6.2d
-	FMOVQ 0(R0), F23
-	WORD $0x4e66cd97 // fmla v23.2d, v12.2d, v6.2d
-	FMOVQ 0(R0), F24
-	WORD $0x4e66cef8 // fmla v24.2d, v23.2d, v6.2d
-	WORD $0x4f7455b9 // shl v25.2d, v13.2d, #52
-	WORD $0x6e79df10 // fmul v16.2d, v24.2d, v25.2d
-	WORD $0x4f74565a // shl v26.2d, v18.2d, #52
-	WORD $0x6e7ade1b // fmul v27.2d, v16.2d, v26.2d
-	FMOVQ 704(R0), F28
-	WORD $0x4efcf77d // fmin v29.2d, v27.2d, v28.2d
-	WORD $0x6ee0fbbd // fneg v29.2d, v29.2d
-	WORD $0x0e616bc0 // fcvtn v0.2s, v30.2d
-	WORD $0x4e616ba0 // fcvtn2 v0.4s, v29.2d
-	FMOVQ.P F0, 16(R1)
+	WORD $0x6e73dcd4 // fmul v20.2d, v6.2d, v19.2d
+	FMOVQ 656(R0), F21
+	WORD $0x4ef5f696 // fmin v22.2d, v20.2d, v21.2d
+	WORD $0x6ee0fad6 // fneg v22.2d, v22.2d
+	WORD $0x4e617817 // fcvtl2 v23.2d, v0.4s
+	FMOVQ 256(R0), F24
+	FMOVQ 272(R0), F25
+	WORD $0x4e78f6fa // fmax v26.2d, v23.2d, v24.2d
+	WORD $0x4ef9f75b // fmin v27.2d, v26.2d, v25.2d
+	FMOVQ 288(R0), F28
+	FMOVQ 304(R0), F29
+	WORD $0x4e7dcf7c // fmla v28.2d, v27.2d, v29.2d
+	FMOVQ 288(R0), F30
+	WORD $0x4efed79f // fsub v31.2d, v28.2d, v30.2d
+	WORD $0x4ebb1f61 // orr v1.16b, v27.16b, v27.16b
+	FMOVQ 320(R0), F2
+	WORD $0x4ee2cfe1 // fmls v1.2d, v31.2d, v2.2d
+	WORD $0x4f74579c // shl v28.2d, v28.2d, #52
+	FMOVQ 336(R0), F3
+	FMOVQ 352(R0), F4
+	WORD $0x4e61cc64 // fmla v4.2d, v3.2d, v1.2d
+	FMOVQ 368(R0), F7
+	WORD $0x4e61cc87 // fmla v7.2d, v4.2d, v1.2d
+	FMOVQ 384(R0), F8
+	WORD $0x4e61cce8 // fmla v8.2d, v7.2d, v1.2d
+	FMOVQ 400(R0), F5
+	WORD $0x4e61cd05 // fmla v5.2d, v8.2d, v1.2d
+	FMOVQ 416(R0), F9
+	WORD $0x4e61cca9 // fmla v9.2d, v5.2d, v1.2d
+	FMOVQ 0(R0), F11
+	WORD $0x4e61cd2b // fmla v11.2d, v9.2d, v1.2d
+	FMOVQ 0(R0), F12
+	WORD $0x4e61cd6c // fmla v12.2d, v11.2d, v1.2d
+	WORD $0x6e6cdf8d // fmul v13.2d, v28.2d, v12.2d
+	FMOVQ 656(R0), F14
+	WORD $0x4eeef5af // fmin v15.2d, v13.2d, v14.2d
+	WORD $0x6ee0f9ef // fneg v15.2d, v15.2d
+	WORD $0x0e616ad0 // fcvtn v16.2s, v22.2d
+	WORD $0x4e6169f0 // fcvtn2 v16.4s, v15.2d
+	FMOVQ.P F16, 16(R1)
 	SUBS $4, R2, R2
 	BGE loop1
 rest2:
@@ -2499,92 +2259,76 @@ rest2:
 	SUBS $1, R2, R2
 	BLT rest4
 loop3:
-	FMOVS.P 4(R3), F31
-	WORD $0x0e617be1 // fcvtl v1.2d, v31.2s
-	FMOVQ 256(R0), F2
-	FMOVQ 272(R0), F3
-	WORD $0x4e62f428 // fmax v8.2d, v1.2d, v2.2d
-	WORD $0x4ee3f505 // fmin v5.2d, v8.2d, v3.2d
-	FMOVQ 288(R0), F4
-	FMOVQ 304(R0), F9
-	WORD $0x4e69cca4 // fmla v4.2d, v5.2d, v9.2d
-	FMOVQ 288(R0), F7
-	WORD $0x4ee7d48b // fsub v11.2d, v4.2d, v7.2d
-	WORD $0x4ea51cae // orr v14.16b, v5.16b, v5.16b
-	FMOVQ 320(R0), F15
-	WORD $0x4eefcd6e // fmls v14.2d, v11.2d, v15.2d
-	FMOVQ 336(R0), F17
-	FMOVQ 352(R0), F19
-	WORD $0x4e73cd71 // fmla v17.2d, v11.2d, v19.2d
-	WORD $0x6ef18494 // sub v20.2d, v4.2d, v17.2d
-	FMOVQ 368(R0), F21
-	WORD $0x4ef58696 // add v22.2d, v20.2d, v21.2d
-	FMOVQ 384(R0), F10
-	FMOVQ 400(R0), F12
-	WORD $0x4e6ecd4c // fmla v12.2d, v10.2d, v14.2d
-	FMOVQ 416(R0), F6
-	WORD $0x4e6ecd86 // fmla v6.2d, v12.2d, v14.2d
-	FMOVQ 432(R0), F13
-	WORD $0x4e6ecccd // fmla v13.2d, v6.2d, v14.2d
-	FMOVQ 448(R0), F23
-	WORD $0x4e6ecdb7 // fmla v23.2d, v13.2d, v14.2d
-	FMOVQ 464(R0), F24
-	WORD $0x4e6ecef8 // fmla v24.2d, v23.2d, v14.2d
-	FMOVQ 0(R0), F25
-	WORD $0x4e6ecf19 // fmla v25.2d, v24.2d, v14.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4e6ecf32 // fmla v18.2d, v25.2d, v14.2d
-	WORD $0x4f745630 // shl v16.2d, v17.2d, #52
-	WORD $0x6e70de5a // fmul v26.2d, v18.2d, v16.2d
-	WORD $0x4f7456db // shl v27.2d, v22.2d, #52
-	WORD $0x6e7bdf5c // fmul v28.2d, v26.2d, v27.2d
-	FMOVQ 704(R0), F30
-	WORD $0x4efef79d // fmin v29.2d, v28.2d, v30.2d
-	WORD $0x6ee0fbbd // fneg v29.2d, v29.2d
-	WORD $0x4e617be0 // fcvtl2 v0.2d, v31.4s
+	FMOVS.P 4(R3), F17
+	WORD $0x0e617a26 // fcvtl v6.2d, v17.2s
+	FMOVQ 256(R0), F10
+	FMOVQ 272(R0), F18
+	WORD $0x4e6af4d3 // fmax v19.2d, v6.2d, v10.2d
+	WORD $0x4ef2f674 // fmin v20.2d, v19.2d, v18.2d
+	FMOVQ 288(R0), F21
+	FMOVQ 304(R0), F0
+	WORD $0x4e60ce95 // fmla v21.2d, v20.2d, v0.2d
+	FMOVQ 288(R0), F23
+	WORD $0x4ef7d6b8 // fsub v24.2d, v21.2d, v23.2d
+	WORD $0x4eb41e99 // orr v25.16b, v20.16b, v20.16b
+	FMOVQ 320(R0), F26
+	WORD $0x4efacf19 // fmls v25.2d, v24.2d, v26.2d
+	WORD $0x4f7456b5 // shl v21.2d, v21.2d, #52
+	FMOVQ 336(R0), F29
+	FMOVQ 352(R0), F30
+	WORD $0x4e79cfbe // fmla v30.2d, v29.2d, v25.2d
+	FMOVQ 368(R0), F27
+	WORD $0x4e79cfdb // fmla v27.2d, v30.2d, v25.2d
+	FMOVQ 384(R0), F31
+	WORD $0x4e79cf7f // fmla v31.2d, v27.2d, v25.2d
+	FMOVQ 400(R0), F2
+	WORD $0x4e79cfe2 // fmla v2.2d, v31.2d, v25.2d
+	FMOVQ 416(R0), F3
+	WORD $0x4e79cc43 // fmla v3.2d, v2.2d, v25.2d
+	FMOVQ 0(R0), F4
+	WORD $0x4e79cc64 // fmla v4.2d, v3.2d, v25.2d
+	FMOVQ 0(R0), F7
+	WORD $0x4e79cc87 // fmla v7.2d, v4.2d, v25.2d
+	WORD $0x6e67dea8 // fmul v8.2d, v21.2d, v7.2d
+	FMOVQ 656(R0), F5
+	WORD $0x4ee5f509 // fmin v9.2d, v8.2d, v5.2d
+	WORD $0x6ee0f929 // fneg v9.2d, v9.2d
+	WORD $0x4e617a3c // fcvtl2 v28.2d, v17.4s
 	FMOVQ 256(R0), F1
-	FMOVQ 272(R0), F2
-	WORD $0x4e61f403 // fmax v3.2d, v0.2d, v1.2d
-	WORD $0x4ee2f468 // fmin v8.2d, v3.2d, v2.2d
-	FMOVQ 288(R0), F9
-	FMOVQ 304(R0), F7
-	WORD $0x4e67cd09 // fmla v9.2d, v8.2d, v7.2d
-	FMOVQ 288(R0), F5
-	WORD $0x4ee5d52f // fsub v15.2d, v9.2d, v5.2d
-	WORD $0x4ea81d04 // orr v4.16b, v8.16b, v8.16b
-	FMOVQ 320(R0), F11
-	WORD $0x4eebcde4 // fmls v4.2d, v15.2d, v11.2d
-	FMOVQ 336(R0), F19
-	FMOVQ 352(R0), F20
-	WORD $0x4e74cdf3 // fmla v19.2d, v15.2d, v20.2d
-	WORD $0x6ef38535 // sub v21.2d, v9.2d, v19.2d
-	FMOVQ 368(R0), F10
-	WORD $0x4eea86ac // add v12.2d, v21.2d, v10.2d
-	FMOVQ 384(R0), F6
-	FMOVQ 400(R0), F13
-	WORD $0x4e64cccd // fmla v13.2d, v6.2d, v4.2d
-	FMOVQ 416(R0), F23
-	WORD $0x4e64cdb7 // fmla v23.2d, v13.2d, v4.2d
-	FMOVQ 432(R0), F24
-	WORD $0x4e64cef8 // fmla v24.2d, v23.2d, v4.2d
-	FMOVQ 448(R0), F14
-	WORD $0x4e64cf0e // fmla v14.2d, v24.2d, v4.2d
-	FMOVQ 464(R0), F17
-	WORD $0x4e64cdd1 // fmla v17.2d, v14.2d, v4.2d
-	FMOVQ 0(R0), F25
-	WORD $0x4e64ce39 // fmla v25.2d, v17.2d, v4.2d
-	FMOVQ 0(R0), F18
-	WORD $0x4e64cf32 // fmla v18.2d, v25.2d, v4.2d
-	WORD $0x4f745670 // shl v16.2d, v19.2d, #52
-	WORD $0x6e70de56 // fmul v22.2d, v18.2d, v16.2d
-	WORD $0x4f74559a // shl v26.2d, v12.2d, #52
-	WORD $0x6e7adedb // fmul v27.2d, v22.2d, v26.2d
-	FMOVQ 704(R0), F28
-	WORD $0x4efcf77e // fmin v30.2d, v27.2d, v28.2d
-	WORD $0x6ee0fbde // fneg v30.2d, v30.2d
-	WORD $0x0e616bbf // fcvtn v31.2s, v29.2d
-	WORD $0x4e616bdf // fcvtn2 v31.4s, v30.2d
-	FMOVS.P F31, 4(R1)
+	FMOVQ 272(R0), F11
+	WORD $0x4e61f78c // fmax v12.2d, v28.2d, v1.2d
+	WORD $0x4eebf58d // fmin v13.2d, v12.2d, v11.2d
+	FMOVQ 288(R0), F14
+	FMOVQ 304(R0), F22
+	WORD $0x4e76cdae // fmla v14.2d, v13.2d, v22.2d
+	FMOVQ 288(R0), F15
+	WORD $0x4eefd5d0 // fsub v16.2d, v14.2d, v15.2d
+	WORD $0x4ead1da6 // orr v6.16b, v13.16b, v13.16b
+	FMOVQ 320(R0), F10
+	WORD $0x4eeace06 // fmls v6.2d, v16.2d, v10.2d
+	WORD $0x4f7455ce // shl v14.2d, v14.2d, #52
+	FMOVQ 336(R0), F18
+	FMOVQ 352(R0), F19
+	WORD $0x4e66ce53 // fmla v19.2d, v18.2d, v6.2d
+	FMOVQ 368(R0), F0
+	WORD $0x4e66ce60 // fmla v0.2d, v19.2d, v6.2d
+	FMOVQ 384(R0), F23
+	WORD $0x4e66cc17 // fmla v23.2d, v0.2d, v6.2d
+	FMOVQ 400(R0), F20
+	WORD $0x4e66cef4 // fmla v20.2d, v23.2d, v6.2d
+	FMOVQ 416(R0), F24
+	WORD $0x4e66ce98 // fmla v24.2d, v20.2d, v6.2d
+	FMOVQ 0(R0), F26
+	WORD $0x4e66cf1a // fmla v26.2d, v24.2d, v6.2d
+	FMOVQ 0(R0), F29
+	WORD $0x4e66cf5d // fmla v29.2d, v26.2d, v6.2d
+	WORD $0x6e7dddde // fmul v30.2d, v14.2d, v29.2d
+	FMOVQ 656(R0), F27
+	WORD $0x4efbf7df // fmin v31.2d, v30.2d, v27.2d
+	WORD $0x6ee0fbff // fneg v31.2d, v31.2d
+	WORD $0x0e616922 // fcvtn v2.2s, v9.2d
+	WORD $0x4e616be2 // fcvtn2 v2.4s, v31.2d
+	FMOVS.P F2, 4(R1)
 	SUBS $1, R2, R2
 	BGE loop3
 rest4:
@@ -2623,62 +2367,56 @@ DATA constants<>+224(SB)/8, $0x3fbea392a9acfd30
 DATA constants<>+232(SB)/8, $0x3fbea392a9acfd30
 DATA constants<>+240(SB)/8, $0xbfe0000000000000
 DATA constants<>+248(SB)/8, $0xbfe0000000000000
-DATA constants<>+256(SB)/8, $0xc08f400000000000
-DATA constants<>+264(SB)/8, $0xc08f400000000000
-DATA constants<>+272(SB)/8, $0x408f400000000000
-DATA constants<>+280(SB)/8, $0x408f400000000000
-DATA constants<>+288(SB)/8, $0x4338000000000000
-DATA constants<>+296(SB)/8, $0x4338000000000000
+DATA constants<>+256(SB)/8, $0xc08628b76e3a7b61
+DATA constants<>+264(SB)/8, $0xc08628b76e3a7b61
+DATA constants<>+272(SB)/8, $0x40862e42fefa39ef
+DATA constants<>+280(SB)/8, $0x40862e42fefa39ef
+DATA constants<>+288(SB)/8, $0x43380000000003ff
+DATA constants<>+296(SB)/8, $0x43380000000003ff
 DATA constants<>+304(SB)/8, $0x3ff71547652b82fe
 DATA constants<>+312(SB)/8, $0x3ff71547652b82fe
 DATA constants<>+320(SB)/8, $0x3fe62e42fefa39ef
 DATA constants<>+328(SB)/8, $0x3fe62e42fefa39ef
-DATA constants<>+336(SB)/8, $0x43380000000003ff
-DATA constants<>+344(SB)/8, $0x43380000000003ff
-DATA constants<>+352(SB)/8, $0x3fe0000000000000
-DATA constants<>+360(SB)/8, $0x3fe0000000000000
-DATA constants<>+368(SB)/8, $0x00000000000007fe
-DATA constants<>+376(SB)/8, $0x00000000000007fe
-DATA constants<>+384(SB)/8, $0x3f2a152097a5fd28
-DATA constants<>+392(SB)/8, $0x3f2a152097a5fd28
-DATA constants<>+400(SB)/8, $0x3f56d75e5bb47f01
-DATA constants<>+408(SB)/8, $0x3f56d75e5bb47f01
-DATA constants<>+416(SB)/8, $0x3f81110c5ed95239
-DATA constants<>+424(SB)/8, $0x3f81110c5ed95239
-DATA constants<>+432(SB)/8, $0x3fa5554ac342f79e
-DATA constants<>+440(SB)/8, $0x3fa5554ac342f79e
-DATA constants<>+448(SB)/8, $0x3fc555555676c0df
-DATA constants<>+456(SB)/8, $0x3fc555555676c0df
-DATA constants<>+464(SB)/8, $0x3fe00000028b7ad0
-DATA constants<>+472(SB)/8, $0x3fe00000028b7ad0
-DATA constants<>+480(SB)/8, $0x3ff9884533d43651
-DATA constants<>+488(SB)/8, $0x3ff9884533d43651
-DATA constants<>+496(SB)/8, $0x3fb2444f2a4d8b4b
-DATA constants<>+504(SB)/8, $0x3fb2444f2a4d8b4b
-DATA constants<>+512(SB)/8, $0xbf5485b9225a061e
-DATA constants<>+520(SB)/8, $0xbf5485b9225a061e
-DATA constants<>+528(SB)/8, $0x3f8247963d998a1c
-DATA constants<>+536(SB)/8, $0x3f8247963d998a1c
-DATA constants<>+544(SB)/8, $0xbf9e83ede10ee73f
-DATA constants<>+552(SB)/8, $0xbf9e83ede10ee73f
-DATA constants<>+560(SB)/8, $0x3fb041b9d1381107
-DATA constants<>+568(SB)/8, $0x3fb041b9d1381107
-DATA constants<>+576(SB)/8, $0xbfb9cf36293f2432
-DATA constants<>+584(SB)/8, $0xbfb9cf36293f2432
-DATA constants<>+592(SB)/8, $0x3fc1280b7c71ae34
-DATA constants<>+600(SB)/8, $0x3fc1280b7c71ae34
-DATA constants<>+608(SB)/8, $0xbfc50ca34d7e598b
-DATA constants<>+616(SB)/8, $0xbfc50ca34d7e598b
-DATA constants<>+624(SB)/8, $0x3fc98da7a155e551
-DATA constants<>+632(SB)/8, $0x3fc98da7a155e551
-DATA constants<>+640(SB)/8, $0xbfcffed11a358664
-DATA constants<>+648(SB)/8, $0xbfcffed11a358664
-DATA constants<>+656(SB)/8, $0x3fd5554d749ef487
-DATA constants<>+664(SB)/8, $0x3fd5554d749ef487
-DATA constants<>+672(SB)/8, $0xbfdfffffd65a93ac
-DATA constants<>+680(SB)/8, $0xbfdfffffd65a93ac
-DATA constants<>+688(SB)/8, $0x3fefffffffed8c7b
-DATA constants<>+696(SB)/8, $0x3fefffffffed8c7b
-DATA constants<>+704(SB)/8, $0x47efffffe0000000
-DATA constants<>+712(SB)/8, $0x47efffffe0000000
-GLOBL constants<>(SB), RODATA|NOPTR, $720
+DATA constants<>+336(SB)/8, $0x3f2a152097a5fd28
+DATA constants<>+344(SB)/8, $0x3f2a152097a5fd28
+DATA constants<>+352(SB)/8, $0x3f56d75e5bb47f01
+DATA constants<>+360(SB)/8, $0x3f56d75e5bb47f01
+DATA constants<>+368(SB)/8, $0x3f81110c5ed95239
+DATA constants<>+376(SB)/8, $0x3f81110c5ed95239
+DATA constants<>+384(SB)/8, $0x3fa5554ac342f79e
+DATA constants<>+392(SB)/8, $0x3fa5554ac342f79e
+DATA constants<>+400(SB)/8, $0x3fc555555676c0df
+DATA constants<>+408(SB)/8, $0x3fc555555676c0df
+DATA constants<>+416(SB)/8, $0x3fe00000028b7ad0
+DATA constants<>+424(SB)/8, $0x3fe00000028b7ad0
+DATA constants<>+432(SB)/8, $0x3ff9884533d43651
+DATA constants<>+440(SB)/8, $0x3ff9884533d43651
+DATA constants<>+448(SB)/8, $0x3fb2444f2a4d8b4b
+DATA constants<>+456(SB)/8, $0x3fb2444f2a4d8b4b
+DATA constants<>+464(SB)/8, $0xbf5485b9225a061e
+DATA constants<>+472(SB)/8, $0xbf5485b9225a061e
+DATA constants<>+480(SB)/8, $0x3f8247963d998a1c
+DATA constants<>+488(SB)/8, $0x3f8247963d998a1c
+DATA constants<>+496(SB)/8, $0xbf9e83ede10ee73f
+DATA constants<>+504(SB)/8, $0xbf9e83ede10ee73f
+DATA constants<>+512(SB)/8, $0x3fb041b9d1381107
+DATA constants<>+520(SB)/8, $0x3fb041b9d1381107
+DATA constants<>+528(SB)/8, $0xbfb9cf36293f2432
+DATA constants<>+536(SB)/8, $0xbfb9cf36293f2432
+DATA constants<>+544(SB)/8, $0x3fc1280b7c71ae34
+DATA constants<>+552(SB)/8, $0x3fc1280b7c71ae34
+DATA constants<>+560(SB)/8, $0xbfc50ca34d7e598b
+DATA constants<>+568(SB)/8, $0xbfc50ca34d7e598b
+DATA constants<>+576(SB)/8, $0x3fc98da7a155e551
+DATA constants<>+584(SB)/8, $0x3fc98da7a155e551
+DATA constants<>+592(SB)/8, $0xbfcffed11a358664
+DATA constants<>+600(SB)/8, $0xbfcffed11a358664
+DATA constants<>+608(SB)/8, $0x3fd5554d749ef487
+DATA constants<>+616(SB)/8, $0x3fd5554d749ef487
+DATA constants<>+624(SB)/8, $0xbfdfffffd65a93ac
+DATA constants<>+632(SB)/8, $0xbfdfffffd65a93ac
+DATA constants<>+640(SB)/8, $0x3fefffffffed8c7b
+DATA constants<>+648(SB)/8, $0x3fefffffffed8c7b
+DATA constants<>+656(SB)/8, $0x47efffffe0000000
+DATA constants<>+664(SB)/8, $0x47efffffe0000000
+GLOBL constants<>(SB), RODATA|NOPTR, $672

@@ -3,18 +3,29 @@
 package cpu
 
 import (
+	"maps"
 	"unsafe"
 
 	"github.com/krait-ml/krait/kernels"
 )
 
-// expertsKernel is the sum of experts. Of few tokens all workers share each expert: first its
+// expertKernels are the sums of experts. Of few tokens all workers share each expert: first its
 // hidden units, which are left in scratch memory, and then its outputs. Of many, a unit is some
 // tokens.
-func (p *products) expertsKernel() kernels.Kernel {
-	return kernels.Kernel{
+func (p *products) expertKernels() kernels.Set {
+	k := kernels.Kernel{
 		Units: expertUnits, Run: p.experts, Scratch: hiddenBytes,
 		Before: &kernels.Kernel{Units: hiddenUnits, Run: p.hidden},
+	}
+	return kernels.Set{"experts": k, "ungated_experts": k}
+}
+
+// withIntegers returns what puts integer products, also of experts, into a set.
+func (p products) withIntegers(i *integers) func(set kernels.Set) {
+	p.integers = i
+	return func(set kernels.Set) {
+		i.into(set)
+		maps.Copy(set, p.expertKernels())
 	}
 }
 

@@ -117,6 +117,43 @@ func TestFused(t *testing.T) {
 	}
 }
 
+// TestFusedForLaunches: operations that are fused for launches multiply as the set does, with every
+// math and in blocks of prompts.
+func TestFusedForLaunches(t *testing.T) {
+	sets := map[string]func(isa string) (kernels.Set, error){"f32": ForISA, "bf16": RoundingForISA, "int8": IntegersForISA,
+		"wide": func(isa string) (kernels.Set, error) {
+			return changed(isa, "", func(set kernels.Set) { set["matmul"] = ByPosition(set["matmul"], Wide{backwards, longBF16}) })
+		}}
+	for math, of := range sets {
+		for _, isa := range ISAs() {
+			t.Run(math+"/"+isa, func(t *testing.T) {
+				set, err := of(isa)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r := rand.New(rand.NewPCG(59, 0))
+				gauss := func() float32 { return float32(r.NormFloat64()) }
+				const tokens, n, k = 66, 5, 544
+				x, y, d := filled(graph.F32, gauss, tokens, k), filled(graph.F32, gauss, tokens, n), graph.BF16
+				if math == "int8" {
+					d = graph.Q8
+				}
+				w := filled(d, gauss, n, k)
+				fused, product, want := like(y), like(y), like(y)
+				run := func(op string, to kernels.Tensor, args ...kernels.Tensor) {
+					runAll(set[op], &kernels.Call{Args: args, Results: []kernels.Tensor{to}, Wide: []graph.Run{{Start: 1, Len: 64}}})
+				}
+				run("matmul_add", fused, x, w, y)
+				run("matmul", product, x, w)
+				run("add", want, product, y)
+				if !slices.Equal(fused.F32, want.F32) {
+					t.Error("matmul_add is not matmul and add")
+				}
+			})
+		}
+	}
+}
+
 // pickDivisor is a number of channels that heads may have.
 func (d *fusedDraw) pickDivisor(n int) int {
 	var all []int

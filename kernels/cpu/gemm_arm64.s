@@ -119,25 +119,25 @@ group:
 loop1:
 	FLDPQ.P 32(R10), (F8, F9)
 	FMOVQ.P 16(R6), F10
-	WORD $0x6e61394b // shll2 v11.4s, v10.8h, #16
-	WORD $0x2e61394c // shll v12.4s, v10.4h, #16
-	WORD $0x4e28cd80 // fmla v0.4s, v12.4s, v8.4s
-	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
+	WORD $0x6e61394c // shll2 v12.4s, v10.8h, #16
+	WORD $0x4e28cd60 // fmla v0.4s, v11.4s, v8.4s
+	WORD $0x4e29cd81 // fmla v1.4s, v12.4s, v9.4s
 	FMOVQ.P 16(R7), F13
-	WORD $0x6e6139ae // shll2 v14.4s, v13.8h, #16
-	WORD $0x2e6139af // shll v15.4s, v13.4h, #16
-	WORD $0x4e28cde2 // fmla v2.4s, v15.4s, v8.4s
-	WORD $0x4e29cdc3 // fmla v3.4s, v14.4s, v9.4s
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
+	WORD $0x6e6139af // shll2 v15.4s, v13.8h, #16
+	WORD $0x4e28cdc2 // fmla v2.4s, v14.4s, v8.4s
+	WORD $0x4e29cde3 // fmla v3.4s, v15.4s, v9.4s
 	FMOVQ.P 16(R8), F16
-	WORD $0x6e613a11 // shll2 v17.4s, v16.8h, #16
-	WORD $0x2e613a12 // shll v18.4s, v16.4h, #16
-	WORD $0x4e28ce44 // fmla v4.4s, v18.4s, v8.4s
-	WORD $0x4e29ce25 // fmla v5.4s, v17.4s, v9.4s
+	WORD $0x2e613a11 // shll v17.4s, v16.4h, #16
+	WORD $0x6e613a12 // shll2 v18.4s, v16.8h, #16
+	WORD $0x4e28ce24 // fmla v4.4s, v17.4s, v8.4s
+	WORD $0x4e29ce45 // fmla v5.4s, v18.4s, v9.4s
 	FMOVQ.P 16(R9), F19
-	WORD $0x6e613a74 // shll2 v20.4s, v19.8h, #16
-	WORD $0x2e613a75 // shll v21.4s, v19.4h, #16
-	WORD $0x4e28cea6 // fmla v6.4s, v21.4s, v8.4s
-	WORD $0x4e29ce87 // fmla v7.4s, v20.4s, v9.4s
+	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
+	WORD $0x6e613a75 // shll2 v21.4s, v19.8h, #16
+	WORD $0x4e28ce86 // fmla v6.4s, v20.4s, v8.4s
+	WORD $0x4e29cea7 // fmla v7.4s, v21.4s, v9.4s
 	SUBS $8, R11, R11
 	BGE loop1
 rest2:
@@ -198,25 +198,25 @@ group:
 loop1:
 	FLDPQ.P 32(R10), (F8, F9)
 	FMOVQ.P 16(R6), F10
-	WORD $0x4e21794b // fcvtl2 v11.4s, v10.8h
-	WORD $0x0e21794c // fcvtl v12.4s, v10.4h
-	WORD $0x4e28cd80 // fmla v0.4s, v12.4s, v8.4s
-	WORD $0x4e29cd61 // fmla v1.4s, v11.4s, v9.4s
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
+	WORD $0x4e21794c // fcvtl2 v12.4s, v10.8h
+	WORD $0x4e28cd60 // fmla v0.4s, v11.4s, v8.4s
+	WORD $0x4e29cd81 // fmla v1.4s, v12.4s, v9.4s
 	FMOVQ.P 16(R7), F13
-	WORD $0x4e2179ae // fcvtl2 v14.4s, v13.8h
-	WORD $0x0e2179af // fcvtl v15.4s, v13.4h
-	WORD $0x4e28cde2 // fmla v2.4s, v15.4s, v8.4s
-	WORD $0x4e29cdc3 // fmla v3.4s, v14.4s, v9.4s
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
+	WORD $0x4e2179af // fcvtl2 v15.4s, v13.8h
+	WORD $0x4e28cdc2 // fmla v2.4s, v14.4s, v8.4s
+	WORD $0x4e29cde3 // fmla v3.4s, v15.4s, v9.4s
 	FMOVQ.P 16(R8), F16
-	WORD $0x4e217a11 // fcvtl2 v17.4s, v16.8h
-	WORD $0x0e217a12 // fcvtl v18.4s, v16.4h
-	WORD $0x4e28ce44 // fmla v4.4s, v18.4s, v8.4s
-	WORD $0x4e29ce25 // fmla v5.4s, v17.4s, v9.4s
+	WORD $0x0e217a11 // fcvtl v17.4s, v16.4h
+	WORD $0x4e217a12 // fcvtl2 v18.4s, v16.8h
+	WORD $0x4e28ce24 // fmla v4.4s, v17.4s, v8.4s
+	WORD $0x4e29ce45 // fmla v5.4s, v18.4s, v9.4s
 	FMOVQ.P 16(R9), F19
-	WORD $0x4e217a74 // fcvtl2 v20.4s, v19.8h
-	WORD $0x0e217a75 // fcvtl v21.4s, v19.4h
-	WORD $0x4e28cea6 // fmla v6.4s, v21.4s, v8.4s
-	WORD $0x4e29ce87 // fmla v7.4s, v20.4s, v9.4s
+	WORD $0x0e217a74 // fcvtl v20.4s, v19.4h
+	WORD $0x4e217a75 // fcvtl2 v21.4s, v19.8h
+	WORD $0x4e28ce86 // fmla v6.4s, v20.4s, v8.4s
+	WORD $0x4e29cea7 // fmla v7.4s, v21.4s, v9.4s
 	SUBS $8, R11, R11
 	BGE loop1
 rest2:
@@ -469,33 +469,33 @@ loop1:
 	FLDPQ.P 32(R10), (F16, F17)
 	FLDPQ.P 32(R11), (F18, F19)
 	FMOVQ.P 16(R6), F20
-	WORD $0x6e613a95 // shll2 v21.4s, v20.8h, #16
-	WORD $0x2e613a96 // shll v22.4s, v20.4h, #16
-	WORD $0x4e30cec0 // fmla v0.4s, v22.4s, v16.4s
-	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
-	WORD $0x4e32cec8 // fmla v8.4s, v22.4s, v18.4s
-	WORD $0x4e33cea9 // fmla v9.4s, v21.4s, v19.4s
+	WORD $0x2e613a95 // shll v21.4s, v20.4h, #16
+	WORD $0x6e613a96 // shll2 v22.4s, v20.8h, #16
+	WORD $0x4e30cea0 // fmla v0.4s, v21.4s, v16.4s
+	WORD $0x4e31cec1 // fmla v1.4s, v22.4s, v17.4s
+	WORD $0x4e32cea8 // fmla v8.4s, v21.4s, v18.4s
+	WORD $0x4e33cec9 // fmla v9.4s, v22.4s, v19.4s
 	FMOVQ.P 16(R7), F23
-	WORD $0x6e613af8 // shll2 v24.4s, v23.8h, #16
-	WORD $0x2e613af9 // shll v25.4s, v23.4h, #16
-	WORD $0x4e30cf22 // fmla v2.4s, v25.4s, v16.4s
-	WORD $0x4e31cf03 // fmla v3.4s, v24.4s, v17.4s
-	WORD $0x4e32cf2a // fmla v10.4s, v25.4s, v18.4s
-	WORD $0x4e33cf0b // fmla v11.4s, v24.4s, v19.4s
+	WORD $0x2e613af8 // shll v24.4s, v23.4h, #16
+	WORD $0x6e613af9 // shll2 v25.4s, v23.8h, #16
+	WORD $0x4e30cf02 // fmla v2.4s, v24.4s, v16.4s
+	WORD $0x4e31cf23 // fmla v3.4s, v25.4s, v17.4s
+	WORD $0x4e32cf0a // fmla v10.4s, v24.4s, v18.4s
+	WORD $0x4e33cf2b // fmla v11.4s, v25.4s, v19.4s
 	FMOVQ.P 16(R8), F26
-	WORD $0x6e613b5b // shll2 v27.4s, v26.8h, #16
-	WORD $0x2e613b5c // shll v28.4s, v26.4h, #16
-	WORD $0x4e30cf84 // fmla v4.4s, v28.4s, v16.4s
-	WORD $0x4e31cf65 // fmla v5.4s, v27.4s, v17.4s
-	WORD $0x4e32cf8c // fmla v12.4s, v28.4s, v18.4s
-	WORD $0x4e33cf6d // fmla v13.4s, v27.4s, v19.4s
+	WORD $0x2e613b5b // shll v27.4s, v26.4h, #16
+	WORD $0x6e613b5c // shll2 v28.4s, v26.8h, #16
+	WORD $0x4e30cf64 // fmla v4.4s, v27.4s, v16.4s
+	WORD $0x4e31cf85 // fmla v5.4s, v28.4s, v17.4s
+	WORD $0x4e32cf6c // fmla v12.4s, v27.4s, v18.4s
+	WORD $0x4e33cf8d // fmla v13.4s, v28.4s, v19.4s
 	FMOVQ.P 16(R9), F29
-	WORD $0x6e613bbe // shll2 v30.4s, v29.8h, #16
-	WORD $0x2e613bbf // shll v31.4s, v29.4h, #16
-	WORD $0x4e30cfe6 // fmla v6.4s, v31.4s, v16.4s
-	WORD $0x4e31cfc7 // fmla v7.4s, v30.4s, v17.4s
-	WORD $0x4e32cfee // fmla v14.4s, v31.4s, v18.4s
-	WORD $0x4e33cfcf // fmla v15.4s, v30.4s, v19.4s
+	WORD $0x2e613bbe // shll v30.4s, v29.4h, #16
+	WORD $0x6e613bbf // shll2 v31.4s, v29.8h, #16
+	WORD $0x4e30cfc6 // fmla v6.4s, v30.4s, v16.4s
+	WORD $0x4e31cfe7 // fmla v7.4s, v31.4s, v17.4s
+	WORD $0x4e32cfce // fmla v14.4s, v30.4s, v18.4s
+	WORD $0x4e33cfef // fmla v15.4s, v31.4s, v19.4s
 	SUBS $8, R12, R12
 	BGE loop1
 rest2:
@@ -581,33 +581,33 @@ loop1:
 	FLDPQ.P 32(R10), (F16, F17)
 	FLDPQ.P 32(R11), (F18, F19)
 	FMOVQ.P 16(R6), F20
-	WORD $0x4e217a95 // fcvtl2 v21.4s, v20.8h
-	WORD $0x0e217a96 // fcvtl v22.4s, v20.4h
-	WORD $0x4e30cec0 // fmla v0.4s, v22.4s, v16.4s
-	WORD $0x4e31cea1 // fmla v1.4s, v21.4s, v17.4s
-	WORD $0x4e32cec8 // fmla v8.4s, v22.4s, v18.4s
-	WORD $0x4e33cea9 // fmla v9.4s, v21.4s, v19.4s
+	WORD $0x0e217a95 // fcvtl v21.4s, v20.4h
+	WORD $0x4e217a96 // fcvtl2 v22.4s, v20.8h
+	WORD $0x4e30cea0 // fmla v0.4s, v21.4s, v16.4s
+	WORD $0x4e31cec1 // fmla v1.4s, v22.4s, v17.4s
+	WORD $0x4e32cea8 // fmla v8.4s, v21.4s, v18.4s
+	WORD $0x4e33cec9 // fmla v9.4s, v22.4s, v19.4s
 	FMOVQ.P 16(R7), F23
-	WORD $0x4e217af8 // fcvtl2 v24.4s, v23.8h
-	WORD $0x0e217af9 // fcvtl v25.4s, v23.4h
-	WORD $0x4e30cf22 // fmla v2.4s, v25.4s, v16.4s
-	WORD $0x4e31cf03 // fmla v3.4s, v24.4s, v17.4s
-	WORD $0x4e32cf2a // fmla v10.4s, v25.4s, v18.4s
-	WORD $0x4e33cf0b // fmla v11.4s, v24.4s, v19.4s
+	WORD $0x0e217af8 // fcvtl v24.4s, v23.4h
+	WORD $0x4e217af9 // fcvtl2 v25.4s, v23.8h
+	WORD $0x4e30cf02 // fmla v2.4s, v24.4s, v16.4s
+	WORD $0x4e31cf23 // fmla v3.4s, v25.4s, v17.4s
+	WORD $0x4e32cf0a // fmla v10.4s, v24.4s, v18.4s
+	WORD $0x4e33cf2b // fmla v11.4s, v25.4s, v19.4s
 	FMOVQ.P 16(R8), F26
-	WORD $0x4e217b5b // fcvtl2 v27.4s, v26.8h
-	WORD $0x0e217b5c // fcvtl v28.4s, v26.4h
-	WORD $0x4e30cf84 // fmla v4.4s, v28.4s, v16.4s
-	WORD $0x4e31cf65 // fmla v5.4s, v27.4s, v17.4s
-	WORD $0x4e32cf8c // fmla v12.4s, v28.4s, v18.4s
-	WORD $0x4e33cf6d // fmla v13.4s, v27.4s, v19.4s
+	WORD $0x0e217b5b // fcvtl v27.4s, v26.4h
+	WORD $0x4e217b5c // fcvtl2 v28.4s, v26.8h
+	WORD $0x4e30cf64 // fmla v4.4s, v27.4s, v16.4s
+	WORD $0x4e31cf85 // fmla v5.4s, v28.4s, v17.4s
+	WORD $0x4e32cf6c // fmla v12.4s, v27.4s, v18.4s
+	WORD $0x4e33cf8d // fmla v13.4s, v28.4s, v19.4s
 	FMOVQ.P 16(R9), F29
-	WORD $0x4e217bbe // fcvtl2 v30.4s, v29.8h
-	WORD $0x0e217bbf // fcvtl v31.4s, v29.4h
-	WORD $0x4e30cfe6 // fmla v6.4s, v31.4s, v16.4s
-	WORD $0x4e31cfc7 // fmla v7.4s, v30.4s, v17.4s
-	WORD $0x4e32cfee // fmla v14.4s, v31.4s, v18.4s
-	WORD $0x4e33cfcf // fmla v15.4s, v30.4s, v19.4s
+	WORD $0x0e217bbe // fcvtl v30.4s, v29.4h
+	WORD $0x4e217bbf // fcvtl2 v31.4s, v29.8h
+	WORD $0x4e30cfc6 // fmla v6.4s, v30.4s, v16.4s
+	WORD $0x4e31cfe7 // fmla v7.4s, v31.4s, v17.4s
+	WORD $0x4e32cfce // fmla v14.4s, v30.4s, v18.4s
+	WORD $0x4e33cfef // fmla v15.4s, v31.4s, v19.4s
 	SUBS $8, R12, R12
 	BGE loop1
 rest2:
@@ -943,41 +943,41 @@ loop1:
 	FLDPQ.P 32(R11), (F26, F27)
 	FLDPQ.P 32(R12), (F28, F29)
 	FMOVQ.P 16(R6), F30
-	WORD $0x6e613bdf // shll2 v31.4s, v30.8h, #16
-	WORD $0x2e613bde // shll v30.4s, v30.4h, #16
-	WORD $0x4e38cfc0 // fmla v0.4s, v30.4s, v24.4s
-	WORD $0x4e39cfe1 // fmla v1.4s, v31.4s, v25.4s
-	WORD $0x4e3acfc8 // fmla v8.4s, v30.4s, v26.4s
-	WORD $0x4e3bcfe9 // fmla v9.4s, v31.4s, v27.4s
-	WORD $0x4e3ccfd0 // fmla v16.4s, v30.4s, v28.4s
-	WORD $0x4e3dcff1 // fmla v17.4s, v31.4s, v29.4s
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x6e613bde // shll2 v30.4s, v30.8h, #16
+	WORD $0x4e38cfe0 // fmla v0.4s, v31.4s, v24.4s
+	WORD $0x4e39cfc1 // fmla v1.4s, v30.4s, v25.4s
+	WORD $0x4e3acfe8 // fmla v8.4s, v31.4s, v26.4s
+	WORD $0x4e3bcfc9 // fmla v9.4s, v30.4s, v27.4s
+	WORD $0x4e3ccff0 // fmla v16.4s, v31.4s, v28.4s
+	WORD $0x4e3dcfd1 // fmla v17.4s, v30.4s, v29.4s
 	FMOVQ.P 16(R7), F31
-	WORD $0x6e613bfe // shll2 v30.4s, v31.8h, #16
-	WORD $0x2e613bff // shll v31.4s, v31.4h, #16
-	WORD $0x4e38cfe2 // fmla v2.4s, v31.4s, v24.4s
-	WORD $0x4e39cfc3 // fmla v3.4s, v30.4s, v25.4s
-	WORD $0x4e3acfea // fmla v10.4s, v31.4s, v26.4s
-	WORD $0x4e3bcfcb // fmla v11.4s, v30.4s, v27.4s
-	WORD $0x4e3ccff2 // fmla v18.4s, v31.4s, v28.4s
-	WORD $0x4e3dcfd3 // fmla v19.4s, v30.4s, v29.4s
+	WORD $0x2e613bfe // shll v30.4s, v31.4h, #16
+	WORD $0x6e613bff // shll2 v31.4s, v31.8h, #16
+	WORD $0x4e38cfc2 // fmla v2.4s, v30.4s, v24.4s
+	WORD $0x4e39cfe3 // fmla v3.4s, v31.4s, v25.4s
+	WORD $0x4e3acfca // fmla v10.4s, v30.4s, v26.4s
+	WORD $0x4e3bcfeb // fmla v11.4s, v31.4s, v27.4s
+	WORD $0x4e3ccfd2 // fmla v18.4s, v30.4s, v28.4s
+	WORD $0x4e3dcff3 // fmla v19.4s, v31.4s, v29.4s
 	FMOVQ.P 16(R8), F30
-	WORD $0x6e613bdf // shll2 v31.4s, v30.8h, #16
-	WORD $0x2e613bde // shll v30.4s, v30.4h, #16
-	WORD $0x4e38cfc4 // fmla v4.4s, v30.4s, v24.4s
-	WORD $0x4e39cfe5 // fmla v5.4s, v31.4s, v25.4s
-	WORD $0x4e3acfcc // fmla v12.4s, v30.4s, v26.4s
-	WORD $0x4e3bcfed // fmla v13.4s, v31.4s, v27.4s
-	WORD $0x4e3ccfd4 // fmla v20.4s, v30.4s, v28.4s
-	WORD $0x4e3dcff5 // fmla v21.4s, v31.4s, v29.4s
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x6e613bde // shll2 v30.4s, v30.8h, #16
+	WORD $0x4e38cfe4 // fmla v4.4s, v31.4s, v24.4s
+	WORD $0x4e39cfc5 // fmla v5.4s, v30.4s, v25.4s
+	WORD $0x4e3acfec // fmla v12.4s, v31.4s, v26.4s
+	WORD $0x4e3bcfcd // fmla v13.4s, v30.4s, v27.4s
+	WORD $0x4e3ccff4 // fmla v20.4s, v31.4s, v28.4s
+	WORD $0x4e3dcfd5 // fmla v21.4s, v30.4s, v29.4s
 	FMOVQ.P 16(R9), F31
-	WORD $0x6e613bfe // shll2 v30.4s, v31.8h, #16
-	WORD $0x2e613bff // shll v31.4s, v31.4h, #16
-	WORD $0x4e38cfe6 // fmla v6.4s, v31.4s, v24.4s
-	WORD $0x4e39cfc7 // fmla v7.4s, v30.4s, v25.4s
-	WORD $0x4e3acfee // fmla v14.4s, v31.4s, v26.4s
-	WORD $0x4e3bcfcf // fmla v15.4s, v30.4s, v27.4s
-	WORD $0x4e3ccff6 // fmla v22.4s, v31.4s, v28.4s
-	WORD $0x4e3dcfd7 // fmla v23.4s, v30.4s, v29.4s
+	WORD $0x2e613bfe // shll v30.4s, v31.4h, #16
+	WORD $0x6e613bff // shll2 v31.4s, v31.8h, #16
+	WORD $0x4e38cfc6 // fmla v6.4s, v30.4s, v24.4s
+	WORD $0x4e39cfe7 // fmla v7.4s, v31.4s, v25.4s
+	WORD $0x4e3acfce // fmla v14.4s, v30.4s, v26.4s
+	WORD $0x4e3bcfef // fmla v15.4s, v31.4s, v27.4s
+	WORD $0x4e3ccfd6 // fmla v22.4s, v30.4s, v28.4s
+	WORD $0x4e3dcff7 // fmla v23.4s, v31.4s, v29.4s
 	SUBS $8, R13, R13
 	BGE loop1
 rest2:
@@ -1088,41 +1088,41 @@ loop1:
 	FLDPQ.P 32(R11), (F26, F27)
 	FLDPQ.P 32(R12), (F28, F29)
 	FMOVQ.P 16(R6), F30
-	WORD $0x4e217bdf // fcvtl2 v31.4s, v30.8h
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e38cfc0 // fmla v0.4s, v30.4s, v24.4s
-	WORD $0x4e39cfe1 // fmla v1.4s, v31.4s, v25.4s
-	WORD $0x4e3acfc8 // fmla v8.4s, v30.4s, v26.4s
-	WORD $0x4e3bcfe9 // fmla v9.4s, v31.4s, v27.4s
-	WORD $0x4e3ccfd0 // fmla v16.4s, v30.4s, v28.4s
-	WORD $0x4e3dcff1 // fmla v17.4s, v31.4s, v29.4s
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x4e217bde // fcvtl2 v30.4s, v30.8h
+	WORD $0x4e38cfe0 // fmla v0.4s, v31.4s, v24.4s
+	WORD $0x4e39cfc1 // fmla v1.4s, v30.4s, v25.4s
+	WORD $0x4e3acfe8 // fmla v8.4s, v31.4s, v26.4s
+	WORD $0x4e3bcfc9 // fmla v9.4s, v30.4s, v27.4s
+	WORD $0x4e3ccff0 // fmla v16.4s, v31.4s, v28.4s
+	WORD $0x4e3dcfd1 // fmla v17.4s, v30.4s, v29.4s
 	FMOVQ.P 16(R7), F31
-	WORD $0x4e217bfe // fcvtl2 v30.4s, v31.8h
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4e38cfe2 // fmla v2.4s, v31.4s, v24.4s
-	WORD $0x4e39cfc3 // fmla v3.4s, v30.4s, v25.4s
-	WORD $0x4e3acfea // fmla v10.4s, v31.4s, v26.4s
-	WORD $0x4e3bcfcb // fmla v11.4s, v30.4s, v27.4s
-	WORD $0x4e3ccff2 // fmla v18.4s, v31.4s, v28.4s
-	WORD $0x4e3dcfd3 // fmla v19.4s, v30.4s, v29.4s
+	WORD $0x0e217bfe // fcvtl v30.4s, v31.4h
+	WORD $0x4e217bff // fcvtl2 v31.4s, v31.8h
+	WORD $0x4e38cfc2 // fmla v2.4s, v30.4s, v24.4s
+	WORD $0x4e39cfe3 // fmla v3.4s, v31.4s, v25.4s
+	WORD $0x4e3acfca // fmla v10.4s, v30.4s, v26.4s
+	WORD $0x4e3bcfeb // fmla v11.4s, v31.4s, v27.4s
+	WORD $0x4e3ccfd2 // fmla v18.4s, v30.4s, v28.4s
+	WORD $0x4e3dcff3 // fmla v19.4s, v31.4s, v29.4s
 	FMOVQ.P 16(R8), F30
-	WORD $0x4e217bdf // fcvtl2 v31.4s, v30.8h
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e38cfc4 // fmla v4.4s, v30.4s, v24.4s
-	WORD $0x4e39cfe5 // fmla v5.4s, v31.4s, v25.4s
-	WORD $0x4e3acfcc // fmla v12.4s, v30.4s, v26.4s
-	WORD $0x4e3bcfed // fmla v13.4s, v31.4s, v27.4s
-	WORD $0x4e3ccfd4 // fmla v20.4s, v30.4s, v28.4s
-	WORD $0x4e3dcff5 // fmla v21.4s, v31.4s, v29.4s
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x4e217bde // fcvtl2 v30.4s, v30.8h
+	WORD $0x4e38cfe4 // fmla v4.4s, v31.4s, v24.4s
+	WORD $0x4e39cfc5 // fmla v5.4s, v30.4s, v25.4s
+	WORD $0x4e3acfec // fmla v12.4s, v31.4s, v26.4s
+	WORD $0x4e3bcfcd // fmla v13.4s, v30.4s, v27.4s
+	WORD $0x4e3ccff4 // fmla v20.4s, v31.4s, v28.4s
+	WORD $0x4e3dcfd5 // fmla v21.4s, v30.4s, v29.4s
 	FMOVQ.P 16(R9), F31
-	WORD $0x4e217bfe // fcvtl2 v30.4s, v31.8h
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4e38cfe6 // fmla v6.4s, v31.4s, v24.4s
-	WORD $0x4e39cfc7 // fmla v7.4s, v30.4s, v25.4s
-	WORD $0x4e3acfee // fmla v14.4s, v31.4s, v26.4s
-	WORD $0x4e3bcfcf // fmla v15.4s, v30.4s, v27.4s
-	WORD $0x4e3ccff6 // fmla v22.4s, v31.4s, v28.4s
-	WORD $0x4e3dcfd7 // fmla v23.4s, v30.4s, v29.4s
+	WORD $0x0e217bfe // fcvtl v30.4s, v31.4h
+	WORD $0x4e217bff // fcvtl2 v31.4s, v31.8h
+	WORD $0x4e38cfc6 // fmla v6.4s, v30.4s, v24.4s
+	WORD $0x4e39cfe7 // fmla v7.4s, v31.4s, v25.4s
+	WORD $0x4e3acfce // fmla v14.4s, v30.4s, v26.4s
+	WORD $0x4e3bcfef // fmla v15.4s, v31.4s, v27.4s
+	WORD $0x4e3ccfd6 // fmla v22.4s, v30.4s, v28.4s
+	WORD $0x4e3dcff7 // fmla v23.4s, v31.4s, v29.4s
 	SUBS $8, R13, R13
 	BGE loop1
 rest2:

@@ -347,7 +347,7 @@ func (m *machine) condition(name string) bool {
 		return m.zero
 	case "NZ", "NE":
 		return !m.zero
-	case "LT":
+	case "LT", "L":
 		return m.less
 	case "GE":
 		return !m.less
@@ -457,24 +457,57 @@ func (m *machine) general(name string, ops []opd) bool {
 func f32of(x uint32) float32 { return math.Float32frombits(x) }
 
 // ofFloats is a function of lanes in f32.
-func ofFloats(f func(a, b float32) float32) func(a, b uint32) uint32 {
-	return func(a, b uint32) uint32 { return math.Float32bits(f(f32of(a), f32of(b))) }
+func ofFloats(f func(dst, a, b float32) float32) func(imm, dst, a, b uint32) uint32 {
+	return func(_, dst, a, b uint32) uint32 { return math.Float32bits(f(f32of(dst), f32of(a), f32of(b))) }
 }
 
-// byLane are the instructions on lanes of 32 bits with two sources, a before b as Intel's manual
-// has them.
-var byLane = map[string]func(a, b uint32) uint32{
-	"VADDPS": ofFloats(func(a, b float32) float32 { return a + b }),
-	"VSUBPS": ofFloats(func(a, b float32) float32 { return a - b }),
-	"VSCALEFPS": ofFloats(func(a, b float32) float32 {
+// byLane are the instructions on lanes of 32 bits, with the sources a before b as Intel's manual
+// has them: of one source, both are it.
+var byLane = map[string]func(imm, dst, a, b uint32) uint32{
+	"VADDPS": ofFloats(func(_, a, b float32) float32 { return a + b }),
+	"VSUBPS": ofFloats(func(_, a, b float32) float32 { return a - b }),
+	"VMULPS": ofFloats(func(_, a, b float32) float32 { return a * b }),
+	"VMAXPS": ofFloats(func(_, a, b float32) float32 {
+		if a > b {
+			return a
+		}
+		return b // also where one is a NaN
+	}),
+	"VMINPS": ofFloats(func(_, a, b float32) float32 {
+		if a < b {
+			return a
+		}
+		return b
+	}),
+	"VSCALEFPS": ofFloats(func(_, a, b float32) float32 {
 		return float32(math.Ldexp(float64(a), int(math.Floor(float64(b)))))
 	}),
-	"VPADDD": func(a, b uint32) uint32 { return a + b },
-	"VPANDD": func(a, b uint32) uint32 { return a & b }, "VPAND": func(a, b uint32) uint32 { return a & b },
-	"VPXORD": func(a, b uint32) uint32 { return a ^ b }, "VXORPS": func(a, b uint32) uint32 { return a ^ b },
-	"VPORD": func(a, b uint32) uint32 { return a | b }, "VPOR": func(a, b uint32) uint32 { return a | b },
-	"VPMAXUD": func(a, b uint32) uint32 { return max(a, b) },
-	"VPMINUD": func(a, b uint32) uint32 { return min(a, b) },
+	"VFMADD231PS": ofFloats(func(dst, a, b float32) float32 { return fma32(a, b, dst) }),
+	"VFMADD213PS": ofFloats(func(dst, a, b float32) float32 { return fma32(a, dst, b) }),
+	"VPADDD":      func(_, _, a, b uint32) uint32 { return a + b },
+	"VPANDD":      and, "VPAND": and,
+	"VPXORD": xor, "VXORPS": xor,
+	"VPORD": or, "VPOR": or,
+	"VPMAXUD": func(_, _, a, b uint32) uint32 { return max(a, b) },
+	"VPMINUD": func(_, _, a, b uint32) uint32 { return min(a, b) },
+	"VPSLLD":  func(imm, _, a, _ uint32) uint32 { return a << imm },
+	"VPSRLD":  func(imm, _, a, _ uint32) uint32 { return a >> imm },
+	"VPTERNLOGD": func(imm, dst, a, b uint32) (x uint32) {
+		for bit := range 32 {
+			x |= imm >> (dst>>bit&1<<2 | a>>bit&1<<1 | b>>bit&1) & 1 << bit
+		}
+		return x
+	},
+}
+
+func and(_, _, a, b uint32) uint32 { return a & b }
+func or(_, _, a, b uint32) uint32  { return a | b }
+func xor(_, _, a, b uint32) uint32 { return a ^ b }
+
+// widenings are those of 16 bits to 32.
+var widenings = map[string]func(x uint16) uint32{
+	"VPMOVZXWD": func(x uint16) uint32 { return uint32(x) },
+	"VCVTPH2PS": func(x uint16) uint32 { return math.Float32bits(ofHalf(x)) },
 }
 
 func lane(b []byte, i int) uint32       { return binary.LittleEndian.Uint32(b[4*i:]) }
@@ -494,12 +527,23 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 	dst := ops[len(ops)-1]
 	imm := func() int { return int(ops[0].value) }
 	if f := byLane[name]; f != nil {
-		n := dst.size
-		b, a, out := m.bytes(ops[0], n), m.bytes(ops[1], n), m.bytes(dst, n)
+		n, from, value := dst.size, ops, uint32(0)
+		if ops[0].kind == '$' {
+			from, value = ops[1:], uint32(imm())
+		}
+		b, a, out := m.bytes(from[0], n), m.bytes(from[len(from)-2], n), m.bytes(dst, n)
 		for i := range n / 4 {
 			if !masked || mask>>i&1 == 1 {
-				setLane(out, i, f(lane(a, i), lane(b, i)))
+				setLane(out, i, f(value, lane(out, i), lane(a, i), lane(b, i)))
 			}
+		}
+		m.vector(dst, out)
+		return
+	}
+	if f := widenings[name]; f != nil {
+		from, out := m.bytes(ops[0], dst.size/2), make([]byte, dst.size)
+		for i := range len(out) / 4 {
+			setLane(out, i, f(binary.LittleEndian.Uint16(from[2*i:])))
 		}
 		m.vector(dst, out)
 		return
@@ -543,35 +587,6 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 	case "VBROADCASTI64X4":
 		half := m.bytes(ops[0], 32)
 		m.vector(dst, append(append([]byte(nil), half...), half...))
-	case "VFMADD231PS":
-		n := dst.size
-		b, a, out := m.bytes(ops[0], n), m.bytes(ops[1], n), m.bytes(dst, n)
-		for i := range n / 4 {
-			setLane(out, i, math.Float32bits(fma32(f32of(lane(a, i)), f32of(lane(b, i)), f32of(lane(out, i)))))
-		}
-		m.vector(dst, out)
-	case "VPSRLD", "VPSLLD":
-		out := m.bytes(ops[1], dst.size)
-		for i := range len(out) / 4 {
-			x := lane(out, i) << imm()
-			if name == "VPSRLD" {
-				x = lane(out, i) >> imm()
-			}
-			setLane(out, i, x)
-		}
-		m.vector(dst, out)
-	case "VPTERNLOGD":
-		n := dst.size
-		c, b, out := m.bytes(ops[1], n), m.bytes(ops[2], n), m.bytes(dst, n)
-		for i := range n / 4 {
-			var x uint32
-			for bit := range 32 {
-				at := lane(out, i)>>bit&1<<2 | lane(b, i)>>bit&1<<1 | lane(c, i)>>bit&1
-				x |= uint32(imm()) >> at & 1 << bit
-			}
-			setLane(out, i, x)
-		}
-		m.vector(dst, out)
 	case "VPCMPUD":
 		n, set := ops[2].size, uint64(0)
 		b, a := m.bytes(ops[1], n), m.bytes(ops[2], n)
@@ -582,13 +597,6 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 			}
 		}
 		m.k[dst.number] = set
-	case "VPMOVZXWD":
-		n := dst.size
-		from, out := m.bytes(ops[0], n/2), make([]byte, n)
-		for i := range n / 4 {
-			setLane(out, i, uint32(binary.LittleEndian.Uint16(from[2*i:])))
-		}
-		m.vector(dst, out)
 	case "VPMOVDW":
 		from := m.bytes(ops[0], ops[0].size)
 		out := make([]byte, 0, 32)
@@ -596,13 +604,6 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 			out = append(out, from[4*i:4*i+2]...)
 		}
 		copy(m.memory(m.address(dst), len(out)), out)
-	case "VCVTPH2PS":
-		n := dst.size
-		from, out := m.bytes(ops[0], n/2), make([]byte, n)
-		for i := range n / 4 {
-			setLane(out, i, math.Float32bits(ofHalf(binary.LittleEndian.Uint16(from[2*i:]))))
-		}
-		m.vector(dst, out)
 	default:
 		m.shuffle(name, imm, ops, mask, masked)
 	}

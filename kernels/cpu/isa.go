@@ -58,11 +58,22 @@ func ISAs() []string {
 // ForISA is the set for an instruction set that can be used here: plain, avx2, avx512, avx512_bf16,
 // amx or neon.
 func ForISA(name string) (kernels.Set, error) {
-	set, err := narrowForISA(name)
-	if err == nil {
-		set = withWide(set, wideProducts["f32"], name)
+	return changed(name, "f32", func(kernels.Set) {})
+}
+
+// changed is the set for an instruction set with other products, and the wide ones for a number
+// format of activations. It has operations that are fused for other devices, by these products.
+func changed(isa, math string, products func(set kernels.Set)) (kernels.Set, error) {
+	set, err := narrowForISA(isa)
+	if err != nil {
+		return nil, err
 	}
-	return set, err
+	products(set)
+	if w, ok := wideProducts[math][isa]; ok {
+		set["matmul"] = ByPosition(set["matmul"], w)
+	}
+	compose(set)
+	return set, nil
 }
 
 // WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has
@@ -77,28 +88,18 @@ func WideMaths(isa string) (list []string) {
 	return list
 }
 
-// withWide gives whole blocks of prompts to the wide product of an instruction set, if it has one.
-func withWide(set kernels.Set, list map[string]Wide, isa string) kernels.Set {
-	if w, ok := list[isa]; ok {
-		set = maps.Clone(set)
-		set["matmul"] = ByPosition(set["matmul"], w)
-	}
-	return set
-}
-
-// narrowForISA is ForISA without wide products.
+// narrowForISA is a copy of the set for an instruction set, without wide products.
 func narrowForISA(name string) (kernels.Set, error) {
 	taken.Store(true)
-	if name == plain {
-		return Kernels, nil
-	}
 	known, set := []string{plain}, maps.Clone(Kernels)
+	if name == plain {
+		return set, nil
+	}
 	for _, s := range instructionSets {
 		known = append(known, s.name)
 		maps.Copy(set, s.set)
 		switch {
 		case s.name == name && s.has():
-			compose(set)
 			return set, nil
 		case s.name == name:
 			return nil, fmt.Errorf("instruction set %s cannot be used on this machine: it has %s", name, strings.Join(ISAs(), ", "))
@@ -157,11 +158,5 @@ func Integers() (kernels.Set, error) {
 
 // IntegersForISA is [Integers] for an instruction set.
 func IntegersForISA(name string) (kernels.Set, error) {
-	set, err := narrowForISA(name)
-	if err != nil {
-		return nil, err
-	}
-	set = maps.Clone(set)
-	integerProducts[name](set)
-	return withWide(set, wideProducts["f32"], name), nil
+	return changed(name, "f32", func(set kernels.Set) { integerProducts[name](set) })
 }

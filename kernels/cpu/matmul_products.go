@@ -6,14 +6,10 @@ import "github.com/krait-ml/krait/kernels"
 
 // kernels are the operations that are products of rows.
 func (p *products) kernels(short *shortProducts) kernels.Set {
-	return kernels.Set{
-		"matmul":    {Units: p.units, Run: byDepth(short.matmul, p.matmul), Before: p.panels.before(), Scratch: p.panels.scratch},
-		"head_down": {Units: headUnits, Run: p.heads},
-		"head_up":   {Units: headUnits, Run: p.heads},
-		"experts":   p.expertsKernel(),
-
-		"ungated_experts": p.expertsKernel(),
-	}
+	set, heads := p.expertKernels(), kernels.Kernel{Units: headUnits, Run: p.heads}
+	set["head_down"], set["head_up"] = heads, heads
+	set["matmul"] = kernels.Kernel{Units: p.units, Run: byDepth(short.matmul, p.matmul), Before: p.panels.before(), Scratch: p.panels.scratch}
+	return set
 }
 
 // matmulGrid cuts the columns of the result into groups of rows of the weight.

@@ -82,12 +82,5 @@ func fillScales() {}
 
 func init() {
 	peaks = []Peak{peakOf("neon", 8, readNEON, multiplyNEON)} // vectors are two registers
-	p := productsNEON
-	p.integers = &plainIntegers
-	integerProducts["neon"] = func(set kernels.Set) {
-		p.integers.into(set)
-		for _, op := range []string{"experts", "ungated_experts"} {
-			set[op] = p.expertsKernel()
-		}
-	}
+	integerProducts["neon"] = productsNEON.withIntegers(&plainIntegers)
 }

@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"github.com/krait-ml/krait/graph"
-	"github.com/krait-ml/krait/kernels"
-)
+import "github.com/krait-ml/krait/graph"
 
 // codedWeights are what there is for weights of a format in integer products: for one token, what
 // multiplies 8 rows at a time; for several, what unpacks 8 rows, and what multiplies 16 with 1, 2,
@@ -53,13 +50,7 @@ var (
 
 func init() {
 	for name, p := range map[string]products{"avx2": productsAVX2, "avx512": productsAVX512, "avx512_bf16": productsAVX512, "amx": productsAVX512} {
-		p.integers = &integersAVX2
-		integerProducts[name] = func(set kernels.Set) {
-			p.integers.into(set)
-			for _, op := range []string{"experts", "ungated_experts"} {
-				set[op] = p.expertsKernel()
-			}
-		}
+		integerProducts[name] = p.withIntegers(&integersAVX2)
 	}
 }
 

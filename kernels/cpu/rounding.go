@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"maps"
 	"unsafe"
 
 	"github.com/krait-ml/krait/graph"
@@ -21,13 +20,7 @@ func Rounding() (kernels.Set, error) {
 
 // RoundingForISA is [Rounding] for an instruction set.
 func RoundingForISA(name string) (kernels.Set, error) {
-	set, err := narrowForISA(name)
-	if err != nil {
-		return nil, err
-	}
-	set = maps.Clone(set)
-	set["matmul"] = inBF16.kernel(set["matmul"])
-	return withWide(set, wideProducts["bf16"], name), nil
+	return changed(name, "bf16", func(set kernels.Set) { set["matmul"] = inBF16.kernel(set["matmul"]) })
 }
 
 // rounding is a way to round activations before another matmul multiplies them, where the weight is

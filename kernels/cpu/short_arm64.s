@@ -49,25 +49,25 @@ loop1:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e61790a // fcvtl2 v10.2d, v8.4s
 	FMOVQ.P 16(R2), F11
-	WORD $0x4e61796c // fcvtl2 v12.2d, v11.4s
-	WORD $0x0e61796d // fcvtl v13.2d, v11.2s
-	WORD $0x4e69cda0 // fmla v0.2d, v13.2d, v9.2d
-	WORD $0x4e6acd81 // fmla v1.2d, v12.2d, v10.2d
+	WORD $0x0e61796c // fcvtl v12.2d, v11.2s
+	WORD $0x4e61796d // fcvtl2 v13.2d, v11.4s
+	WORD $0x4e69cd80 // fmla v0.2d, v12.2d, v9.2d
+	WORD $0x4e6acda1 // fmla v1.2d, v13.2d, v10.2d
 	FMOVQ.P 16(R3), F14
-	WORD $0x4e6179cf // fcvtl2 v15.2d, v14.4s
-	WORD $0x0e6179d0 // fcvtl v16.2d, v14.2s
-	WORD $0x4e69ce02 // fmla v2.2d, v16.2d, v9.2d
-	WORD $0x4e6acde3 // fmla v3.2d, v15.2d, v10.2d
+	WORD $0x0e6179cf // fcvtl v15.2d, v14.2s
+	WORD $0x4e6179d0 // fcvtl2 v16.2d, v14.4s
+	WORD $0x4e69cde2 // fmla v2.2d, v15.2d, v9.2d
+	WORD $0x4e6ace03 // fmla v3.2d, v16.2d, v10.2d
 	FMOVQ.P 16(R4), F17
-	WORD $0x4e617a32 // fcvtl2 v18.2d, v17.4s
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e69ce64 // fmla v4.2d, v19.2d, v9.2d
-	WORD $0x4e6ace45 // fmla v5.2d, v18.2d, v10.2d
+	WORD $0x0e617a32 // fcvtl v18.2d, v17.2s
+	WORD $0x4e617a33 // fcvtl2 v19.2d, v17.4s
+	WORD $0x4e69ce44 // fmla v4.2d, v18.2d, v9.2d
+	WORD $0x4e6ace65 // fmla v5.2d, v19.2d, v10.2d
 	FMOVQ.P 16(R5), F20
-	WORD $0x4e617a95 // fcvtl2 v21.2d, v20.4s
-	WORD $0x0e617a96 // fcvtl v22.2d, v20.2s
-	WORD $0x4e69cec6 // fmla v6.2d, v22.2d, v9.2d
-	WORD $0x4e6acea7 // fmla v7.2d, v21.2d, v10.2d
+	WORD $0x0e617a95 // fcvtl v21.2d, v20.2s
+	WORD $0x4e617a96 // fcvtl2 v22.2d, v20.4s
+	WORD $0x4e69cea6 // fmla v6.2d, v21.2d, v9.2d
+	WORD $0x4e6acec7 // fmla v7.2d, v22.2d, v10.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
@@ -157,41 +157,41 @@ loop1:
 	FLDPQ.P 32(R6), (F26, F27)
 	FLDPQ.P 32(R6), (F28, F29)
 	FMOVQ.P 16(R2), F30
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
-	WORD $0x4e78cfc0 // fmla v0.2d, v30.2d, v24.2d
-	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
-	WORD $0x4e79cfe1 // fmla v1.2d, v31.2d, v25.2d
-	WORD $0x4e7bcfe9 // fmla v9.2d, v31.2d, v27.2d
-	WORD $0x4e7dcff1 // fmla v17.2d, v31.2d, v29.2d
+	WORD $0x0e617bdf // fcvtl v31.2d, v30.2s
+	WORD $0x4e617bde // fcvtl2 v30.2d, v30.4s
+	WORD $0x4e78cfe0 // fmla v0.2d, v31.2d, v24.2d
+	WORD $0x4e7acfe8 // fmla v8.2d, v31.2d, v26.2d
+	WORD $0x4e7ccff0 // fmla v16.2d, v31.2d, v28.2d
+	WORD $0x4e79cfc1 // fmla v1.2d, v30.2d, v25.2d
+	WORD $0x4e7bcfc9 // fmla v9.2d, v30.2d, v27.2d
+	WORD $0x4e7dcfd1 // fmla v17.2d, v30.2d, v29.2d
 	FMOVQ.P 16(R3), F31
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe2 // fmla v2.2d, v31.2d, v24.2d
-	WORD $0x4e7acfea // fmla v10.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff2 // fmla v18.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc3 // fmla v3.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcb // fmla v11.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd3 // fmla v19.2d, v30.2d, v29.2d
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVQ.P 16(R4), F30
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
-	WORD $0x4e78cfc4 // fmla v4.2d, v30.2d, v24.2d
-	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
-	WORD $0x4e79cfe5 // fmla v5.2d, v31.2d, v25.2d
-	WORD $0x4e7bcfed // fmla v13.2d, v31.2d, v27.2d
-	WORD $0x4e7dcff5 // fmla v21.2d, v31.2d, v29.2d
+	WORD $0x0e617bdf // fcvtl v31.2d, v30.2s
+	WORD $0x4e617bde // fcvtl2 v30.2d, v30.4s
+	WORD $0x4e78cfe4 // fmla v4.2d, v31.2d, v24.2d
+	WORD $0x4e7acfec // fmla v12.2d, v31.2d, v26.2d
+	WORD $0x4e7ccff4 // fmla v20.2d, v31.2d, v28.2d
+	WORD $0x4e79cfc5 // fmla v5.2d, v30.2d, v25.2d
+	WORD $0x4e7bcfcd // fmla v13.2d, v30.2d, v27.2d
+	WORD $0x4e7dcfd5 // fmla v21.2d, v30.2d, v29.2d
 	FMOVQ.P 16(R5), F31
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe6 // fmla v6.2d, v31.2d, v24.2d
-	WORD $0x4e7acfee // fmla v14.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff6 // fmla v22.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc7 // fmla v7.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcf // fmla v15.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd7 // fmla v23.2d, v30.2d, v29.2d
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
@@ -298,63 +298,63 @@ loop1:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e61790a // fcvtl2 v10.2d, v8.4s
 	FMOVD.P 8(R2), F11
-	WORD $0x2e61396b // shll v11.4s, v11.4h, #16
-	WORD $0x4e61796c // fcvtl2 v12.2d, v11.4s
-	WORD $0x0e61796d // fcvtl v13.2d, v11.2s
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
+	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
+	WORD $0x4e61798e // fcvtl2 v14.2d, v12.4s
 	WORD $0x4e69cda0 // fmla v0.2d, v13.2d, v9.2d
-	WORD $0x4e6acd81 // fmla v1.2d, v12.2d, v10.2d
-	FMOVD.P 8(R3), F14
-	WORD $0x2e6139ce // shll v14.4s, v14.4h, #16
-	WORD $0x4e6179cf // fcvtl2 v15.2d, v14.4s
-	WORD $0x0e6179d0 // fcvtl v16.2d, v14.2s
-	WORD $0x4e69ce02 // fmla v2.2d, v16.2d, v9.2d
-	WORD $0x4e6acde3 // fmla v3.2d, v15.2d, v10.2d
-	FMOVD.P 8(R4), F17
-	WORD $0x2e613a31 // shll v17.4s, v17.4h, #16
-	WORD $0x4e617a32 // fcvtl2 v18.2d, v17.4s
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e69ce64 // fmla v4.2d, v19.2d, v9.2d
-	WORD $0x4e6ace45 // fmla v5.2d, v18.2d, v10.2d
-	FMOVD.P 8(R5), F20
-	WORD $0x2e613a94 // shll v20.4s, v20.4h, #16
-	WORD $0x4e617a95 // fcvtl2 v21.2d, v20.4s
-	WORD $0x0e617a96 // fcvtl v22.2d, v20.2s
-	WORD $0x4e69cec6 // fmla v6.2d, v22.2d, v9.2d
-	WORD $0x4e6acea7 // fmla v7.2d, v21.2d, v10.2d
+	WORD $0x4e6acdc1 // fmla v1.2d, v14.2d, v10.2d
+	FMOVD.P 8(R3), F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
+	WORD $0x0e617a11 // fcvtl v17.2d, v16.2s
+	WORD $0x4e617a12 // fcvtl2 v18.2d, v16.4s
+	WORD $0x4e69ce22 // fmla v2.2d, v17.2d, v9.2d
+	WORD $0x4e6ace43 // fmla v3.2d, v18.2d, v10.2d
+	FMOVD.P 8(R4), F19
+	WORD $0x2e613a74 // shll v20.4s, v19.4h, #16
+	WORD $0x0e617a95 // fcvtl v21.2d, v20.2s
+	WORD $0x4e617a96 // fcvtl2 v22.2d, v20.4s
+	WORD $0x4e69cea4 // fmla v4.2d, v21.2d, v9.2d
+	WORD $0x4e6acec5 // fmla v5.2d, v22.2d, v10.2d
+	FMOVD.P 8(R5), F23
+	WORD $0x2e613af8 // shll v24.4s, v23.4h, #16
+	WORD $0x0e617b19 // fcvtl v25.2d, v24.2s
+	WORD $0x4e617b1a // fcvtl2 v26.2d, v24.4s
+	WORD $0x4e69cf26 // fmla v6.2d, v25.2d, v9.2d
+	WORD $0x4e6acf47 // fmla v7.2d, v26.2d, v10.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
 	ADD $4, R7, R7
-	WORD $0x6e61d417 // faddp v23.2d, v0.2d, v1.2d
-	WORD $0x6e63d458 // faddp v24.2d, v2.2d, v3.2d
-	WORD $0x6e78d6f9 // faddp v25.2d, v23.2d, v24.2d
-	WORD $0x6e65d49a // faddp v26.2d, v4.2d, v5.2d
-	WORD $0x6e67d4db // faddp v27.2d, v6.2d, v7.2d
-	WORD $0x6e7bd75c // faddp v28.2d, v26.2d, v27.2d
+	WORD $0x6e61d41b // faddp v27.2d, v0.2d, v1.2d
+	WORD $0x6e63d45c // faddp v28.2d, v2.2d, v3.2d
+	WORD $0x6e7cd77d // faddp v29.2d, v27.2d, v28.2d
+	WORD $0x6e65d49e // faddp v30.2d, v4.2d, v5.2d
+	WORD $0x6e67d4df // faddp v31.2d, v6.2d, v7.2d
+	WORD $0x6e7fd7c8 // faddp v8.2d, v30.2d, v31.2d
 	SUBS $1, R7, R7
 	BLT rest4
 loop3:
 	MOVHU.P 2(R2), R8
-	LSL $16, R8, R8
-	FMOVS R8, F29
+	FMOVS R8, F11
+	WORD $0x2e61396c // shll v12.4s, v11.4h, #16
 	MOVHU.P 2(R3), R9
-	LSL $16, R9, R9
-	FMOVS R9, F30
+	FMOVS R9, F13
+	WORD $0x2e6139ae // shll v14.4s, v13.4h, #16
 	MOVHU.P 2(R4), R10
-	LSL $16, R10, R10
-	FMOVS R10, F31
+	FMOVS R10, F15
+	WORD $0x2e6139f0 // shll v16.4s, v15.4h, #16
 	MOVHU.P 2(R5), R11
-	LSL $16, R11, R11
-	FMOVS R11, F8
-	WORD $0x4e9e3bab // zip1 v11.4s, v29.4s, v30.4s
-	WORD $0x0e61796c // fcvtl v12.2d, v11.2s
-	WORD $0x4e883bed // zip1 v13.4s, v31.4s, v8.4s
-	WORD $0x0e6179ae // fcvtl v14.2d, v13.2s
-	FMOVS.P 4(R6), F15
-	WORD $0x0e6179f0 // fcvtl v16.2d, v15.2s
-	WORD $0x4e080610 // dup v16.2d, v16.d[0]
-	WORD $0x4e70cd99 // fmla v25.2d, v12.2d, v16.2d
-	WORD $0x4e70cddc // fmla v28.2d, v14.2d, v16.2d
+	FMOVS R11, F17
+	WORD $0x2e613a32 // shll v18.4s, v17.4h, #16
+	WORD $0x4e8e3993 // zip1 v19.4s, v12.4s, v14.4s
+	WORD $0x0e617a74 // fcvtl v20.2d, v19.2s
+	WORD $0x4e923a15 // zip1 v21.4s, v16.4s, v18.4s
+	WORD $0x0e617ab6 // fcvtl v22.2d, v21.2s
+	FMOVS.P 4(R6), F23
+	WORD $0x0e617af8 // fcvtl v24.2d, v23.2s
+	WORD $0x4e080718 // dup v24.2d, v24.d[0]
+	WORD $0x4e78ce9d // fmla v29.2d, v20.2d, v24.2d
+	WORD $0x4e78cec8 // fmla v8.2d, v22.2d, v24.2d
 	SUBS $1, R7, R7
 	BGE loop3
 rest4:
@@ -365,14 +365,14 @@ rest4:
 	MOVD R12, R14
 	CMP $0, R0
 	BEQ single
-	WORD $0x0e616b31 // fcvtn v17.2s, v25.2d
-	WORD $0x4e616b91 // fcvtn2 v17.4s, v28.2d
-	FMOVQ F17, (R14)
+	WORD $0x0e616ba0 // fcvtn v0.2s, v29.2d
+	WORD $0x4e616900 // fcvtn2 v0.4s, v8.2d
+	FMOVQ F0, (R14)
 	B stored
 single:
-	WORD $0x0e616b32 // fcvtn v18.2s, v25.2d
-	WORD $0x4e616b92 // fcvtn2 v18.4s, v28.2d
-	FMOVS F18, (R14)
+	WORD $0x0e616ba1 // fcvtn v1.2s, v29.2d
+	WORD $0x4e616901 // fcvtn2 v1.4s, v8.2d
+	FMOVS F1, (R14)
 stored:
 	RET
 
@@ -418,45 +418,45 @@ loop1:
 	FLDPQ.P 32(R6), (F26, F27)
 	FLDPQ.P 32(R6), (F28, F29)
 	FMOVD.P 8(R2), F30
-	WORD $0x2e613bde // shll v30.4s, v30.4h, #16
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc0 // fmla v0.2d, v30.2d, v24.2d
 	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
 	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe1 // fmla v1.2d, v31.2d, v25.2d
 	WORD $0x4e7bcfe9 // fmla v9.2d, v31.2d, v27.2d
 	WORD $0x4e7dcff1 // fmla v17.2d, v31.2d, v29.2d
-	FMOVD.P 8(R3), F31
-	WORD $0x2e613bff // shll v31.4s, v31.4h, #16
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe2 // fmla v2.2d, v31.2d, v24.2d
-	WORD $0x4e7acfea // fmla v10.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff2 // fmla v18.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc3 // fmla v3.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcb // fmla v11.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd3 // fmla v19.2d, v30.2d, v29.2d
+	FMOVD.P 8(R3), F30
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVD.P 8(R4), F30
-	WORD $0x2e613bde // shll v30.4s, v30.4h, #16
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc4 // fmla v4.2d, v30.2d, v24.2d
 	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
 	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe5 // fmla v5.2d, v31.2d, v25.2d
 	WORD $0x4e7bcfed // fmla v13.2d, v31.2d, v27.2d
 	WORD $0x4e7dcff5 // fmla v21.2d, v31.2d, v29.2d
-	FMOVD.P 8(R5), F31
-	WORD $0x2e613bff // shll v31.4s, v31.4h, #16
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe6 // fmla v6.2d, v31.2d, v24.2d
-	WORD $0x4e7acfee // fmla v14.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff6 // fmla v22.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc7 // fmla v7.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcf // fmla v15.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd7 // fmla v23.2d, v30.2d, v29.2d
+	FMOVD.P 8(R5), F30
+	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
@@ -483,33 +483,33 @@ rest2:
 	BLT rest4
 loop3:
 	MOVHU.P 2(R2), R8
-	LSL $16, R8, R8
 	FMOVS R8, F25
+	WORD $0x2e613b3a // shll v26.4s, v25.4h, #16
 	MOVHU.P 2(R3), R9
-	LSL $16, R9, R9
-	FMOVS R9, F26
+	FMOVS R9, F8
+	WORD $0x2e613909 // shll v9.4s, v8.4h, #16
 	MOVHU.P 2(R4), R10
-	LSL $16, R10, R10
-	FMOVS R10, F8
+	FMOVS R10, F10
+	WORD $0x2e61394b // shll v11.4s, v10.4h, #16
 	MOVHU.P 2(R5), R11
-	LSL $16, R11, R11
-	FMOVS R11, F9
-	WORD $0x4e9a3b2a // zip1 v10.4s, v25.4s, v26.4s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x4e89391c // zip1 v28.4s, v8.4s, v9.4s
-	WORD $0x0e617b9d // fcvtl v29.2d, v28.2s
-	FMOVD.P 8(R6), F12
-	WORD $0x4e08058c // dup v12.2d, v12.d[0]
-	WORD $0x4e6ccd78 // fmla v24.2d, v11.2d, v12.2d
-	WORD $0x4e6ccfbb // fmla v27.2d, v29.2d, v12.2d
-	FMOVD.P 8(R6), F13
-	WORD $0x4e0805ad // dup v13.2d, v13.d[0]
-	WORD $0x4e6dcd7e // fmla v30.2d, v11.2d, v13.2d
-	WORD $0x4e6dcfa3 // fmla v3.2d, v29.2d, v13.2d
-	FMOVD.P 8(R6), F14
-	WORD $0x4e0805ce // dup v14.2d, v14.d[0]
-	WORD $0x4e6ecd64 // fmla v4.2d, v11.2d, v14.2d
-	WORD $0x4e6ecfa7 // fmla v7.2d, v29.2d, v14.2d
+	FMOVS R11, F28
+	WORD $0x2e613b9d // shll v29.4s, v28.4h, #16
+	WORD $0x4e893b4c // zip1 v12.4s, v26.4s, v9.4s
+	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
+	WORD $0x4e9d396e // zip1 v14.4s, v11.4s, v29.4s
+	WORD $0x0e6179cf // fcvtl v15.2d, v14.2s
+	FMOVD.P 8(R6), F31
+	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
+	WORD $0x4e7fcdb8 // fmla v24.2d, v13.2d, v31.2d
+	WORD $0x4e7fcdfb // fmla v27.2d, v15.2d, v31.2d
+	FMOVD.P 8(R6), F2
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x4e62cdbe // fmla v30.2d, v13.2d, v2.2d
+	WORD $0x4e62cde3 // fmla v3.2d, v15.2d, v2.2d
+	FMOVD.P 8(R6), F16
+	WORD $0x4e080610 // dup v16.2d, v16.d[0]
+	WORD $0x4e70cda4 // fmla v4.2d, v13.2d, v16.2d
+	WORD $0x4e70cde7 // fmla v7.2d, v15.2d, v16.2d
 	SUBS $1, R7, R7
 	BGE loop3
 rest4:
@@ -522,26 +522,26 @@ rest4:
 	ADD R13, R15, R19
 	CMP $0, R0
 	BEQ single
-	WORD $0x0e616b0f // fcvtn v15.2s, v24.2d
-	WORD $0x4e616b6f // fcvtn2 v15.4s, v27.2d
-	FMOVQ F15, (R14)
-	WORD $0x0e616bdf // fcvtn v31.2s, v30.2d
-	WORD $0x4e61687f // fcvtn2 v31.4s, v3.2d
-	FMOVQ F31, (R15)
-	WORD $0x0e616882 // fcvtn v2.2s, v4.2d
-	WORD $0x4e6168e2 // fcvtn2 v2.4s, v7.2d
-	FMOVQ F2, (R19)
+	WORD $0x0e616b11 // fcvtn v17.2s, v24.2d
+	WORD $0x4e616b71 // fcvtn2 v17.4s, v27.2d
+	FMOVQ F17, (R14)
+	WORD $0x0e616bd2 // fcvtn v18.2s, v30.2d
+	WORD $0x4e616872 // fcvtn2 v18.4s, v3.2d
+	FMOVQ F18, (R15)
+	WORD $0x0e616893 // fcvtn v19.2s, v4.2d
+	WORD $0x4e6168f3 // fcvtn2 v19.4s, v7.2d
+	FMOVQ F19, (R19)
 	B stored
 single:
-	WORD $0x0e616b10 // fcvtn v16.2s, v24.2d
-	WORD $0x4e616b70 // fcvtn2 v16.4s, v27.2d
-	FMOVS F16, (R14)
-	WORD $0x0e616bd1 // fcvtn v17.2s, v30.2d
-	WORD $0x4e616871 // fcvtn2 v17.4s, v3.2d
-	FMOVS F17, (R15)
-	WORD $0x0e616892 // fcvtn v18.2s, v4.2d
-	WORD $0x4e6168f2 // fcvtn2 v18.4s, v7.2d
-	FMOVS F18, (R19)
+	WORD $0x0e616b00 // fcvtn v0.2s, v24.2d
+	WORD $0x4e616b60 // fcvtn2 v0.4s, v27.2d
+	FMOVS F0, (R14)
+	WORD $0x0e616bc1 // fcvtn v1.2s, v30.2d
+	WORD $0x4e616861 // fcvtn2 v1.4s, v3.2d
+	FMOVS F1, (R15)
+	WORD $0x0e616894 // fcvtn v20.2s, v4.2d
+	WORD $0x4e6168f4 // fcvtn2 v20.4s, v7.2d
+	FMOVS F20, (R19)
 stored:
 	RET
 
@@ -571,63 +571,63 @@ loop1:
 	WORD $0x0e617909 // fcvtl v9.2d, v8.2s
 	WORD $0x4e61790a // fcvtl2 v10.2d, v8.4s
 	FMOVD.P 8(R2), F11
-	WORD $0x0e21796b // fcvtl v11.4s, v11.4h
-	WORD $0x4e61796c // fcvtl2 v12.2d, v11.4s
-	WORD $0x0e61796d // fcvtl v13.2d, v11.2s
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
+	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
+	WORD $0x4e61798e // fcvtl2 v14.2d, v12.4s
 	WORD $0x4e69cda0 // fmla v0.2d, v13.2d, v9.2d
-	WORD $0x4e6acd81 // fmla v1.2d, v12.2d, v10.2d
-	FMOVD.P 8(R3), F14
-	WORD $0x0e2179ce // fcvtl v14.4s, v14.4h
-	WORD $0x4e6179cf // fcvtl2 v15.2d, v14.4s
-	WORD $0x0e6179d0 // fcvtl v16.2d, v14.2s
-	WORD $0x4e69ce02 // fmla v2.2d, v16.2d, v9.2d
-	WORD $0x4e6acde3 // fmla v3.2d, v15.2d, v10.2d
-	FMOVD.P 8(R4), F17
-	WORD $0x0e217a31 // fcvtl v17.4s, v17.4h
-	WORD $0x4e617a32 // fcvtl2 v18.2d, v17.4s
-	WORD $0x0e617a33 // fcvtl v19.2d, v17.2s
-	WORD $0x4e69ce64 // fmla v4.2d, v19.2d, v9.2d
-	WORD $0x4e6ace45 // fmla v5.2d, v18.2d, v10.2d
-	FMOVD.P 8(R5), F20
-	WORD $0x0e217a94 // fcvtl v20.4s, v20.4h
-	WORD $0x4e617a95 // fcvtl2 v21.2d, v20.4s
-	WORD $0x0e617a96 // fcvtl v22.2d, v20.2s
-	WORD $0x4e69cec6 // fmla v6.2d, v22.2d, v9.2d
-	WORD $0x4e6acea7 // fmla v7.2d, v21.2d, v10.2d
+	WORD $0x4e6acdc1 // fmla v1.2d, v14.2d, v10.2d
+	FMOVD.P 8(R3), F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
+	WORD $0x0e617a11 // fcvtl v17.2d, v16.2s
+	WORD $0x4e617a12 // fcvtl2 v18.2d, v16.4s
+	WORD $0x4e69ce22 // fmla v2.2d, v17.2d, v9.2d
+	WORD $0x4e6ace43 // fmla v3.2d, v18.2d, v10.2d
+	FMOVD.P 8(R4), F19
+	WORD $0x0e217a74 // fcvtl v20.4s, v19.4h
+	WORD $0x0e617a95 // fcvtl v21.2d, v20.2s
+	WORD $0x4e617a96 // fcvtl2 v22.2d, v20.4s
+	WORD $0x4e69cea4 // fmla v4.2d, v21.2d, v9.2d
+	WORD $0x4e6acec5 // fmla v5.2d, v22.2d, v10.2d
+	FMOVD.P 8(R5), F23
+	WORD $0x0e217af8 // fcvtl v24.4s, v23.4h
+	WORD $0x0e617b19 // fcvtl v25.2d, v24.2s
+	WORD $0x4e617b1a // fcvtl2 v26.2d, v24.4s
+	WORD $0x4e69cf26 // fmla v6.2d, v25.2d, v9.2d
+	WORD $0x4e6acf47 // fmla v7.2d, v26.2d, v10.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
 	ADD $4, R7, R7
-	WORD $0x6e61d417 // faddp v23.2d, v0.2d, v1.2d
-	WORD $0x6e63d458 // faddp v24.2d, v2.2d, v3.2d
-	WORD $0x6e78d6f9 // faddp v25.2d, v23.2d, v24.2d
-	WORD $0x6e65d49a // faddp v26.2d, v4.2d, v5.2d
-	WORD $0x6e67d4db // faddp v27.2d, v6.2d, v7.2d
-	WORD $0x6e7bd75c // faddp v28.2d, v26.2d, v27.2d
+	WORD $0x6e61d41b // faddp v27.2d, v0.2d, v1.2d
+	WORD $0x6e63d45c // faddp v28.2d, v2.2d, v3.2d
+	WORD $0x6e7cd77d // faddp v29.2d, v27.2d, v28.2d
+	WORD $0x6e65d49e // faddp v30.2d, v4.2d, v5.2d
+	WORD $0x6e67d4df // faddp v31.2d, v6.2d, v7.2d
+	WORD $0x6e7fd7c8 // faddp v8.2d, v30.2d, v31.2d
 	SUBS $1, R7, R7
 	BLT rest4
 loop3:
 	MOVHU.P 2(R2), R8
-	FMOVS R8, F29
-	WORD $0x0e217bbd // fcvtl v29.4s, v29.4h
+	FMOVS R8, F11
+	WORD $0x0e21796c // fcvtl v12.4s, v11.4h
 	MOVHU.P 2(R3), R9
-	FMOVS R9, F30
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
+	FMOVS R9, F13
+	WORD $0x0e2179ae // fcvtl v14.4s, v13.4h
 	MOVHU.P 2(R4), R10
-	FMOVS R10, F31
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
+	FMOVS R10, F15
+	WORD $0x0e2179f0 // fcvtl v16.4s, v15.4h
 	MOVHU.P 2(R5), R11
-	FMOVS R11, F8
-	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
-	WORD $0x4e9e3bab // zip1 v11.4s, v29.4s, v30.4s
-	WORD $0x0e61796c // fcvtl v12.2d, v11.2s
-	WORD $0x4e883bed // zip1 v13.4s, v31.4s, v8.4s
-	WORD $0x0e6179ae // fcvtl v14.2d, v13.2s
-	FMOVS.P 4(R6), F15
-	WORD $0x0e6179f0 // fcvtl v16.2d, v15.2s
-	WORD $0x4e080610 // dup v16.2d, v16.d[0]
-	WORD $0x4e70cd99 // fmla v25.2d, v12.2d, v16.2d
-	WORD $0x4e70cddc // fmla v28.2d, v14.2d, v16.2d
+	FMOVS R11, F17
+	WORD $0x0e217a32 // fcvtl v18.4s, v17.4h
+	WORD $0x4e8e3993 // zip1 v19.4s, v12.4s, v14.4s
+	WORD $0x0e617a74 // fcvtl v20.2d, v19.2s
+	WORD $0x4e923a15 // zip1 v21.4s, v16.4s, v18.4s
+	WORD $0x0e617ab6 // fcvtl v22.2d, v21.2s
+	FMOVS.P 4(R6), F23
+	WORD $0x0e617af8 // fcvtl v24.2d, v23.2s
+	WORD $0x4e080718 // dup v24.2d, v24.d[0]
+	WORD $0x4e78ce9d // fmla v29.2d, v20.2d, v24.2d
+	WORD $0x4e78cec8 // fmla v8.2d, v22.2d, v24.2d
 	SUBS $1, R7, R7
 	BGE loop3
 rest4:
@@ -638,14 +638,14 @@ rest4:
 	MOVD R12, R14
 	CMP $0, R0
 	BEQ single
-	WORD $0x0e616b31 // fcvtn v17.2s, v25.2d
-	WORD $0x4e616b91 // fcvtn2 v17.4s, v28.2d
-	FMOVQ F17, (R14)
+	WORD $0x0e616ba0 // fcvtn v0.2s, v29.2d
+	WORD $0x4e616900 // fcvtn2 v0.4s, v8.2d
+	FMOVQ F0, (R14)
 	B stored
 single:
-	WORD $0x0e616b32 // fcvtn v18.2s, v25.2d
-	WORD $0x4e616b92 // fcvtn2 v18.4s, v28.2d
-	FMOVS F18, (R14)
+	WORD $0x0e616ba1 // fcvtn v1.2s, v29.2d
+	WORD $0x4e616901 // fcvtn2 v1.4s, v8.2d
+	FMOVS F1, (R14)
 stored:
 	RET
 
@@ -691,45 +691,45 @@ loop1:
 	FLDPQ.P 32(R6), (F26, F27)
 	FLDPQ.P 32(R6), (F28, F29)
 	FMOVD.P 8(R2), F30
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc0 // fmla v0.2d, v30.2d, v24.2d
 	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
 	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe1 // fmla v1.2d, v31.2d, v25.2d
 	WORD $0x4e7bcfe9 // fmla v9.2d, v31.2d, v27.2d
 	WORD $0x4e7dcff1 // fmla v17.2d, v31.2d, v29.2d
-	FMOVD.P 8(R3), F31
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe2 // fmla v2.2d, v31.2d, v24.2d
-	WORD $0x4e7acfea // fmla v10.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff2 // fmla v18.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc3 // fmla v3.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcb // fmla v11.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd3 // fmla v19.2d, v30.2d, v29.2d
+	FMOVD.P 8(R3), F30
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVD.P 8(R4), F30
-	WORD $0x0e217bde // fcvtl v30.4s, v30.4h
-	WORD $0x4e617bdf // fcvtl2 v31.2d, v30.4s
-	WORD $0x0e617bde // fcvtl v30.2d, v30.2s
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc4 // fmla v4.2d, v30.2d, v24.2d
 	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
 	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe5 // fmla v5.2d, v31.2d, v25.2d
 	WORD $0x4e7bcfed // fmla v13.2d, v31.2d, v27.2d
 	WORD $0x4e7dcff5 // fmla v21.2d, v31.2d, v29.2d
-	FMOVD.P 8(R5), F31
-	WORD $0x0e217bff // fcvtl v31.4s, v31.4h
-	WORD $0x4e617bfe // fcvtl2 v30.2d, v31.4s
-	WORD $0x0e617bff // fcvtl v31.2d, v31.2s
-	WORD $0x4e78cfe6 // fmla v6.2d, v31.2d, v24.2d
-	WORD $0x4e7acfee // fmla v14.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff6 // fmla v22.2d, v31.2d, v28.2d
-	WORD $0x4e79cfc7 // fmla v7.2d, v30.2d, v25.2d
-	WORD $0x4e7bcfcf // fmla v15.2d, v30.2d, v27.2d
-	WORD $0x4e7dcfd7 // fmla v23.2d, v30.2d, v29.2d
+	FMOVD.P 8(R5), F30
+	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
+	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
+	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
+	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
+	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1
 rest2:
@@ -757,32 +757,32 @@ rest2:
 loop3:
 	MOVHU.P 2(R2), R8
 	FMOVS R8, F25
-	WORD $0x0e217b39 // fcvtl v25.4s, v25.4h
+	WORD $0x0e217b3a // fcvtl v26.4s, v25.4h
 	MOVHU.P 2(R3), R9
-	FMOVS R9, F26
-	WORD $0x0e217b5a // fcvtl v26.4s, v26.4h
+	FMOVS R9, F8
+	WORD $0x0e217909 // fcvtl v9.4s, v8.4h
 	MOVHU.P 2(R4), R10
-	FMOVS R10, F8
-	WORD $0x0e217908 // fcvtl v8.4s, v8.4h
+	FMOVS R10, F10
+	WORD $0x0e21794b // fcvtl v11.4s, v10.4h
 	MOVHU.P 2(R5), R11
-	FMOVS R11, F9
-	WORD $0x0e217929 // fcvtl v9.4s, v9.4h
-	WORD $0x4e9a3b2a // zip1 v10.4s, v25.4s, v26.4s
-	WORD $0x0e61794b // fcvtl v11.2d, v10.2s
-	WORD $0x4e89391c // zip1 v28.4s, v8.4s, v9.4s
-	WORD $0x0e617b9d // fcvtl v29.2d, v28.2s
-	FMOVD.P 8(R6), F12
-	WORD $0x4e08058c // dup v12.2d, v12.d[0]
-	WORD $0x4e6ccd78 // fmla v24.2d, v11.2d, v12.2d
-	WORD $0x4e6ccfbb // fmla v27.2d, v29.2d, v12.2d
-	FMOVD.P 8(R6), F13
-	WORD $0x4e0805ad // dup v13.2d, v13.d[0]
-	WORD $0x4e6dcd7e // fmla v30.2d, v11.2d, v13.2d
-	WORD $0x4e6dcfa3 // fmla v3.2d, v29.2d, v13.2d
-	FMOVD.P 8(R6), F14
-	WORD $0x4e0805ce // dup v14.2d, v14.d[0]
-	WORD $0x4e6ecd64 // fmla v4.2d, v11.2d, v14.2d
-	WORD $0x4e6ecfa7 // fmla v7.2d, v29.2d, v14.2d
+	FMOVS R11, F28
+	WORD $0x0e217b9d // fcvtl v29.4s, v28.4h
+	WORD $0x4e893b4c // zip1 v12.4s, v26.4s, v9.4s
+	WORD $0x0e61798d // fcvtl v13.2d, v12.2s
+	WORD $0x4e9d396e // zip1 v14.4s, v11.4s, v29.4s
+	WORD $0x0e6179cf // fcvtl v15.2d, v14.2s
+	FMOVD.P 8(R6), F31
+	WORD $0x4e0807ff // dup v31.2d, v31.d[0]
+	WORD $0x4e7fcdb8 // fmla v24.2d, v13.2d, v31.2d
+	WORD $0x4e7fcdfb // fmla v27.2d, v15.2d, v31.2d
+	FMOVD.P 8(R6), F2
+	WORD $0x4e080442 // dup v2.2d, v2.d[0]
+	WORD $0x4e62cdbe // fmla v30.2d, v13.2d, v2.2d
+	WORD $0x4e62cde3 // fmla v3.2d, v15.2d, v2.2d
+	FMOVD.P 8(R6), F16
+	WORD $0x4e080610 // dup v16.2d, v16.d[0]
+	WORD $0x4e70cda4 // fmla v4.2d, v13.2d, v16.2d
+	WORD $0x4e70cde7 // fmla v7.2d, v15.2d, v16.2d
 	SUBS $1, R7, R7
 	BGE loop3
 rest4:
@@ -795,25 +795,25 @@ rest4:
 	ADD R13, R15, R19
 	CMP $0, R0
 	BEQ single
-	WORD $0x0e616b0f // fcvtn v15.2s, v24.2d
-	WORD $0x4e616b6f // fcvtn2 v15.4s, v27.2d
-	FMOVQ F15, (R14)
-	WORD $0x0e616bdf // fcvtn v31.2s, v30.2d
-	WORD $0x4e61687f // fcvtn2 v31.4s, v3.2d
-	FMOVQ F31, (R15)
-	WORD $0x0e616882 // fcvtn v2.2s, v4.2d
-	WORD $0x4e6168e2 // fcvtn2 v2.4s, v7.2d
-	FMOVQ F2, (R19)
+	WORD $0x0e616b11 // fcvtn v17.2s, v24.2d
+	WORD $0x4e616b71 // fcvtn2 v17.4s, v27.2d
+	FMOVQ F17, (R14)
+	WORD $0x0e616bd2 // fcvtn v18.2s, v30.2d
+	WORD $0x4e616872 // fcvtn2 v18.4s, v3.2d
+	FMOVQ F18, (R15)
+	WORD $0x0e616893 // fcvtn v19.2s, v4.2d
+	WORD $0x4e6168f3 // fcvtn2 v19.4s, v7.2d
+	FMOVQ F19, (R19)
 	B stored
 single:
-	WORD $0x0e616b10 // fcvtn v16.2s, v24.2d
-	WORD $0x4e616b70 // fcvtn2 v16.4s, v27.2d
-	FMOVS F16, (R14)
-	WORD $0x0e616bd1 // fcvtn v17.2s, v30.2d
-	WORD $0x4e616871 // fcvtn2 v17.4s, v3.2d
-	FMOVS F17, (R15)
-	WORD $0x0e616892 // fcvtn v18.2s, v4.2d
-	WORD $0x4e6168f2 // fcvtn2 v18.4s, v7.2d
-	FMOVS F18, (R19)
+	WORD $0x0e616b00 // fcvtn v0.2s, v24.2d
+	WORD $0x4e616b60 // fcvtn2 v0.4s, v27.2d
+	FMOVS F0, (R14)
+	WORD $0x0e616bc1 // fcvtn v1.2s, v30.2d
+	WORD $0x4e616861 // fcvtn2 v1.4s, v3.2d
+	FMOVS F1, (R15)
+	WORD $0x0e616894 // fcvtn v20.2s, v4.2d
+	WORD $0x4e6168f4 // fcvtn2 v20.4s, v7.2d
+	FMOVS F20, (R19)
 stored:
 	RET

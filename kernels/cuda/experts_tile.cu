@@ -74,7 +74,7 @@ template <class T> struct Halves {
 };
 
 // What experts have in their hidden units, of few tokens. Blocks are (tokens / M, columns / 2 or 4,
-// experts that are used), of which each takes every so manieth.
+// turns): of the experts that are used, a block takes one in blocks_z().
 template <int M, class T> DEVICE void hidden(const Mixture<T> &arg) {
 	SHARED static Parts<M, gemv_cols> parts;
 	const Experts &of = arg.of;

@@ -2,20 +2,6 @@
 #pragma once
 #include "matmul.h"
 
-// A block multiplies up to M rows with Cols rows of the weight, in pieces of 8
-// neighbours per thread (16 bytes of a short format). With one row, a thread has the
-// weights of two steps along k in flight, 2 Cols loads. The host gives as many threads as divide k,
-// if any do, and fewer columns to a block for narrow weights.
-//
-// With Early, the first weights come to the cache of all before the launch before has ended
-// (await).
-//
-// With Ordered, the next step has a place of its own, and is loaded behind this one: otherwise two
-// weights by one row take more registers than four blocks leave.
-//
-// With Normed, rows of x are normed on the way: what is summed is w · norm · x, and x²
-// beside it; the norm's factor comes at the end.
-//
 // What the warps have summed up: of each row those of its columns.
 template <int M, int Cols> struct Parts {
 	float sums[8][M * Cols], squares[8][M];
@@ -32,8 +18,18 @@ template <int M, int Cols> struct Parts {
 	}
 };
 
-// Weights has the rows of the weight, of elements T. All threads may read the parts afterwards;
-// before they are written again, these have to wait for each other.
+// A block multiplies up to M rows with Cols rows of the weight, in pieces of 8 neighbours per
+// thread (16 bytes of a short format). With one row, a thread has the weights of two steps along
+// k in flight, 2 Cols loads. The host gives as many threads as divide k, if any do, and fewer
+// columns to a block for narrow weights. All threads may read the parts afterwards; before they
+// are written again, these have to wait for each other. Weights has the rows of the weight, of
+// elements T.
+//
+// With Early, the first weights come to the cache of all before the launch before has ended
+// (await). With Ordered, the next step has a place of its own, and is loaded behind this one:
+// otherwise two weights by one row take more registers than four blocks leave. With Normed, rows
+// of x are normed on the way: what is summed is w · norm · x, and x² beside it; the norm's
+// factor comes at the end.
 template <class T, int M, int Cols, bool Normed, bool Early = false, bool Ordered = false, class Rows, class Weights>
 DEVICE void gemv(Parts<M, Cols> &parts, const float *x, i64 xs, Rows rows, int from, Weights weights, int k, int vec,
                  const float *norm) {

@@ -192,13 +192,13 @@ func read(to []float64, t *kernels.Tensor, i, j int) []float64 {
 		for k, v := range t.F32[from : from+len(to)] {
 			to[k] = float64(v)
 		}
-	case t.DType == graph.BF16:
-		for k, bits := range t.U16[from : from+len(to)] {
-			to[k] = float64(math.Float32frombits(uint32(bits) << 16))
-		}
-	default:
-		for k := range to {
-			to[k] = at(t, i, j+k)
+	case t.DType == graph.F64:
+		copy(to, t.F64[from:from+len(to)])
+	default: // at would decode a whole block for each element
+		row := make([]float32, len(to))
+		t.Read(row, from)
+		for k, v := range row {
+			to[k] = float64(v)
 		}
 	}
 	return to

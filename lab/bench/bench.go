@@ -92,7 +92,7 @@ type Result struct {
 	Bandwidth float64 `json:"bytes_per_second,omitempty"`      // measured: the median of Reads, if there are any
 	Reads     Spread  `json:"reads_bytes_per_second,omitzero"` // of memory, in turns with steps
 	Roofline  float64 `json:"floor_ms,omitempty"`              // Bytes at Bandwidth; where Rate is known, or the arithmetic at it, if that takes longer
-	Share     float64 `json:"share_of_floor,omitempty"`        // Roofline of Step: 1 is as fast as memory; of pairs of reads and steps, the median
+	Share     float64 `json:"share_of_floor,omitempty"`        // Roofline of Step: 1 is as fast as memory; of turns of reads and steps, the median
 
 	// Of prefill, on the CPU.
 	FLOPs          int64   `json:"prompt_flops,omitempty"`
@@ -119,7 +119,7 @@ type run struct {
 	batch  exec.Batch
 	greedy []exec.Choice
 	done   int // steps, as Progress counts them
-	pairs  pairs
+	turns  turns
 }
 
 // Measure measures a model that has a free slot for each sequence of the batch.
@@ -136,9 +136,9 @@ func Measure(ctx context.Context, m *krait.Model, o Options) (*Result, error) {
 }
 
 func newRun(m *krait.Model, o Options) (*run, error) {
-	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch), greedy: make([]exec.Choice, o.Batch), pairs: pairs{long: pairSteps}}
+	r := &run{o: o, m: m, e: m.Engine(), next: make([]int, o.Batch), greedy: make([]exec.Choice, o.Batch), turns: turns{long: turnSteps}}
 	if !o.NoCache { // otherwise a step is a prefill
-		r.pairs.read = o.Read
+		r.turns.read = o.Read
 	}
 	for i := range o.Batch {
 		slot, err := r.e.Alloc()
@@ -153,8 +153,8 @@ func newRun(m *krait.Model, o Options) (*run, error) {
 	return r, nil
 }
 
-// pairSteps is the time of the decode steps between two reads of memory, at least.
-const pairSteps = 50 * time.Millisecond
+// turnSteps is the time of the decode steps between two reads of memory, at least.
+const turnSteps = 50 * time.Millisecond
 
 func (r *run) close() {
 	for _, slot := range r.slots {
@@ -194,7 +194,7 @@ func (r *run) measure(ctx context.Context) (*Result, error) {
 		if sums = append(sums, sum); i > 0 { // the first run compiles and captures
 			prefill, steps, host, calls = append(prefill, first), append(steps, list...), append(host, at...), made
 		} else {
-			r.pairs.reads, r.pairs.list = nil, nil
+			r.turns.reads, r.turns.list = nil, nil
 		}
 	}
 	return r.result(prefill, steps, host, calls, sums), nil
@@ -239,7 +239,7 @@ func (r *run) read(ctx context.Context, texts [][]int) (time.Duration, error) {
 // decode runs the decode steps. It returns the time of each, and the host's part without waiting.
 func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Calls, err error) {
 	texts := slices.Clone(r.prompt)
-	r.pairs.start()
+	r.turns.start()
 	for range r.o.Tokens {
 		r.advance()
 		before := r.o.Counter.Calls()
@@ -258,10 +258,10 @@ func (r *run) decode(ctx context.Context) (steps, host []time.Duration, made Cal
 		took := time.Since(start)
 		made = r.o.Counter.Calls().Minus(before)
 		steps, host = append(steps, took), append(host, took-made.Waited/time.Duration(max(1, r.o.GPUs)))
-		r.pairs.add(took)
+		r.turns.add(took)
 		r.tell()
 	}
-	r.pairs.end()
+	r.turns.end()
 	r.advance()
 	return steps, host, made, nil
 }
@@ -336,13 +336,13 @@ func (r *run) result(prefill, steps, host []time.Duration, calls Calls, sums []s
 func (r *run) judge(out *Result) {
 	o, list := &r.o, r.e.Schedules()
 	past := o.Prompt + o.Tokens/2
-	out.reads, out.Reads = r.pairs.reads, spreadOf(r.pairs.reads)
+	out.reads, out.Reads = r.turns.reads, spreadOf(r.turns.reads)
 	out.Bytes, out.Bandwidth, out.Rate = stepBytes(list, max(1, o.GPUs), o.Batch, past), cmp.Or(out.Reads.Median, o.Bandwidth), o.Rate
 	if !o.NoCache { // otherwise a step is a prefill
 		step := phase{seqs: o.Batch, tokens: 1, past: past}
 		out.ops = flops(list, step.sizes())
 		out.Roofline = least(out.Bytes, out.ops, out.Bandwidth, o.Rate)
-		out.Share = cmp.Or(r.pairs.share(out.Bytes, out.ops, o.Rate), out.Roofline/out.Step)
+		out.Share = cmp.Or(r.turns.share(out.Bytes, out.ops, o.Rate), out.Roofline/out.Step)
 	}
 	if o.Rate > 0 {
 		var bytes int64

@@ -77,7 +77,7 @@ func (b *cpuBench) one(n *graph.Node, p *phase, k *Kernel) (err error) {
 		}
 	}
 	var list []time.Duration
-	turns := pairs{read: b.roofline.Read}
+	turns := turns{read: b.roofline.Read}
 	for run := range max(1, b.o.Repeat) + 1 {
 		if err := b.workers.Run(&b.rouse, call, rouseCost, z); err != nil {
 			return err

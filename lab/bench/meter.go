@@ -165,7 +165,8 @@ func Meter(ctx context.Context, g *graph.Graph, o MeterOptions) (*MeterResult, e
 	}
 	defer r.engine.Close()
 	out := &MeterResult{Model: g.Name, Hardware: o.Profile.Name, Batch: o.Batch, Prompt: o.Prompt, Math: map[kernels.Math]string{kernels.F32: "f32", kernels.BF16: "bf16"}[o.Math]}
-	for _, p := range []phase{{fmt.Sprintf("decode %d", o.Batch), o.Batch, 1, o.Prompt}, {fmt.Sprintf("prompt %dx%d", o.Batch, o.Prompt), o.Batch, o.Prompt, 0}} {
+	phases := KernelOptions{Decode: []int{o.Batch}, Batch: o.Batch, Prompt: o.Prompt}
+	for _, p := range phases.phases() {
 		x, err := r.phase(ctx, p)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)

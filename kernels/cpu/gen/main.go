@@ -70,7 +70,7 @@ func run(name string, generate func(*build.Context), check bool) error {
 	for _, s := range file.Sections {
 		switch s := s.(type) {
 		case *ir.Function:
-			s.Doc = common.Wrapped(s.Doc)
+			s.Doc = common.Wrapped(strings.Join(s.Doc, " "))
 		case *ir.Global:
 			s.Data = inWords(s.Data)
 		}

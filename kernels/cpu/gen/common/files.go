@@ -28,9 +28,9 @@ func Main[G any](generators map[string]G, run func(name string, generate G, chec
 }
 
 // Wrapped is a doc comment in lines of 100 columns, with the slashes before them.
-func Wrapped(doc []string) (lines []string) {
+func Wrapped(doc string) (lines []string) {
 	line := "//"
-	for word := range strings.FieldsSeq(strings.Join(doc, " ")) {
+	for word := range strings.FieldsSeq(doc) {
 		if utf8.RuneCountInString(line+" "+word) > 100 {
 			lines, line = append(lines, line[3:]), "//"
 		}

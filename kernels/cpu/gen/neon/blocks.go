@@ -6,10 +6,7 @@ func blocks(f *file) {
 	g := f.function("widenBlocks", "(to *float32, from *byte, n int)", "widens n blocks, at least one, of a scale in f16 and 32 numbers of 8 bits.")
 	to, from, n := g.param("to"), g.param("from"), g.param("n")
 	g.at("next")
-	bits, scale := g.address(), g.new()
-	g.do("MOVHU.P 2(R%d), R%d", from, bits)
-	g.do("FMOVS R%d, F%d", bits, scale)
-	g.arm("fcvtl 4s 4h", scale, scale)
+	scale := g.widened(f16, g.load16(from), 0)
 	for range 2 {
 		bytes := g.load(from, 16)
 		for _, widen := range []string{"sshll 8h 8b #0", "sshll2 8h 16b #0"} {

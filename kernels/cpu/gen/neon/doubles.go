@@ -6,24 +6,17 @@ import (
 	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 )
 
-// exp64 is e^x in float64, by the series of amd64.
+// exp64 is e^x in float64, as amd64 has it: the low bits of t are those of 2^k, of 0 where x ends
+// below, and of infinity above.
 func (g *neon) exp64(x *register) *register {
-	const magic = 3 << 51
-	x = g.between("2d", x, g.c64(-1000), g.c64(1000))
+	const magic = 3<<51 + 1023
+	x = g.between("2d", x, g.c64(-1023*math.Ln2), g.c64(1024*math.Ln2))
 	t := g.c64(magic)
 	g.fma("2d", t, x, g.c64(math.Log2E))
 	k, r := g.of("fsub", "2d", t, g.c64(magic)), g.copy(x)
 	g.into("fmls", "2d", r, k, g.c64(math.Ln2))
-	half := g.c64(magic + 1023) // k/2, rounded; and k less that
-	g.fma("2d", half, k, g.c64(0.5))
-	rest := g.of("add", "2d", g.of("sub", "2d", t, half), g.bits64(2046))
-	p := polynomial(g, "2d", g.c64, r, common.Exp)
-	for _, factor := range []*register{half, rest} {
-		s := g.new()
-		g.arm("shl 2d 2d #52", s, factor)
-		p = g.of("fmul", "2d", p, s)
-	}
-	return p
+	g.arm("shl 2d 2d #52", t, t)
+	return g.of("fmul", "2d", t, polynomial(g, "2d", g.c64, r, common.Exp))
 }
 
 // minusAbs64 is -|x|.

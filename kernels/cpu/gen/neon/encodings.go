@@ -60,13 +60,10 @@ var encodings = map[string]uint32{
 	"shl 4s 4s #23":   0x4f375400,
 	"shl 2d 2d #52":   0x4f745400,
 	"add 4s 4s 4s":    0x4ea08400,
-	"add 2d 2d 2d":    0x4ee08400,
 	"sub 4s 4s 4s":    0x6ea08400,
-	"sub 2d 2d 2d":    0x6ee08400,
 	"cmlt 2d 2d #0":   0x4ee0a800,
 	"bsl 16b 16b 16b": 0x6e601c00, // a where the result has ones, else b
 	"orr 16b 16b 16b": 0x4ea01c00,
-	"eor 16b 16b 16b": 0x6e201c00,
 
 	"dup 4s s[0]":   0x4e040400,
 	"dup 2d d[0]":   0x4e080400,

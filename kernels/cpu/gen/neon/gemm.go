@@ -88,21 +88,23 @@ func (g *tile) vectors() {
 
 // load8 loads 8 elements as f32, and moves on.
 func (g *neon) load8(f format, at *register) [2]*register {
-	low, high := g.new(), g.new()
 	if f == f32 {
+		low, high := g.new(), g.new()
 		g.do("FLDPQ.P 32(R%d), (F%d, F%d)", at, low, high)
 		return [2]*register{low, high}
 	}
-	halves := g.new()
-	g.do("FMOVQ.P 16(R%d), F%d", at, halves)
+	halves := g.load(at, 16)
+	return [2]*register{g.widened(f, halves, 0), g.widened(f, halves, 1)}
+}
+
+// widened is a half of a vector of 16-bit numbers as f32, the lower one first.
+func (g *neon) widened(f format, halves *register, half int) *register {
+	v, by := g.new(), [2]string{"fcvtl 4s 4h", "fcvtl2 4s 8h"}
 	if f == bf16 {
-		g.arm("shll2 4s 8h #16", high, halves)
-		g.arm("shll 4s 4h #16", low, halves)
-	} else {
-		g.arm("fcvtl2 4s 8h", high, halves)
-		g.arm("fcvtl 4s 4h", low, halves)
+		by = [2]string{"shll 4s 4h #16", "shll2 4s 8h #16"}
 	}
-	return [2]*register{low, high}
+	g.arm(by[half], v, halves)
+	return v
 }
 
 func (g *tile) elements() {

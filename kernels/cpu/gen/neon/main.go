@@ -40,13 +40,12 @@ type file struct {
 // those that it lacks are words, with what the word means as a comment.
 type neon struct {
 	*file
-	name, signature string
-	doc             []string
-	lines           []line
-	labels          map[string]int // the line that follows
-	loops           [][2]int       // lines from a label to a branch back to it
-	made            int            // labels
-	table           *register      // where the constants are, if it uses some
+	name, signature, doc string
+	lines                []line
+	labels               map[string]int // the line that follows
+	loops                [][2]int       // lines from a label to a branch back to it
+	made                 int            // labels
+	table                *register      // where the constants are, if it uses some
 }
 
 // line is an instruction or a label. In its text, %d is the number of a register.
@@ -63,9 +62,9 @@ type register struct {
 	number      int
 }
 
-func (f *file) function(name, signature string, doc ...string) *neon {
-	g := &neon{file: f, name: name + "NEON", signature: signature, doc: doc, labels: map[string]int{}}
-	g.doc[0] = g.name + " " + doc[0]
+func (f *file) function(name, signature, doc string) *neon {
+	name += "NEON"
+	g := &neon{file: f, name: name, signature: signature, doc: name + " " + doc, labels: map[string]int{}}
 	f.functions = append(f.functions, g)
 	return g
 }

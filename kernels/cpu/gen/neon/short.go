@@ -72,13 +72,10 @@ func (g *shortSums) vectors(sums [][4][2]*register) {
 	}
 	for r, at := range g.w {
 		w := g.load(at, 4*g.format.size)
-		if g.format == bf16 {
-			g.arm("shll 4s 4h #16", w, w)
-		} else if g.format == f16 {
-			g.arm("fcvtl 4s 4h", w, w)
+		if g.format != f32 {
+			w = g.widened(g.format, w, 0)
 		}
-		high := g.double(w, 1)
-		for half, v := range []*register{g.double(w, 0), high} {
+		for half, v := range []*register{g.double(w, 0), g.double(w, 1)} {
 			for t := range x {
 				g.fma("2d", sums[t][r][half], v, x[t][half])
 			}
@@ -94,16 +91,7 @@ func (g *shortSums) elements(sums [][2]*register) {
 			w[r] = g.load(at, 4)
 			continue
 		}
-		bits := g.address()
-		g.do("MOVHU.P 2(R%d), R%d", at, bits)
-		if g.format == bf16 {
-			g.do("LSL $16, R%d, R%d", bits, bits)
-		}
-		w[r] = g.new()
-		g.do("FMOVS R%d, F%d", bits, w[r])
-		if g.format == f16 {
-			g.arm("fcvtl 4s 4h", w[r], w[r])
-		}
+		w[r] = g.widened(g.format, g.load16(at), 0)
 	}
 	first, second := g.double(g.of("zip1", "4s", w[0], w[1]), 0), g.double(g.of("zip1", "4s", w[2], w[3]), 0)
 	for _, s := range sums {

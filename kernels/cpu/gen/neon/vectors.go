@@ -7,11 +7,10 @@ import (
 	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 )
 
-// bits, c, bits64 and c64 load a constant into all lanes.
-func (g *neon) bits(bits uint32) *register   { return g.constant(uint64(bits)<<32 | uint64(bits)) }
-func (g *neon) c(v float32) *register        { return g.bits(math.Float32bits(v)) }
-func (g *neon) bits64(bits uint64) *register { return g.constant(bits) }
-func (g *neon) c64(v float64) *register      { return g.bits64(math.Float64bits(v)) }
+// bits, c and c64 load a constant into all lanes.
+func (g *neon) bits(bits uint32) *register { return g.constant(uint64(bits)<<32 | uint64(bits)) }
+func (g *neon) c(v float32) *register      { return g.bits(math.Float32bits(v)) }
+func (g *neon) c64(v float64) *register    { return g.constant(math.Float64bits(v)) }
 
 // of is an instruction whose result and operands are arranged alike.
 func (g *neon) of(op, as string, operands ...*register) *register {
@@ -30,12 +29,11 @@ func (g *neon) into(op, as string, to *register, operands ...*register) {
 // fma adds a · b.
 func (g *neon) fma(as string, to, a, b *register) { g.into("fmla", as, to, a, b) }
 
-func (g *neon) clear(v *register) *register {
+func (g *neon) zero() *register {
+	v := g.new()
 	g.do("VEOR V%[1]d.B16, V%[1]d.B16, V%[1]d.B16", v)
 	return v
 }
-
-func (g *neon) zero() *register { return g.clear(g.new()) }
 
 func (g *neon) copy(v *register) *register { return g.of("orr", "16b", v, v) }
 
@@ -43,6 +41,14 @@ func (g *neon) copy(v *register) *register { return g.of("orr", "16b", v, v) }
 func (g *neon) load(at *register, bytes int) *register {
 	v := g.new()
 	g.do(fmt.Sprintf("%s.P %d(R%%d), F%%d", moves[bytes], bytes), at, v)
+	return v
+}
+
+// load16 loads 16 bits, and moves on; the others of a vector are 0.
+func (g *neon) load16(at *register) *register {
+	bits, v := g.address(), g.new()
+	g.do("MOVHU.P 2(R%d), R%d", at, bits)
+	g.do("FMOVS R%d, F%d", bits, v)
 	return v
 }
 

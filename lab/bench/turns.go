@@ -29,57 +29,57 @@ func (s Spread) String() string {
 // GB returns bytes as billions of bytes.
 func (s Spread) GB() Spread { return Spread{s.Median / 1e9, s.Least / 1e9, s.Most / 1e9} }
 
-// pairs measures work in turns with reads of memory, whose bandwidth can change by the second: a
+// turns measures work and reads of memory in turns, since bandwidth can change by the second: a
 // share of the roofline is that of the reads right before and after the work.
-type pairs struct {
-	read func() float64 // returns bytes per second; nil: there are no pairs
+type turns struct {
+	read func() float64 // returns bytes per second; nil: none
 	long time.Duration  // of work between two reads, at least
 
 	reads []float64
-	list  []pair
+	list  []turn
 	group []time.Duration // since the last read
 }
 
-// pair is the median time of work between two reads, and their mean in bytes per second.
-type pair struct {
+// turn is the median time of work between two reads, and their mean in bytes per second.
+type turn struct {
 	took      time.Duration
 	bandwidth float64
 }
 
 // start reads before the first work.
-func (p *pairs) start() {
-	if p.read != nil {
-		p.reads = append(p.reads, p.read())
+func (t *turns) start() {
+	if t.read != nil {
+		t.reads = append(t.reads, t.read())
 	}
 }
 
 // add adds the time of a piece of work.
-func (p *pairs) add(took time.Duration) {
-	p.group = append(p.group, took)
+func (t *turns) add(took time.Duration) {
+	t.group = append(t.group, took)
 	var sum time.Duration
-	for _, d := range p.group {
+	for _, d := range t.group {
 		sum += d
 	}
-	if sum >= p.long {
-		p.end()
+	if sum >= t.long {
+		t.end()
 	}
 }
 
 // end reads after the last work.
-func (p *pairs) end() {
-	if p.read != nil && len(p.group) > 0 {
-		before, after := p.reads[len(p.reads)-1], p.read()
-		p.reads = append(p.reads, after)
-		p.list = append(p.list, pair{quantile.Median(p.group), (before + after) / 2})
+func (t *turns) end() {
+	if t.read != nil && len(t.group) > 0 {
+		before, after := t.reads[len(t.reads)-1], t.read()
+		t.reads = append(t.reads, after)
+		t.list = append(t.list, turn{quantile.Median(t.group), (before + after) / 2})
 	}
-	p.group = nil
+	t.group = nil
 }
 
 // share returns the median share of the roofline of work with these bytes and operations, where
 // arithmetic has a rate.
-func (p *pairs) share(bytes, flops int64, rate float64) float64 {
+func (t *turns) share(bytes, flops int64, rate float64) float64 {
 	var list []float64
-	for _, x := range p.list {
+	for _, x := range t.list {
 		list = append(list, least(bytes, flops, x.bandwidth, rate)/ms(max(x.took, 1)))
 	}
 	return spreadOf(list).Median

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// TestPairs: memory's speed halves and doubles every 330 ms, and that of work with it, which has
+// TestTurns: memory's speed halves and doubles every 330 ms, and that of work with it, which has
 // always 80 % of the speed of its moment. The share of all is that, whichever speed comes first.
-func TestPairs(t *testing.T) {
+func TestTurns(t *testing.T) {
 	const fast, bytes, operations = 20e9, 200e6, 1e9
 	for _, now := range []float64{0, 0.33} {
 		speed := func() float64 { return fast / float64(1+int(now/0.33)%2) }
-		p := &pairs{long: 30 * time.Millisecond, read: func() float64 {
+		p := &turns{long: 30 * time.Millisecond, read: func() float64 {
 			v := speed()
 			now += bytes / v
 			return v
@@ -25,7 +25,7 @@ func TestPairs(t *testing.T) {
 		}
 		p.end()
 		if n := len(p.list); n < 30 || n > 51 || len(p.reads) != n+1 {
-			t.Errorf("%d pairs of %d reads, want one per 2 or 3 steps", n, len(p.reads))
+			t.Errorf("%d turns of %d reads, want one per 2 or 3 steps", n, len(p.reads))
 		}
 		if got := p.share(bytes, 0, 0); math.Abs(got-0.8) > 0.001 {
 			t.Errorf("the share of memory is %g, want 0.8", got)
@@ -37,7 +37,7 @@ func TestPairs(t *testing.T) {
 			t.Errorf("reads of %v", got)
 		}
 	}
-	none := pairs{}
+	none := turns{}
 	none.start()
 	none.add(time.Second)
 	none.end()
