@@ -130,7 +130,7 @@ func TestTilesInterpreted(t *testing.T) {
 	m := newMachine(t, "amx_amd64.s")
 	r := rand.New(rand.NewPCG(47, 0))
 	for i, c := range []struct{ tokens, n, k int }{
-		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545},
+		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545}, {33, 65, 64},
 	} {
 		for _, parts := range []int{1, 3} {
 			p := tiled{parts}
@@ -213,8 +213,8 @@ func interpretTiles(m *machine, p tiled, c kernels.Call, copied bool) {
 		tiles := min(2, p.tiles(&c)-tile)
 		for pair := 0; pair*pairRows < w.Rows(); {
 			plan := amxPlan{rows: min(pairRows, w.Rows()-pair*pairRows), pairs: max(1, w.Rows()/pairRows-pair), near: pair % 2}
-			if pair == 0 {
-				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64, 64}
+			if copied || pair == 0 {
+				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64 << (3 * (pair / 2 % 2)), 64}
 			}
 			out := of.prepare(tile, tiles, &part, pair, &plan)
 			name := fmt.Sprintf("amxMultiply%dx%d", p.parts, tiles)

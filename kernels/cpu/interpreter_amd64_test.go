@@ -729,6 +729,9 @@ func (m *machine) decode(code []byte) {
 		m.decodeEVEX(code)
 		return
 	}
+	if code[0] == 0x0F && code[1] == 0x0D && code[2]>>3 == 1<<3|1 && len(code) == 4 { // PREFETCHW
+		return
+	}
 	if code[0] != 0xC4 || code[1]&31 != 2 || code[2]>>7 != 0 || code[2]&4 != 0 {
 		panic(fmt.Sprintf("% x is no instruction of tiles", code))
 	}
