@@ -426,6 +426,10 @@ func (m *multiply) pointers() {
 	m.Load(m.Param("w"), upper)
 	m.MOVQ(upper, lower)
 	m.both(func() { m.ADDQ(m.slot("half"), lower) })
+	m.firstTokens()
+}
+
+func (m *multiply) firstTokens() {
 	m.Load(m.Param("x"), packed[0])
 	if m.tokens > 1 {
 		m.MOVQ(packed[0], packed[1])
@@ -581,10 +585,15 @@ func (m *multiply) step(index reg.Register, f fetches) {
 
 // fetchAhead fetches the tile that follows one some steps later, each of which takes some tiles.
 func (m *multiply) fetchAhead(tile reg.Register, tiles int, f fetches) {
-	for i := range 16 {
-		if f.copied && aheadSteps > 0 {
-			m.PREFETCHT0(Mem{Base: tile, Disp: 1024*tiles*aheadSteps + 64*i})
-		}
+	if f.copied && aheadSteps > 0 {
+		m.fetch(tile, 1024*tiles*aheadSteps, 16)
+	}
+}
+
+// fetch fetches lines to L1.
+func (m *multiply) fetch(base reg.Register, offset, lines int) {
+	for i := range lines {
+		m.PREFETCHT0(Mem{Base: base, Disp: offset + 64*i})
 	}
 }
 
@@ -648,6 +657,10 @@ func (m *multiply) tail() {
 func (m *multiply) sums() {
 	m.Label("sums")
 	m.keep(workSums)
+	m.firstTokens() // the next pair's, which its own steps do not fetch
+	for t := range m.tokens {
+		m.fetch(packed[t], 0, 16*m.parts*aheadSteps)
+	}
 	y, n, ys := m.Load(m.Param("y"), m.GP64()), m.GP64(), m.GP64()
 	m.MOVQ(m.slot("n"), n)
 	m.MOVQ(m.slot("ys"), ys)
