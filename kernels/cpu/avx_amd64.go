@@ -44,7 +44,7 @@ var shortAVX2 = shortProducts{
 }
 
 var shortAVX512 = shortProducts{
-	lanes: 8, pack: packShortAVX512,
+	lanes: 8, pack: packShortAVX512, panel: shortPanelAVX512,
 	f32:  []shortProduct[float32]{{6, nil, shortF32x6AVX512}, {3, nil, shortF32x3AVX512}, {1, shortF32x1AVX512, nil}},
 	bf16: []shortProduct[uint16]{{6, nil, shortBF16x6AVX512}, {3, nil, shortBF16x3AVX512}, {1, shortBF16x1AVX512, nil}},
 	f16:  []shortProduct[uint16]{{6, nil, shortF16x6AVX512}, {3, nil, shortF16x3AVX512}, {1, shortF16x1AVX512, nil}},

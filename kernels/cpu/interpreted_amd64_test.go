@@ -167,7 +167,7 @@ func TestTilesInterpreted(t *testing.T) {
 	m := newMachine(t, "amx_amd64.s")
 	r := rand.New(rand.NewPCG(47, 0))
 	for i, c := range []struct{ tokens, n, k int }{
-		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545},
+		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545}, {33, 65, 64}, {17, 33, 64},
 	} {
 		for _, parts := range []int{1, 3} {
 			p := tiled{parts}
@@ -191,6 +191,37 @@ func TestTilesInterpreted(t *testing.T) {
 			}
 			checkWide(t, what, &x, &w, &y, 16)
 			checkBetween(t, what, &y)
+		}
+	}
+}
+
+// TestShortPanelInterpreted: panels of AVX-512 have the bits of a token alone.
+func TestShortPanelInterpreted(t *testing.T) {
+	m := newMachine(t, "short_amd64.s")
+	const tokens, rows, groups, ys = shortTokens, 16, 2, 37
+	for _, k := range []int{1, 7, 8, 17, 48, 67} {
+		r := rand.New(rand.NewPCG(uint64(k), 0))
+		x, w := table(graph.F32, tokens, k, k, 0), table(graph.F32, rows*groups, k, k, 0)
+		fill(&x, func() float32 { return float32(1 - 2*r.IntN(2)) })
+		fill(&w, func() float32 { return []float32{float32(r.NormFloat64()), 0x1p60}[r.IntN(2)] }) // large ones may cancel
+		panel, packed, y := make([]float32, len(w.F32)), make([]float64, len(x.F32)), make([]float32, tokens*ys)
+		for i := range k {
+			for n := range w.Rows() {
+				panel[n/rows*rows*k+i*rows+n%rows] = w.Row(n)[i]
+			}
+			for n := range tokens {
+				packed[i*tokens+n] = float64(x.Row(n)[i])
+			}
+		}
+		m.call("shortPanelAVX512", panel, packed, y, ys, k, groups)
+		for n := range tokens {
+			one := make([]float32, rows*groups)
+			for i := 0; i < len(one); i += 4 {
+				m.call("shortF32x1AVX512", w.F32[i*k:], k, x.Row(n), one[i:], 0, k)
+			}
+			if got := y[n*ys:][:len(one)]; !slices.Equal(got, one) {
+				t.Errorf("sums of %d: token %d has %v in panels, %v alone", k, n, got, one)
+			}
 		}
 	}
 }
@@ -250,8 +281,8 @@ func interpretTiles(m *machine, p tiled, c kernels.Call, copied bool) {
 		tiles := min(2, p.tiles(&c)-tile)
 		for pair := 0; pair*pairRows < w.Rows(); {
 			plan := amxPlan{rows: min(pairRows, w.Rows()-pair*pairRows), pairs: max(1, w.Rows()/pairRows-pair), near: pair % 2}
-			if pair == 0 {
-				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64, 64}
+			if copied || pair == 0 {
+				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64 << (3 * (pair / 2 % 2)), 64}
 			}
 			out := of.prepare(tile, tiles, &part, pair, &plan)
 			name := fmt.Sprintf("amxMultiply%dx%d", p.parts, tiles)

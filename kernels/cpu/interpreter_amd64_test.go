@@ -215,6 +215,8 @@ func (m *machine) call(name string, args ...any) (result uint64) {
 			x = uint64(a)
 		case []float32:
 			x = allow(m, a)
+		case []float64:
+			x = allow(m, a)
 		case []uint16:
 			x = allow(m, a)
 		case []byte:
@@ -233,8 +235,11 @@ func (m *machine) call(name string, args ...any) (result uint64) {
 	return binary.LittleEndian.Uint64(frame[len(frame)-8:])
 }
 
-// run runs a function to its end.
+// run runs a function to its end, with a stack.
 func (m *machine) run(name string) {
+	regions := len(m.regions)
+	m.gp[generalRegister("SP")] = allow(m, make([]byte, 4096))
+	defer func() { m.regions = m.regions[:regions] }()
 	lines := m.functions[name]
 	labels := map[string]int{}
 	for i, l := range lines {
@@ -430,6 +435,8 @@ func (m *machine) general(name string, ops []opd) bool {
 	case "TESTQ", "TESTL":
 		x := value(0) & value(1)
 		m.flags(x, n, signed(x) < 0)
+	case "IMUL3Q":
+		m.write(ops[2], value(1)*value(0), n)
 	case "SHLQ", "SHLL":
 		set(value(1) << value(0))
 	case "SHRQ", "SHRL":
@@ -486,7 +493,7 @@ var byLane = map[string]func(imm, dst, a, b uint32) uint32{
 	"VFMADD213PS": ofFloats(func(dst, a, b float32) float32 { return fma32(a, dst, b) }),
 	"VPADDD":      func(_, _, a, b uint32) uint32 { return a + b },
 	"VPANDD":      and, "VPAND": and,
-	"VPXORD": xor, "VXORPS": xor,
+	"VPXORD": xor, "VPXORQ": xor, "VPXOR": xor, "VXORPS": xor,
 	"VPORD": or, "VPOR": or,
 	"VPMAXUD": func(_, _, a, b uint32) uint32 { return max(a, b) },
 	"VPMINUD": func(_, _, a, b uint32) uint32 { return min(a, b) },
@@ -564,7 +571,9 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 		return
 	}
 	switch name {
-	case "VMOVUPS", "VMOVDQU32", "VMOVDQU16", "VMASKMOVPS", "VMOVDQU":
+	case "VCVTPS2PD", "VCVTPD2PS", "VCVTPD2PSY", "VBROADCASTSD", "VADDPD", "VFMADD231PD":
+		m.doubles(name, ops, dst)
+	case "VMOVUPS", "VMOVUPD", "VMOVDQU32", "VMOVDQU16", "VMASKMOVPS", "VMOVDQU":
 		m.move(name, ops, mask, masked, zeroes)
 	case "VEXTRACTPS":
 		m.write(dst, uint64(lane(m.bytes(ops[1], 16), imm())), 4)
@@ -678,9 +687,14 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 			}
 		}
 	case "VSHUFF32X4", "VSHUFF64X2":
-		b, a := m.bytes(ops[1], 64), m.bytes(ops[2], 64)
-		for i, from := range [][]byte{a, a, b, b} {
-			out = append(out, quarter(from, imm()>>(2*i)&3, 16)...)
+		b, a := m.bytes(ops[1], dst.size), m.bytes(ops[2], dst.size)
+		blocks := dst.size / 16 // each is chosen by as many bits as its number has
+		for i := range blocks {
+			from := a
+			if i >= blocks/2 {
+				from = b
+			}
+			out = append(out, quarter(from, imm()>>(blocks/2*i)&(blocks-1), 16)...)
 		}
 	case "VPERM2F128":
 		b, a := m.bytes(ops[1], 32), m.bytes(ops[2], 32)
@@ -702,7 +716,7 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 		}
 	case "VEXTRACTF32X4", "VEXTRACTF128", "VEXTRACTI128":
 		out = quarter(m.bytes(ops[1], ops[1].size), imm(), 16)
-	case "VEXTRACTI64X4":
+	case "VEXTRACTI64X4", "VEXTRACTF64X4":
 		out = quarter(m.bytes(ops[1], 64), imm(), 32)
 	case "VINSERTF32X4", "VINSERTF128", "VINSERTI128":
 		out = m.bytes(ops[2], dst.size)
@@ -724,10 +738,47 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 	m.vector(dst, out)
 }
 
+// doubles runs an instruction with lanes in float64.
+func (m *machine) doubles(name string, ops []opd, dst opd) {
+	double := func(b []byte, i int) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:])) }
+	var out []byte
+	put := func(x float64) { out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x)) }
+	switch name {
+	case "VCVTPS2PD":
+		from := m.bytes(ops[0], dst.size/2)
+		for i := range dst.size / 8 {
+			put(float64(f32of(lane(from, i))))
+		}
+	case "VCVTPD2PS", "VCVTPD2PSY":
+		from := m.bytes(ops[0], 2*dst.size)
+		for i := range dst.size / 4 {
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(double(from, i))))
+		}
+	case "VBROADCASTSD":
+		for range dst.size / 8 {
+			put(math.Float64frombits(m.read(ops[0], 8)))
+		}
+	case "VADDPD":
+		a, b := m.bytes(ops[0], dst.size), m.bytes(ops[1], dst.size)
+		for i := range dst.size / 8 {
+			put(double(a, i) + double(b, i))
+		}
+	case "VFMADD231PD":
+		a, b, sum := m.bytes(ops[0], dst.size), m.bytes(ops[1], dst.size), m.bytes(dst, dst.size)
+		for i := range dst.size / 8 {
+			put(math.FMA(double(a, i), double(b, i), double(sum, i)))
+		}
+	}
+	m.vector(dst, out)
+}
+
 // decode runs an instruction that is written as numbers.
 func (m *machine) decode(code []byte) {
 	if code[0] == 0x62 {
 		m.decodeEVEX(code)
+		return
+	}
+	if code[0] == 0x0F && code[1] == 0x0D && code[2]>>3 == 1<<3|1 && len(code) == 4 { // PREFETCHW
 		return
 	}
 	if code[0] != 0xC4 || code[1]&31 != 2 || code[2]>>7 != 0 || code[2]&4 != 0 {

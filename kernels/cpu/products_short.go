@@ -48,7 +48,6 @@ const panelBytes = 256 << 10
 
 const (
 	shortTokens = 6 // at most, that are packed together
-	shortRows   = 8 // of weights, in a group of a panel
 	shortPanels = 8 // tokens that are worth panels
 )
 
@@ -86,19 +85,23 @@ func multiplyShort[E float32 | uint16](s *shortProducts, c *kernels.Call, w []E,
 	}
 }
 
+// rows is how many rows of weights a group of a panel has.
+func (s *shortProducts) rows() int { return 2 * s.lanes }
+
 // inPanels computes columns of the result, from one to before another.
 func (s *shortProducts) inPanels(c *kernels.Call, from, to int) {
 	x, w, y := &c.Args[0], &c.Args[1], &c.Results[0]
 	packed := packedShort.Get().(*[shortTokens * kernels.ShortDepth]float64)
 	defer packedShort.Put(packed)
-	most := min(panelBytes/4/w.Cols, to-from+shortRows) / shortRows * shortRows
-	buf := borrow(most*w.Cols + shortRows*max(w.Cols, shortTokens))
+	rows := s.rows()
+	most := min(panelBytes/4/w.Cols, to-from+rows) / rows * rows
+	buf := borrow(most*w.Cols + rows*max(w.Cols, shortTokens))
 	defer buf.giveBack()
 	panel, rest := buf.h[:most*w.Cols], buf.h[most*w.Cols:]
 	for ; from < to; from += most {
 		n := min(most, to-from)
-		for r := 0; r < n; r += shortRows {
-			packRows(panel[r*w.Cols:], w, from+r, min(shortRows, n-r), rest)
+		for r := 0; r < n; r += rows {
+			s.packRows(panel[r*w.Cols:], w, from+r, min(rows, n-r), rest)
 		}
 		for t := 0; t < x.Rows(); t += shortTokens {
 			tokens := min(shortTokens, x.Rows()-t)
@@ -113,29 +116,29 @@ func (s *shortProducts) inPanels(c *kernels.Call, from, to int) {
 }
 
 // packRows packs n rows of weights from row r on: an element of each, and so on.
-func packRows(to []float32, w *kernels.Tensor, r, n int, rest []float32) {
+func (s *shortProducts) packRows(to []float32, w *kernels.Tensor, r, n int, rest []float32) {
 	rows := matrix{rest, w.Cols, 1}
 	if w.DType == graph.F32 {
 		rows = matrix{w.F32[r*w.Stride:], w.Stride, 1}
 	} else {
 		readRows(w, rows, r*w.Stride, n, w.Cols)
 	}
-	transpose(matrix{to, shortRows, 1}, rows, n, w.Cols)
+	transpose(matrix{to, s.rows(), 1}, rows, n, w.Cols)
 }
 
 // pass multiplies a panel of n rows with packed tokens. Partial groups go through a tile.
 func (s *shortProducts) pass(panel []float32, packed []float64, y matrix, tokens, n, k int, tile []float32) {
-	r := 0
-	if whole := n / shortRows; tokens == shortTokens && whole > 0 {
-		r = whole * shortRows
+	r, rows := 0, s.rows()
+	if whole := n / rows; tokens == shortTokens && whole > 0 {
+		r = whole * rows
 		_ = y.at[(tokens-1)*y.row+r-1] // the assembly checks no bounds
 		s.panel(&panel[0], &packed[0], &y.at[0], y.row, k, whole)
 	}
-	tile = tile[:shortTokens*shortRows]
-	for ; r < n; r += shortRows {
-		s.panel(&panel[r*k], &packed[0], &tile[0], shortRows, k, 1)
+	tile = tile[:shortTokens*rows]
+	for ; r < n; r += rows {
+		s.panel(&panel[r*k], &packed[0], &tile[0], rows, k, 1)
 		for t := range tokens {
-			copy(y.at[t*y.row+r:][:min(shortRows, n-r)], tile[t*shortRows:])
+			copy(y.at[t*y.row+r:][:min(rows, n-r)], tile[t*rows:])
 		}
 	}
 }

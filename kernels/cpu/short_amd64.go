@@ -40,6 +40,12 @@ func shortF16x1AVX2(w *uint16, ws int, x *float32, y *float32, ys int, k int)
 //go:noescape
 func shortF16x3AVX2(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
+// shortPanelAVX2 is shortF32x1AVX2 for 6 rows of x and groups of 8 of w, which have an element of
+// each row, and so on.
+//
+//go:noescape
+func shortPanelAVX2(w *float32, x *float64, y *float32, ys int, k int, groups int)
+
 // packShortAVX512 widens n vectors of 8 elements, and writes them apart elements apart.
 //
 //go:noescape
@@ -93,8 +99,7 @@ func shortF16x3AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 //go:noescape
 func shortF16x6AVX512(w *uint16, ws int, x *float64, y *float32, ys int, k int)
 
-// shortPanelAVX2 is shortF32x1AVX2 for 6 rows of x and groups of 8 of w, which have an element of
-// each row, and so on.
+// shortPanelAVX512 is shortPanelAVX2 for groups of 16.
 //
 //go:noescape
-func shortPanelAVX2(w *float32, x *float64, y *float32, ys int, k int, groups int)
+func shortPanelAVX512(w *float32, x *float64, y *float32, ys int, k int, groups int)

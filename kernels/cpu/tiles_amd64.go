@@ -66,9 +66,9 @@ type amxPlan struct {
 	_                            [2]int // which only the assembly uses
 }
 
-// tileFetch is what is fetched meanwhile: at each 32 elements 8 lines at each of four
-// places, which are apart bytes apart, then stride bytes on; behind what one pair fetches
-// comes what the next one does.
+// tileFetch is what is fetched meanwhile: at each 32 elements some lines at each of four places,
+// which are apart bytes apart, then stride bytes on; behind what one pair fetches comes what the
+// next one does. Copied weights take one line for a stride of at most 64, and others 8.
 type tileFetch struct {
 	at                    uintptr
 	apart, stride, behind int // apart 0: nothing
@@ -191,7 +191,9 @@ type tileProduct struct {
 // has no other use.
 func (m *tileProduct) rows(from, to, first, last int, copies *widened) {
 	w := &m.call.Args[1]
-	panel := max(1, tilePanel/(pairRows*2*w.Cols)) * pairRows
+	pairs, most := (to-from+pairRows-1)/pairRows, max(1, tilePanel/(pairRows*2*w.Cols))
+	panels := (pairs + most - 1) / most
+	panel := (pairs + panels - 1) / panels * pairRows
 	copied := last-first > fewTiles && (address(w, 0)|uintptr(2*w.Stride))%64 != 0
 	amxFetch(&w.U16[from*w.Stride], w.Stride, min(pairRows, to-from))
 	for near := !copied; from < to; from, near = from+panel, false {
@@ -199,17 +201,16 @@ func (m *tileProduct) rows(from, to, first, last int, copies *widened) {
 		var part tileWeights
 		if copied {
 			part = m.copied(from, end, copies)
-			part.spread(address(w, end), (min(to, end+panel)-end)*w.Stride*2)
 		} else {
 			part = m.lying(from, end, (to-from-1)/pairRows)
 		}
 		part.near = near
 		for tile := first; tile < last; tile += 2 {
+			if copied {
+				part.share(address(w, end), (min(to, end+panel)-end)*w.Stride*2, (tile-first)/2, (last-first+1)/2)
+			}
 			m.panel(tile, min(2, last-tile), &part)
 			part.near, part.fetching = false, 0
-			if next := tile + 4; next < last {
-				part.spread(uintptr(unsafe.Pointer(&m.packed(next)[0])), min(2, last-next)*m.tileBytes(m.call))
-			}
 		}
 	}
 }
@@ -261,12 +262,17 @@ func (m *tileProduct) copied(from, to int, copies *widened) tileWeights {
 	}
 }
 
-// spread lets all pairs fetch some bytes.
-func (w *tileWeights) spread(at uintptr, bytes int) {
+// share lets pairs fetch what one of some turns has of some bytes. It fetches few lines at a time,
+// where they are enough: products load lines meanwhile.
+func (w *tileWeights) share(at uintptr, bytes, turn, turns int) {
+	from, to := bytes*turn/turns, bytes*(turn+1)/turns
 	pairs, steps := max(1, w.rows/pairRows), max(1, w.k/tileDepth)
-	apart := (bytes/4 + 63) &^ 63
-	stride := min(512, (apart/(steps*pairs)+63)&^63)
-	w.fetch, w.fetching = tileFetch{at, apart, stride, stride * steps}, pairs
+	lines, stride := ((to-from)/4+63)/64, 1 // of each place
+	if lines > pairs*steps {
+		stride = 8
+	}
+	w.fetch = tileFetch{at + uintptr(from), 64 * lines, 64 * stride, 64 * stride * steps}
+	w.fetching = min(pairs, (lines+stride*steps-1)/(stride*steps))
 }
 
 // packed are tokens from a tile on.

@@ -329,6 +329,13 @@ const blockSteps = 16
 // nearSteps is how many steps before they are wanted lines are fetched that nothing has fetched.
 const nearSteps = 8
 
+// aheadSteps is how many steps before they are loaded copied weights and tokens are fetched from
+// the L2 cache to L1; 0: they are not.
+const aheadSteps = 2
+
+// manyLines is how many lines a step fetches from each of four places, if not one.
+const manyLines = 8
+
 // multiply is the product of weights, in pairs of 16 rows, with one or two tiles of up to
 // 16 tokens. Tile 2t + h has the sums of half h of the rows with tile t of the tokens; 4 and
 // 5 are the weights, 6 and 7 parts of x. With two, twelve products are made of eight
@@ -336,6 +343,15 @@ const nearSteps = 8
 type multiply struct {
 	tiles
 	parts, tokens int // of x, and tiles of tokens
+}
+
+// fetches is what a step fetches.
+type fetches struct {
+	places []reg.Register // two of those of the plan; the others are apart bytes behind
+	apart  reg.Register
+	lines  int  // from each of the four places; 0: none
+	near   bool // the lines of these rows, some steps ahead: of a pair that nothing has fetched
+	copied bool // weights, which are packed, and tokens to L1
 }
 
 // The registers of the machine that tile instructions name.
@@ -346,6 +362,7 @@ var (
 	packed       = []reg.GPPhysical{reg.R8, reg.R10} // parts of x
 	row          = []reg.GPPhysical{reg.R9, reg.R11} // bytes from a row of theirs to the next
 	line         = reg.R12                           // 64
+	result       = reg.RAX                           // the next to fetch
 )
 
 func (m *multiply) function() {
@@ -409,6 +426,10 @@ func (m *multiply) pointers() {
 	m.Load(m.Param("w"), upper)
 	m.MOVQ(upper, lower)
 	m.both(func() { m.ADDQ(m.slot("half"), lower) })
+	m.firstTokens()
+}
+
+func (m *multiply) firstTokens() {
 	m.Load(m.Param("x"), packed[0])
 	if m.tokens > 1 {
 		m.MOVQ(packed[0], packed[1])
@@ -451,15 +472,25 @@ func (m *multiply) blocks() {
 	m.CMOVQLT(left, count)
 	m.SUBQ(count, left)
 	m.MOVQ(left, m.slot("left"))
+	f := fetches{places: fetch, apart: apart}
 	m.CMPQ(m.slot("near"), U8(0))
 	m.JNE(LabelRef("beginning"))
+	m.CMPQ(between, U8(64))
+	m.JZ(LabelRef("copied"))
 	m.TESTQ(apart, apart)
 	m.JNZ(LabelRef("fetching"))
-	m.steps("step", count, nil, apart, false)
-	m.JMP(LabelRef("stepped"))
-	m.steps("fetching", count, fetch, apart, false)
-	m.JMP(LabelRef("stepped"))
-	m.steps("beginning", count, fetch, apart, true)
+	m.steps("step", count, f)
+	f.lines = manyLines
+	m.steps("fetching", count, f)
+	f.near = true
+	m.steps("beginning", count, f)
+	m.Label("copied")
+	f.near, f.copied = false, true
+	m.CMPQ(m.slot("stride"), U8(64))
+	m.JLE(LabelRef("few"))
+	m.steps("many", count, f)
+	f.lines = 1
+	m.steps("few", count, f)
 	m.Label("stepped")
 	m.MOVQ(m.slot("left"), left)
 	m.TESTQ(left, left)
@@ -469,37 +500,60 @@ func (m *multiply) blocks() {
 	m.JMP(LabelRef("block"))
 }
 
-// steps are those of a block. Near fetches the lines of these rows, too, some steps before
-// they are wanted: of a pair that nothing has fetched.
-func (m *multiply) steps(name string, count reg.Register, fetch []reg.Register, apart reg.Register, near bool) {
+// steps are those of a block. They end at the label "stepped".
+func (m *multiply) steps(name string, count reg.Register, f fetches) {
 	m.Label(name)
-	if near {
-		at, half := m.GP64(), m.GP64()
-		for _, from := range []reg.Register{upper, lower} {
-			m.MOVQ(U32(8), half)
-			m.LEAQ(Mem{Base: from, Disp: 64 * nearSteps}, at)
-			again := label("near")
-			m.Label(again)
-			m.PREFETCHT0(Mem{Base: at})
-			m.PREFETCHT0(Mem{Base: at, Index: between, Scale: 1})
-			m.LEAQ(Mem{Base: at, Index: between, Scale: 2}, at)
-			m.DECQ(half)
-			m.JNZ(LabelRef(again))
-		}
+	if !f.near {
+		m.Load(m.Param("y"), result)
 	}
-	m.step(between, fetch, apart)
+	m.Label(name + "_next")
+	if f.near {
+		m.fetchNear()
+	} else {
+		m.fetchResults()
+	}
+	m.step(between, f)
 	m.ADDQ(m.slot("advance"), upper)
 	m.ADDQ(m.slot("advance"), lower)
-	for _, f := range fetch {
-		m.ADDQ(m.slot("stride"), f)
+	if f.lines > 0 {
+		for _, p := range f.places {
+			m.ADDQ(m.slot("stride"), p)
+		}
 	}
 	m.DECQ(count)
-	m.JNZ(LabelRef(name))
+	m.JNZ(LabelRef(name + "_next"))
+	m.JMP(LabelRef("stepped"))
 }
 
-// step multiplies 32 elements. It fetches as many bytes as 32 rows have of them, from four
-// places: that gives more bytes per second than one does.
-func (m *multiply) step(index reg.Register, fetch []reg.Register, apart reg.Register) {
+// fetchNear fetches the lines of all rows some steps before they are wanted.
+func (m *multiply) fetchNear() {
+	at, half := m.GP64(), m.GP64()
+	for _, from := range []reg.Register{upper, lower} {
+		m.MOVQ(U32(8), half)
+		m.LEAQ(Mem{Base: from, Disp: 64 * nearSteps}, at)
+		again := label("near")
+		m.Label(again)
+		m.PREFETCHT0(Mem{Base: at})
+		m.PREFETCHT0(Mem{Base: at, Index: between, Scale: 1})
+		m.LEAQ(Mem{Base: at, Index: between, Scale: 2}, at)
+		m.DECQ(half)
+		m.JNZ(LabelRef(again))
+	}
+}
+
+// fetchResults fetches lines that the results will be written to, as many as 16 steps need to get
+// those of all tokens: a row of results is a page or more behind the one before it, and the stores
+// would wait for each.
+func (m *multiply) fetchResults() {
+	for range m.tokens {
+		m.fetchToWrite(result, 0)
+		m.fetchToWrite(result, 64)
+		m.ADDQ(m.slot("ys"), result)
+	}
+}
+
+// step multiplies 32 elements.
+func (m *multiply) step(index reg.Register, f fetches) {
 	m.load(4, upper, 0, index)
 	m.load(5, lower, 0, index)
 	for p := range m.parts {
@@ -510,17 +564,36 @@ func (m *multiply) step(index reg.Register, fetch []reg.Register, apart reg.Regi
 			}
 			m.load(x, packed[t], 0, row[t])
 			m.dot(2*t, 4, x)
+			m.fetchAhead(packed[t], m.parts, f)
 			m.dot(2*t+1, 5, x)
+			if p == 0 && t == 0 {
+				m.fetchAhead(upper, 2, f)
+				m.fetchAhead(lower, 2, f)
+			}
 			for range 2 { // its 16 rows
 				m.LEAQ(Mem{Base: packed[t], Index: row[t], Scale: 8}, packed[t])
 			}
 		}
-		for i := 8 * p / m.parts; i < 8*(p+1)/m.parts; i++ {
-			for _, f := range fetch {
-				m.PREFETCHT1(Mem{Base: f, Disp: 64 * i})
-				m.PREFETCHT1(Mem{Base: f, Index: apart, Scale: 1, Disp: 64 * i})
+		for i := f.lines * p / m.parts; i < f.lines*(p+1)/m.parts; i++ {
+			for _, at := range f.places {
+				m.PREFETCHT1(Mem{Base: at, Disp: 64 * i})
+				m.PREFETCHT1(Mem{Base: at, Index: f.apart, Scale: 1, Disp: 64 * i})
 			}
 		}
+	}
+}
+
+// fetchAhead fetches the tile that follows one some steps later, each of which takes some tiles.
+func (m *multiply) fetchAhead(tile reg.Register, tiles int, f fetches) {
+	if f.copied && aheadSteps > 0 {
+		m.fetch(tile, 1024*tiles*aheadSteps, 16)
+	}
+}
+
+// fetch fetches lines to L1.
+func (m *multiply) fetch(base reg.Register, offset, lines int) {
+	for i := range lines {
+		m.PREFETCHT0(Mem{Base: base, Disp: offset + 64*i})
 	}
 }
 
@@ -577,13 +650,17 @@ func (m *multiply) tail() {
 	m.ADDQ(line, to)
 	m.DECQ(rows)
 	m.JNZ(LabelRef("copy"))
-	m.step(line, nil, nil)
+	m.step(line, fetches{})
 }
 
 // sums gives the tokens their results.
 func (m *multiply) sums() {
 	m.Label("sums")
 	m.keep(workSums)
+	m.firstTokens() // the next pair's, which its own steps do not fetch
+	for t := range m.tokens {
+		m.fetch(packed[t], 0, 16*m.parts*aheadSteps)
+	}
 	y, n, ys := m.Load(m.Param("y"), m.GP64()), m.GP64(), m.GP64()
 	m.MOVQ(m.slot("n"), n)
 	m.MOVQ(m.slot("ys"), ys)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
@@ -26,8 +27,8 @@ func short(c *build.Context) {
 				(&shortSums{vec: newVec(c, set.isa), lanes: lanes, format: f, tokens: n}).write()
 			}
 		}
+		(&shortSums{vec: newVec(c, set.isa), lanes: lanes, tokens: 6}).panel()
 	}
-	(&shortSums{vec: newVec(c, avx2), lanes: 4, tokens: 6}).panel()
 }
 
 // pack generates what widens whole vectors of a row of x, and puts them apart.
@@ -245,6 +246,16 @@ func (g *shortSums) column() vector {
 	return wide
 }
 
+// narrowed rounds a vector of float64.
+func (g *shortSums) narrowed(v vector) Op {
+	if g.wide() {
+		g.VCVTPD2PS(v, v.AsY())
+		return v.AsY()
+	}
+	g.VCVTPD2PSY(v, v.AsX())
+	return v.AsX()
+}
+
 func (g *shortSums) store(sums []vector, ws reg.Register) {
 	y, ys := g.param("y"), g.stride("ys")
 	for _, s := range sums {
@@ -265,13 +276,19 @@ func (g *shortSums) store(sums []vector, ws reg.Register) {
 	g.Label("stored")
 }
 
-// panel generates the products of groups of two vectors of rows with packed rows of x. Two levels
-// of sums are in memory: that of lanes 0 and 1, and lane 2.
+// panel generates the products of groups of two vectors of rows with packed rows of x. Lanes are
+// summed in turn, in an order in which sums of 1, 2, 4, … of them are added as reduce does: a sum
+// waits in memory for the next of its level.
 func (g *shortSums) panel() {
-	rows := 2 * g.lanes
-	g.function("shortPanel", "(w *float32, x *float64, y *float32, ys, k, groups int)",
-		fmt.Sprintf("is shortF32x1%s for %d rows of x and groups of %d of w, which have an element of", g.set.name, g.tokens, rows),
-		"each row, and so on.")
+	rows, depth := 2*g.lanes, bits.Len(uint(g.lanes))-1
+	doc := []string{fmt.Sprintf("is shortPanel%s for groups of %d.", avx2.name, rows)}
+	if g.set.name == avx2.name {
+		doc = []string{
+			fmt.Sprintf("is shortF32x1%s for %d rows of x", g.set.name, g.tokens),
+			fmt.Sprintf("and groups of %d of w, which have an element of each row, and so on.", rows),
+		}
+	}
+	g.function("shortPanel", "(w *float32, x *float64, y *float32, ys, k, groups int)", doc...)
 	g.Attributes(attr.Attribute(0)) // levels of sums need a stack
 	w, y, k := g.param("w"), g.param("y"), g.param("k")
 	ys, vectors, at := g.stride("ys"), g.GP64(), g.GP64()
@@ -286,7 +303,7 @@ func (g *shortSums) panel() {
 	for t := range sums {
 		sums[t] = [2]vector{g.new(), g.new()}
 	}
-	levels := g.AllocLocal(2 * 2 * g.tokens * g.bytes())
+	levels := g.AllocLocal(depth * 2 * g.tokens * g.bytes())
 	level := func(l, i int) Mem { return levels.Offset((2*g.tokens*l + i) * g.bytes()) }
 	products := func(label string, count reg.Register, step int) {
 		g.TESTQ(count, count)
@@ -308,23 +325,25 @@ func (g *shortSums) panel() {
 		g.Label(label + "_done")
 	}
 	g.Label("group")
-	for lane := range g.lanes {
+	for turn := range g.lanes {
+		lane := turn
+		if g.wide() { // halves are added first
+			lane = turn/2 + turn%2*g.lanes/2
+		}
 		each(func(_ int, s vector) { g.clear(s) })
 		g.LEAQ(Mem{Base: w, Disp: 4 * rows * lane}, at)
 		g.MOVQ(g.memory("x"), g.x)
 		g.ADDQ(U32(8*g.tokens*lane), g.x)
 		g.MOVQ(k, vectors)
-		g.SHRQ(U8(2), vectors)
+		g.SHRQ(U8(depth), vectors)
 		products(fmt.Sprintf("lane%d", lane), vectors, g.lanes)
 		each(func(i int, s vector) {
-			if lane == 3 {
-				g.VADDPD(level(1, i), s, s)
+			l := 0
+			for ; turn>>l&1 == 1; l++ {
+				g.VADDPD(level(l, i), s, s)
 			}
-			if lane%2 == 1 {
-				g.VADDPD(level(0, i), s, s)
-			}
-			if lane < 3 {
-				g.VMOVUPD(s, level(lane/2, i))
+			if l < depth {
+				g.VMOVUPD(s, level(l, i))
 			}
 		})
 	}
@@ -337,8 +356,7 @@ func (g *shortSums) panel() {
 	g.MOVQ(y, at)
 	for _, s := range sums {
 		for half, v := range s {
-			g.VCVTPD2PSY(v, v.AsX())
-			g.VMOVUPS(v.AsX(), Mem{Base: at, Disp: 4 * g.lanes * half})
+			g.VMOVUPS(g.narrowed(v), Mem{Base: at, Disp: 4 * g.lanes * half})
 		}
 		g.ADDQ(ys, at)
 	}

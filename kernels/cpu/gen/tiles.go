@@ -60,6 +60,14 @@ func tileConfig(base int) []byte {
 // tileDot adds the products of a's rows with the pairs in b.
 func tileDot(sum, a, b int) []byte { return append(vex(pF3, b, 0, 0), 0x5C, byte(3<<6|sum<<3|a)) }
 
+// prefetchW is PREFETCHW of a line at a base and less than 128 bytes, which Go's assembler lacks.
+func prefetchW(base, offset int) []byte {
+	if base >= 8 || base == 4 {
+		panic("BUG: PREFETCHW of a base that takes another form")
+	}
+	return []byte{0x0F, 0x0D, byte(1<<6 | 1<<3 | base), byte(offset)}
+}
+
 // emit writes an instruction, which reads registers.
 func (c tiles) emit(code []byte, text string, uses ...Op) {
 	c.Comment(text)
@@ -98,6 +106,10 @@ func (c tiles) load(tile int, base reg.Register, offset int, index reg.Register)
 
 func (c tiles) store(tile int, base reg.Register, offset int, index reg.Register) {
 	c.emit(tileStore(tile, number(base), offset, number(index)), fmt.Sprintf("TILESTORED T%d, %d(%s)(%s*1)", tile, offset, base.Asm(), index.Asm()), base, index)
+}
+
+func (c tiles) fetchToWrite(base reg.Register, offset int) {
+	c.emit(prefetchW(number(base), offset), fmt.Sprintf("PREFETCHW %d(%s)", offset, base.Asm()), base)
 }
 
 func (c tiles) config(base reg.Register) {
