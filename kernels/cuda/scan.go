@@ -37,7 +37,7 @@ const (
 )
 
 // pieces is how many pieces of size tokens t tokens of s sequences can make.
-func pieces(t, s, size int) int { return min(t, t/size+s) }
+func pieces(t, s, size int) int { return min(t, (t+s*(size-1))/size) }
 
 func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], false, 0) }
 
@@ -271,15 +271,15 @@ func (o *selectiveArgs) scanBlocks(channels int) int {
 // steps, inputs and B twice, or by four lanes per channel. Tests change it.
 var scanEnough = 4 * 132
 
-// scanPieces is how many pieces segments must have on average for two more launches, and as many
-// instructions again, to be worth it. Tests make it smaller.
-var scanPieces = 8
+// scanPieces is how many pieces segments must have on average for two more launches to be worth it,
+// and twice as many for selective scans, whose pieces are short. Tests make it smaller.
+var scanPieces = 4
 
 // selectivePieces is how many pieces the segments can have that are scanned beside each other,
 // where whole ones are too few blocks for a GPU; 0: whole ones are.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
-	if c.Options.Invariant || n > fewStates || n == 0 || t < scanPieces*scanPiece*s {
+	if c.Options.Invariant || n > fewStates || n == 0 || t < 2*scanPieces*scanPiece*s {
 		return 0
 	}
 	if s*o.scanBlocks(manyChannels) >= scanEnough {
