@@ -449,7 +449,8 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 					if constexpr (Ends)
 						h[i] = step(h[i], rate[i], b, dj, xj);
 					else
-						recur(h[i], rate[i], b, whole4(&now.c[t + j][part + apart * i]), dj, xj, pairs[Lanes == 1 ? i : 0]);
+						recur(h[i], rate[i], b, whole4(&now.c[t + j][part + apart * i]), dj, xj,
+								pairs[Lanes == 1 ? i : 0]);
 				}
 				float quarters[4] = {};
 				UNROLL for (int i = 0; i < (Lanes == 1 ? 4 : 1); i++) quarters[i] = pairs[i][0] + pairs[i][1];
