@@ -179,10 +179,17 @@ func (b *builder) launches(name string, s lowering.Stream, list []kernels.Launch
 	return err
 }
 
+// dependentRows is the most tokens of a step with dependent launches. In longer prompts, waiting
+// blocks take the room of others, and gather on the multiprocessors that end first.
+const dependentRows = 128
+
 // depend marks launches for programmatic dependent launch (PDL) that come right after another
-// launch in their stream. An action after an event, a product of cuBLAS or a collective of NCCL
-// begins when all before it has ended.
+// launch in their stream, in steps of up to dependentRows tokens. An action after an event, a
+// product of cuBLAS or a collective of NCCL begins when all before it has ended.
 func (b *builder) depend() {
+	if b.z.Tokens > dependentRows {
+		return
+	}
 	after := map[lowering.Stream]bool{} // a launch is the last in the stream
 	for i := range b.actions {
 		a := &b.actions[i]

@@ -114,7 +114,7 @@ func TestGivenPieces(t *testing.T) {
 		test := func(t *rapid.T) { checkGivenPieces(t, op) }
 		check(t, name, test)
 		if name != "rmsnorm" {
-			until(t, test, "scan_f32.selective_scan_16_apart", "scan_bf16.selective_scan_16_apart")
+			until(t, test, "scan_f32.selective_scan_16_apart", "scan_bf16.selective_scan_16_apart", "scan_f32.selective_scan_thread_16_apart", "scan_bf16.selective_scan_thread_16_apart")
 		}
 	}
 }
@@ -127,6 +127,8 @@ func checkGivenPieces(t *rapid.T, op *graph.Op) {
 		rows, k := d.size("rows"), d.pick("k", 8, 384, 1032, 4104)
 		c = call(graph.Attrs{"eps": 0.5}, one(d.tensor(graph.F32, rows, k)), d.tensor(graph.F32, rows, k), d.packed(graph.F32, k))
 	} else {
+		defer func(was int) { scanEnough = was }(scanEnough)
+		scanEnough = d.pick("enough", 0, scanEnough)
 		d.decode, d.lens, d.most = false, []int{0, 2, 31, 32, 33, 70}, 2
 		next := selectiveOf(d, d.pick("n", 1, 3, 16, 16))
 		if op.Name != "selective_scan" {
@@ -144,7 +146,7 @@ func checkGivenPieces(t *rapid.T, op *graph.Op) {
 		if i == 1 {
 			on.Options.Library = true
 			if !Kernels[op.Name].Accepts(on)[len(on.Args)] {
-				return // channels are not by eights, or sequences have one token
+				return // rows are not of eights, or sequences have one token
 			}
 			on.Results[0].Ptr, on.Results[0].InPieces = to.Ptr, true
 		}

@@ -36,7 +36,7 @@ func TestBugs(t *testing.T) {
 			return choices.Call(choices.Case{Logits: x.F32, Choice: kernels.Choice{Temperature: 1}})
 		}},
 		{"scan_barrier", ptx.SharedRace, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},
-		{"gate_barrier", ptx.Unwritten, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
+		{"gate_barrier", ptx.SharedRace, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"scan_wait", ptx.Unwritten, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 70) }},
 		{"each_bound", ptx.OutOfBounds, "selective_scan_gated", func(d *draw) kernels.Call { return gatedOf(d, 1) }},
 		{"ssd_wait", ptx.Unwritten, "ssd_scan", func(d *draw) kernels.Call { return scanOf(d, 70) }},

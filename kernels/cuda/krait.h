@@ -324,7 +324,7 @@ struct Piece {
 };
 
 // Cuts each sequence of the segment table into pieces of size tokens, and finds
-// one, counted over the batch; all lanes look. There are at most t / size + s.
+// one, counted over the batch; all lanes look. There are at most (t + s (size - 1)) / size.
 DEVICE bool find_piece(const int *seg, int seqs, int size, int piece, Piece &p) {
 	for (int s0 = 0; s0 < seqs; s0 += 32) {
 		int s = s0 + lane();

@@ -476,7 +476,7 @@ func selectiveCase(d *draw) func() kernels.Call {
 }
 
 func selectiveOf(d *draw, n int) func() kernels.Call {
-	all, held, groups, per := d.scanShape(1, 2, 5, 31, 32, 33)
+	all, held, groups, per := d.scanShape(1, 2, 5, 31, 32, 33, 65)
 	channels := func(t kernels.Tensor, axis int) kernels.Tensor { return part(t, axis, all.Len, 1, held.Start) }
 	shared := func(t kernels.Tensor) kernels.Tensor { return part(t, 1, all.Len/per*n, n, groups.Start*n) }
 	a := d.tensor(graph.F32, held.Len, n)

@@ -1,9 +1,10 @@
 // The selective scan h = exp(dt A) h + dt u B, y = Σ_n h C (Gu and Dao 2023, eq. 2), per channel.
-// Four lanes share a channel, or eight: of every 16 states, a lane has 4 neighbours, or 2. All
-// kernels do the same operations in the same order, so that how a prompt is cut changes no bit of a
-// result or a state in f32: pairs of neighbours are added up first. FORMAT is that in which the
-// state is kept: it is rounded when it is stored, and so at the end of a segment only. For whole
-// segments of up to 16 states, u, z and y may all be in bf16.
+// Four lanes share a channel: of every 16 states, a lane has 4 neighbours. In
+// long prompts and of many sequences a thread has a whole channel. All kernels do the same
+// operations in the same order, so that how a prompt is cut changes no bit of a result or a state
+// in f32: pairs of neighbours are added up first, then the quarters of 16 states as lanes do.
+// FORMAT is that in which the state is kept: it is rounded when it is stored, and so at the end of
+// a segment only. For whole segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
 #include "apart.h"
 #include "parts.h"
@@ -17,24 +18,21 @@ DEVICE float squares(f32x4 v) {
 	return sum;
 }
 
-// How many neighbours a lane has, in f32x2 or f32x4.
-template <class F> const int width_of = sizeof(F) / sizeof(float);
-
-template <class F> DEVICE F rates(F a) {
-	UNROLL for (int k = 0; k < width_of<F>; k++) a[k] = math::rate(a[k]);
+DEVICE f32x4 rates(f32x4 a) {
+	UNROLL for (int k = 0; k < 4; k++) a[k] = math::rate(a[k]);
 	return a;
 }
 
-// One token of a lane's states: the decays are those of dt A.
-template <class F> DEVICE F step(F h, F rate, F b, float dt, float x) {
-	UNROLL for (int k = 0; k < width_of<F>; k++) h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
+// One token of 4 states: the decays are those of dt A.
+DEVICE f32x4 step(f32x4 h, f32x4 rate, f32x4 b, float dt, float x) {
+	UNROLL for (int k = 0; k < 4; k++) h[k] = fma(math::decay(dt * rate[k]), h[k], x * b[k]);
 	return h;
 }
 
 // The same; adds what goes to y to the sums of pairs of states.
-template <class F> DEVICE void recur(F &h, F rate, F b, F c, float dt, float x, float (&sums)[width_of<F> / 2]) {
+DEVICE void recur(f32x4 &h, f32x4 rate, f32x4 b, f32x4 c, float dt, float x, float (&sums)[2]) {
 	h = step(h, rate, b, dt, x);
-	UNROLL for (int k = 0; k < width_of<F>; k++) sums[k / 2] = fma(h[k], c[k], sums[k / 2]);
+	UNROLL for (int k = 0; k < 4; k++) sums[k / 2] = fma(h[k], c[k], sums[k / 2]);
 }
 
 // What is done around the scan where it is fused with that: steps are softplus(dt + bias),
@@ -66,26 +64,13 @@ DEVICE float quad_sum(float v) {
 	return v + from_lane_xor(v, 1);
 }
 
-// Lanes that are by apart give each other half of their first count numbers, and add what they get.
-template <int N> DEVICE void halve(float (&v)[N], int count, int by) {
-	bool upper = lane() & by;
-	UNROLL for (int i = 0; i < count / 2; i++)
-		v[i] = pick(upper, v[i + count / 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + count / 2]), by);
-}
-
-// The sum over the lanes of a channel, of which there are N, of each of N numbers: a lane gets that
-// of number sum_of<N>(). Of eight lanes, two neighbours have what one of four has.
-template <int N> DEVICE float lane_sums(float (&v)[N]) {
-	if (N == 8)
-		halve(v, 8, 1);
-	halve(v, 4, N / 2);
-	halve(v, 2, N / 4);
-	return v[0];
-}
-
-template <int N> DEVICE int sum_of() {
-	int l = lane() % N;
-	return N == 8 ? l % 2 * 4 + l / 2 % 2 + l / 4 * 2 : l;
+// The sum over the four lanes of a channel of each of 4 numbers: lane l gets that of number l.
+DEVICE float quad_sums(const float (&v)[4]) {
+	bool upper = lane() & 2, odd = lane() & 1;
+	float half[2];
+	UNROLL for (int i = 0; i < 2; i++)
+		half[i] = pick(upper, v[i + 2], v[i]) + from_lane_xor(pick(upper, v[i], v[i + 2]), 2);
+	return pick(odd, half[1], half[0]) + from_lane_xor(pick(odd, half[0], half[1]), 1);
 }
 
 // The value of one of a channel's lanes.
@@ -237,7 +222,7 @@ template <int Each, class Step> DEVICE void scan_each(const Scan<float> &arg, co
 	}
 	float sum;
 	if constexpr (Each > 1)
-		sum = lane_sums<4>(sums);
+		sum = quad_sums(sums);
 	else
 		sum = quad_sum(sums[0]);
 	if (own && ch < cols && (Each > 1 || quarter == 0))
@@ -314,100 +299,60 @@ TOKEN(f32)
 TOKEN(f16)
 TOKEN(bf16)
 
-// Tokens that a block has at a time. While it computes one chunk, the next comes to shared memory.
+// Tokens of which a block has B and C at a time. While it computes one chunk, the next comes to
+// shared memory.
 const int chunk_tokens = 32;
 
 // What a chunk is in shared memory: Sixteens · 16 states, the last ones 0; without C
 // where nothing is put out.
-template <int Channels, int Sixteens, class V, bool Ends> struct alignas(16) Chunk {
-	V u[chunk_tokens][Channels];
-	float dt[chunk_tokens][Channels];
+template <int Sixteens, bool Ends> struct alignas(16) Chunk {
 	float b[chunk_tokens][16 * Sixteens], c[Ends ? 1 : chunk_tokens][Ends ? 4 : 16 * Sixteens];
 };
 
-DEVICE void fetch_one(float *to, const float *from) { copy_async(to, from); }
-DEVICE void fetch_one(bf16 *to, const bf16 *from) { *to = *from; }
-
 // Copies rows of cols columns to a block's chunks, one after the other, 16 bytes at a time where
 // rows are aligned to them.
-template <int Threads, int Cols, class V> struct Rows {
-	static const int each = 16 / sizeof(V), per_row = Cols / each, apart = Threads / per_row;
-	const V *from;
+template <int Threads, int Cols> struct Rows {
+	static const int per_row = Cols / 4, apart = Threads / per_row;
+	const float *from;
 	i64 stride;
 	int row, k, cols;
 	bool whole;
 
-	__attribute__((device)) Rows(const V *p, i64 stride, int cols) : stride(stride), cols(cols) {
-		row = thread() / per_row, k = thread() % per_row * each;
+	__attribute__((device)) Rows(const float *p, i64 stride, int cols) : stride(stride), cols(cols) {
+		row = thread() / per_row, k = thread() % per_row * 4;
 		from = p + row * stride + k;
-		whole = (u64)from % 16 == 0 && stride % each == 0 && k + each <= cols;
+		whole = (u64)from % 16 == 0 && stride % 4 == 0 && k + 4 <= cols;
 	}
-	__attribute__((device, always_inline)) void fetch(V (*to)[Cols], int rows) {
-		const V *p = from;
+	__attribute__((device, always_inline)) void fetch(float (*to)[Cols], int rows) {
+		const float *p = from;
 		UNROLL for (int r = row; r < row + chunk_tokens; r += apart, p += apart * stride) {
 			if (r < rows && whole)
 				copy_async_16(&to[r][k], p);
 			else if (r < rows)
-				NO_UNROLL for (int e = 0; e < min(each, cols - k); e++) fetch_one(&to[r][k + e], p + e);
+				NO_UNROLL for (int e = 0; e < min(4, cols - k); e++) copy_async(&to[r][k + e], p + e);
 		}
 		from += chunk_tokens * stride;
 	}
 };
 
-// A lane's neighbours of a state, of which the first n exist.
-template <class F, class T> DEVICE F load_own(const T *p, int n, bool vec) {
-	if constexpr (width_of<F> == 4)
-		return load4(p, n, vec);
-	F v = 0;
-	UNROLL for (int i = 0; i < width_of<F>; i++) if (i < n) v[i] = widen(p[i]);
-	return v;
-}
-
-template <class F, class T> DEVICE void store_own(T *p, F v, int n, bool vec) {
-	if constexpr (width_of<F> == 4)
-		store4(p, v, n, vec);
-	else
-		UNROLL for (int i = 0; i < width_of<F>; i++) if (i < n) narrow(p[i], v[i]);
-}
-
-// The same from shared memory, so many floats behind p, in one load: compilers make two of a
-// pair's.
-template <class F, int behind> DEVICE F load_shared(const float *p) {
-	if constexpr (width_of<F> == 4)
-		return whole4(p + behind);
-	float v, w;
-	asm volatile("ld.shared.v2.f32 {%0, %1}, [%2+%3];"
-		: "=f"(v), "=f"(w)
-		: "r"(shared_address(p)), "n"(4 * behind)
-		: "memory");
-	return F{v, w};
-}
-
-// Calls f for 0 to n - 1, as constants.
-template <int i> struct Nth {};
-template <int n, class F> DEVICE void each_of(F f) {
-	if constexpr (n > 0) {
-		each_of<n - 1>(f);
-		f(Nth<n - 1>{});
-	}
+// The element t rows behind p, of rows that are that many bytes apart.
+template <class T> DEVICE T *in_row(T *p, int t, int bytes) { return (T *)((char *)p + (i64)t * bytes); }
+template <class T> DEVICE const T *in_row(const T *p, int t, int bytes) {
+	return (const T *)((const char *)p + (i64)t * bytes);
 }
 
 const int piece_tokens = 128; // of a piece of a segment
 
-// Parts of segments: the state stays in registers, B and C are shared by the
-// channels of a block, which are of one group. A channel has 4 lanes, of 32 channels, or with up to
-// 16 states 8 lanes, of 8: a prompt then has the more warps and blocks, between which its few
-// instructions per token can change. Blocks are (sequences or pieces, groups · each / channels).
-// Apart: y is in pieces (apart.cu), ys apart, of packed rows, and channels come by eights.
+// Parts of segments: the state stays in registers, B and C are shared by the channels of a block,
+// which are of one group. A channel has 4 lanes, of blocks of 32 channels; or with up to 16 states
+// one, of 64, which takes the fewest instructions, where there are enough threads. Of as many
+// tokens as a channel has lanes, each lane makes the step and the result of one. Blocks are
+// (sequences or pieces, groups · each / channels). Apart: y is in pieces (apart.cu), ys apart, of
+// packed rows.
 template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVICE void scan_chunks(const Scan<V> &arg) {
-	const int threads = Lanes == 8 ? 64 : 128, channels = threads / Lanes, own = 16 / Lanes;
-	typedef float States __attribute__((ext_vector_type(own)));
-	SHARED static Chunk<channels, Sixteens, V, Ends> chunks[2];
-	// dt, and dt u; with more states there is no room.
-	SHARED static f32x2 steps[Lanes == 8 ? chunk_tokens : 1][channels];
-	SHARED static struct alignas(16) {
-		u16 y[Apart ? pieces : 1][chunk_tokens][channels];
-	} given;
+	const int threads = Lanes == 1 ? 64 : 128, channels = threads / Lanes;
+	const int fours = Lanes == 1 ? 4 : Sixteens, apart = Lanes == 1 ? 4 : 16; // of a lane's states
+	SHARED static Chunk<Sixteens, Ends> chunks[2];
 	Span span = span_of<Ends>(arg.seg, arg.seqs, piece_tokens, arg.starts, (i64)arg.cols * arg.n);
 	int per_group = ceil_div(arg.groups.each, channels), group = block_y() / per_group, n = arg.n;
 	int from = (group + arg.groups.skip) * arg.groups.each - arg.groups.first; // the group's first channel
@@ -416,17 +361,13 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 	int first = span.first, tokens = span.tokens;
 	if (from >= last || tokens < 1 || (Ends && span.last))
 		return;
-	int wide = min(channels, last - from), at_channel = thread() / Lanes, part = own * (thread() % Lanes);
-	int held = min(at_channel, wide - 1), ch = from + held; // all lanes take part in the sums
-	Rows<threads, channels, V> of_u(arg.u + first * arg.us + from, arg.us, wide);
-	Rows<threads, channels, float> of_dt(arg.dt + first * arg.ds + from, arg.ds, wide);
-	Rows<threads, 16 * Sixteens, float> of_b(arg.b + first * arg.bs + (i64)group * n, arg.bs, n);
-	Rows<threads, 16 * Sixteens, float> of_c(arg.c + first * arg.cs + (i64)group * n, arg.cs, n);
+	int at_channel = from + thread() / Lanes, mine = thread() % Lanes, part = 4 * mine;
+	int ch = min(at_channel, last - 1); // all lanes take part in the sums
+	Rows<threads, 16 * Sixteens> of_b(arg.b + first * arg.bs + (i64)group * n, arg.bs, n);
+	Rows<threads, 16 * Sixteens> of_c(arg.c + first * arg.cs + (i64)group * n, arg.cs, n);
 	auto fetch_chunk = [&](int at) ALWAYS_INLINE {
 		auto &to = chunks[at / chunk_tokens % 2];
 		int rows = min(chunk_tokens, tokens - at);
-		of_u.fetch(to.u, rows);
-		of_dt.fetch(to.dt, rows);
 		of_b.fetch(to.b, rows);
 		if constexpr (!Ends)
 			of_c.fetch(to.c, rows);
@@ -441,28 +382,50 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 					chunks[row % 2].c[row / 2][k] = 0;
 			}
 		}
-	States h[Sixteens], rate[Sixteens];
+	f32x4 h[fours], rate[fours];
 	kept *state = arg.state + span.slot * arg.hs + (i64)ch * n;
 	float *begin = span.state + (i64)ch * n;
-	UNROLL for (int i = 0; i < Sixteens; i++) {
-		int k = part + 16 * i;
+	UNROLL for (int i = 0; i < fours; i++) {
+		int k = part + apart * i;
 		if (Ends)
 			h[i] = 0;
 		else
-			h[i] = span.state ? load_own<States>(begin + k, n - k, arg.vec)
-			                  : load_own<States>(state + k, n - k, arg.vec);
-		rate[i] = rates(load_own<States>(arg.a + ch * arg.as + k, n - k, arg.vec));
+			h[i] = span.state ? load4(begin + k, n - k, arg.vec) : load4(state + k, n - k, arg.vec);
+		rate[i] = rates(load4(arg.a + ch * arg.as + k, n - k, arg.vec));
 	}
 	auto around = arg.gate.channel(ch);
-	int to_step = thread() % channels; // the channel whose steps the thread makes
-	auto stepping = arg.gate.channel(from + min(to_step, wide - 1));
+	const float *dt = arg.dt + (first + mine) * arg.ds + ch;
+	const V *u = arg.u + (first + mine) * arg.us + ch, *z = arg.gate.z + (first + mine) * arg.gate.zs + ch;
+	V *y = arg.y + (first + mine) * arg.ys + ch;
+	if constexpr (Apart)
+		y = (V *)((u16 *)arg.y + (i64)(first + mine) * arg.cols + ch);
+	int to_dt = arg.ds * sizeof(float), to_u = arg.us * sizeof(V), to_z = arg.gate.zs * sizeof(V);
+	int to_y = Apart ? arg.cols * sizeof(u16) : arg.ys * sizeof(V);
+	struct Own {
+		float dt;
+		V u, z;
+	} next = {}, after = {}; // on their way while the tokens before are computed
+	auto load = [&](Own &to, int at) ALWAYS_INLINE {
+		if (at + mine >= tokens)
+			return;
+		to.dt = *in_row(dt, at, to_dt);
+		to.u = *in_row(u, at, to_u);
+		if (!Ends && around.on)
+			to.z = *in_row(z, at, to_z);
+	};
+	auto give = [&](int t, float v) ALWAYS_INLINE {
+		V *to = in_row(y, t, to_y);
+		if constexpr (Apart)
+			UNROLL for (int i = 0; i < pieces; i++) {
+				((u16 *)to)[i * arg.ys] = bits_of(v) >> 16;
+				v = i == 0 ? rest_of(v) : v - cut_off(v);
+			}
+		else
+			narrow(*to, v);
+	};
 	float all_steps = 0;
-	int mine = sum_of<Lanes>(); // of as many tokens as a channel has lanes, this lane's
-	V *out = arg.y + (first + mine) * arg.ys + ch;
-	u16 *to_pieces = (u16 *)arg.y + (i64)(first + lane()) * arg.cols + from;
-	const V *factors = arg.gate.z + (first + mine) * arg.gate.zs + ch;
-	auto factor = [&](int at) { return at + mine < tokens && around.on && !Ends ? factors[at * arg.gate.zs] : V{}; };
-	V next = factor(0); // on its way while the tokens before are computed
+	load(next, 0);
+	load(after, Lanes);
 	fetch_chunk(0);
 	for (int at = 0; at < tokens; at += chunk_tokens) {
 		if (at + chunk_tokens < tokens)
@@ -473,80 +436,70 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 		sync();
 		auto &now = chunks[at / chunk_tokens % 2];
 		int count = min(chunk_tokens, tokens - at);
-		if (to_step < wide)
-			UNROLL_4 for (int t = thread() / channels; t < count; t += Lanes) {
-				float d = stepping.step(now.dt[t][to_step]);
-				if (Lanes == 8)
-					steps[t][to_step] = f32x2{d, d * widen(now.u[t][to_step])};
-				else
-					now.dt[t][to_step] = d;
-			}
-		sync();
-		auto token = [&]<int j>(int from, Nth<j>) ALWAYS_INLINE {
-			int t = from + j;
-			f32x2 of = Lanes == 8 ? steps[t][held] : f32x2{now.dt[t][held], now.dt[t][held] * widen(now.u[t][held])};
-			float sums[own / 2] = {};
-			all_steps += Ends ? of[0] : 0;
-			each_of<Sixteens>([&]<int i>(Nth<i>) ALWAYS_INLINE {
-				const int behind = 16 * (Sixteens * j + i);
-				States b = load_shared<States, behind>(&now.b[from][part]);
-				if constexpr (Ends)
-					h[i] = step(h[i], rate[i], b, of[0], of[1]);
-				else
-					recur(h[i], rate[i], b, load_shared<States, behind>(&now.c[from][part]), of[0], of[1], sums);
-			});
-			return own == 2 ? sums[0] : sums[0] + sums[own / 2 - 1];
-		};
 		for (int t = 0; t < count; t += Lanes) {
-			float sums[Lanes];
-			if (t + Lanes <= count)
-				each_of<Lanes>([&]<int j>(Nth<j> nth) ALWAYS_INLINE { sums[j] = token(t, nth); });
-			else
-				each_of<Lanes>([&]<int j>(Nth<j> nth) ALWAYS_INLINE { sums[j] = t + j < count ? token(t, nth) : 0; });
+			float d = around.step(next.dt), in = widen(next.u), x = d * in, factor = widen(next.z), sums[Lanes];
+			next = after;
+			load(after, at + t + 2 * Lanes);
+			auto token = [&](int j) ALWAYS_INLINE {
+				float dj = Lanes == 1 ? d : of_quad(d, j), xj = Lanes == 1 ? x : of_quad(x, j);
+				float pairs[Lanes == 1 ? 4 : 1][2] = {};
+				all_steps += Ends ? dj : 0;
+				UNROLL for (int i = 0; i < fours; i++) {
+					f32x4 b = whole4(&now.b[t + j][part + apart * i]);
+					if constexpr (Ends)
+						h[i] = step(h[i], rate[i], b, dj, xj);
+					else
+						recur(h[i], rate[i], b, whole4(&now.c[t + j][part + apart * i]), dj, xj,
+								pairs[Lanes == 1 ? i : 0]);
+				}
+				float quarters[4] = {};
+				UNROLL for (int i = 0; i < (Lanes == 1 ? 4 : 1); i++) quarters[i] = pairs[i][0] + pairs[i][1];
+				return Lanes == 1 ? (quarters[0] + quarters[2]) + (quarters[1] + quarters[3]) : quarters[0];
+			};
+			if (t + Lanes <= count) {
+				UNROLL for (int j = 0; j < Lanes; j++) sums[j] = token(j);
+			} else {
+				UNROLL for (int j = 0; j < Lanes; j++) sums[j] = t + j < count ? token(j) : 0;
+			}
 			if constexpr (Ends)
 				continue;
-			float sum = lane_sums<Lanes>(sums);
-			V z = next;
-			next = factor(at + t + Lanes);
-			if (at_channel >= wide || t + mine >= count)
-				continue;
-			float y = around.out(sum, widen(now.u[t + mine][held]), widen(z));
-			if constexpr (Apart)
-				UNROLL for (int i = 0; i < pieces; i++) {
-					given.y[i][t + mine][held] = bits_of(y) >> 16;
-					y = i == 0 ? rest_of(y) : y - cut_off(y);
-				}
-			else
-				narrow(out[(i64)(at + t) * arg.ys], y);
+			if constexpr (Lanes > 1)
+				sums[0] = quad_sums(sums);
+			if (at_channel < last && t + mine < count)
+				give(at + t, around.out(sums[0], in, factor));
 		}
 		sync(); // the next but one overwrites this
-		if (Apart && lane() < count)
-			for (int i = warp(); i < pieces; i += threads / 32)
-				*(u32x4 *)(to_pieces + i * arg.ys + (i64)at * arg.cols) = *(const u32x4 *)given.y[i][lane()];
 	}
-	if (at_channel >= wide)
+	if (at_channel >= last)
 		return;
-	UNROLL for (int i = 0; i < Sixteens; i++) {
-		int k = part + 16 * i;
+	UNROLL for (int i = 0; i < fours; i++) {
+		int k = part + apart * i;
 		if (Ends)
-			store_own(begin + k, h[i], n - k, arg.vec);
+			store4(begin + k, h[i], n - k, arg.vec);
 		else if (span.last)
-			store_own(state + k, h[i], n - k, arg.vec);
+			store4(state + k, h[i], n - k, arg.vec);
 	}
 	if (Ends && part == 0)
 		arg.sums[(i64)block_x() * arg.cols + ch] = all_steps;
 }
 
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16(Scan<float> arg) { scan_chunks<8, 1, float, false>(arg); }
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_bf16(Scan<bf16> arg) { scan_chunks<8, 1, bf16, false>(arg); }
-KERNEL THREADS_BLOCKS(64, 12) selective_scan_16_apart(Scan<float> arg) { scan_chunks<8, 1, float, false, true>(arg); }
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_16(Scan<float> arg) { scan_chunks<4, 1, float, false>(arg); }
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_16_bf16(Scan<bf16> arg) { scan_chunks<4, 1, bf16, false>(arg); }
+KERNEL THREADS_BLOCKS(128, 5) selective_scan_16_apart(Scan<float> arg) { scan_chunks<4, 1, float, false, true>(arg); }
 // Of which shared memory has room for no more on 8.6.
 KERNEL THREADS_BLOCKS(128, 3) selective_scan_32(Scan<float> arg) { scan_chunks<4, 2, float, false>(arg); }
 KERNEL THREADS_BLOCKS(128, 2) selective_scan_64(Scan<float> arg) { scan_chunks<4, 4, float, false>(arg); }
 
+// By a thread per channel.
+KERNEL THREADS_BLOCKS(64, 10) selective_scan_thread_16(Scan<float> arg) { scan_chunks<1, 1, float, false>(arg); }
+KERNEL THREADS_BLOCKS(64, 10) selective_scan_thread_16_bf16(Scan<bf16> arg) { scan_chunks<1, 1, bf16, false>(arg); }
+KERNEL THREADS_BLOCKS(64, 10) selective_scan_thread_16_apart(Scan<float> arg) {
+	scan_chunks<1, 1, float, false, true>(arg);
+}
+
 // What pieces but the last of a segment add to its state.
-KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16(Scan<float> arg) { scan_chunks<8, 1, float, true>(arg); }
-KERNEL THREADS_BLOCKS(64, 16) selective_scan_ends_16_bf16(Scan<bf16> arg) { scan_chunks<8, 1, bf16, true>(arg); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_ends_16(Scan<float> arg) { scan_chunks<1, 1, float, true>(arg); }
+KERNEL THREADS_BLOCKS(64, 12) selective_scan_ends_16_bf16(Scan<bf16> arg) { scan_chunks<1, 1, bf16, true>(arg); }
 
 // From what pieces add, the states with which they begin. One thread per state of a
 // channel, in blocks of 128: (sequences, channels · states / 128).

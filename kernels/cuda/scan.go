@@ -26,7 +26,7 @@ const (
 	convTokens   = 32  // of a piece
 	fastWidth    = 4   // of the filters that have a kernel of their own
 	scanChannels = 32  // of a block
-	fewChannels  = 8   // of a block for whole segments and pieces of up to fewStates states
+	manyChannels = 64  // of a block where a thread has a channel
 	scanStates   = 64  // that fit the registers of the kernel for whole segments
 	fewStates    = 16  // of the kernels for single tokens, for activations in bf16 and for pieces
 	scanEach     = 4   // sequences of a block of the kernel for single tokens
@@ -37,7 +37,7 @@ const (
 )
 
 // pieces is how many pieces of size tokens t tokens of s sequences can make.
-func pieces(t, s, size int) int { return min(t, t/size+s) }
+func pieces(t, s, size int) int { return min(t, (t+s*(size-1))/size) }
 
 func conv1d(c *Call) error { return c.convolve(&c.Args[2], &c.Args[3], false, 0) }
 
@@ -223,17 +223,19 @@ func (c *Call) scan(o *selectiveArgs, state *Tensor, starts, sums uint64) Struct
 // wholeSegments launches scans of segments, or of their pieces.
 func (c *Call) wholeSegments(o *selectiveArgs) {
 	state, seg, n, cols := &c.Args[o.state], &c.Args[o.seg], o.a.Cols, c.Results[0].Cols
-	states, block := 16, [3]int{8 * fewChannels}
+	states, kind, grid, block := 16, "", [3]int{seg.Rows(), o.scanBlocks(scanChannels), 1}, [3]int{4 * scanChannels}
 	for states < n {
-		states, block = 2*states, [3]int{4 * scanChannels}
+		states *= 2
 	}
-	grid := [3]int{seg.Rows(), o.scanBlocks(), 1}
 	p := c.selectivePieces(o)
+	if p > 0 || n <= fewStates && seg.Rows()*o.scanBlocks(manyChannels) >= scanEnough {
+		kind, grid[1], block = "thread_", o.scanBlocks(manyChannels), [3]int{manyChannels}
+	}
 	starts, sums := uint64(0), uint64(0)
 	if p > 0 {
 		starts, sums, grid[0] = c.Scratch, c.Scratch+uint64(4*p*cols*n), p
 	}
-	function, arg := o.u.suffixed(fmt.Sprint("selective_scan_", states)), c.scan(o, state, starts, sums)
+	function, arg := o.u.suffixed(fmt.Sprint("selective_scan_", kind, states)), c.scan(o, state, starts, sums)
 	if y := &c.Results[0]; y.InPieces {
 		function += "_apart"
 		arg[1] = int64(y.Rows() * cols)
@@ -246,47 +248,41 @@ func (c *Call) wholeSegments(o *selectiveArgs) {
 	c.launch(module, function, grid, block, 0, arg)
 }
 
-// selectiveInPieces: the kernel of whole segments of up to fewStates states puts out eight channels
-// at a time.
+// selectiveInPieces: kernels of whole segments and pieces of up to fewStates states give theirs in
+// rows of eights.
 func selectiveInPieces(of func(args []Tensor) *selectiveArgs) func(c *Call) []int {
 	return func(c *Call) []int {
-		o, y := of(c.Args), &c.Results[0]
-		_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, max(1, o.a.Cols))
-		if y.Cols%fewChannels == 0 && each%fewChannels == 0 && !c.tokenEach(o.seg) && o.a.Cols <= fewStates && c.selectivePieces(o) == 0 {
+		if o := of(c.Args); c.Results[0].Cols%8 == 0 && !c.tokenEach(o.seg) && o.a.Cols <= fewStates {
 			return []int{len(c.Args)}
 		}
 		return nil
 	}
 }
 
-// scanBlocks is how many blocks a whole segment has.
-func (o *selectiveArgs) scanBlocks() int {
-	n, channels := o.a.Cols, fewChannels
-	if n > fewStates {
-		channels = scanChannels
-	}
+// scanBlocks is how many blocks a whole segment has, of the given number of channels.
+func (o *selectiveArgs) scanBlocks(channels int) int {
+	n := o.a.Cols
 	_, each, _ := groupsOf(&o.u.Tensor, &o.b.Tensor, n)
 	return o.b.Cols / n * ceilDiv(each, channels)
 }
 
-// scanEnough is how many blocks are enough. By count, pieces take 1.9 times as many instructions as
-// whole segments, so that they gain where blocks of these are on less than 1 / 1.9 of the 132
-// multiprocessors of large GPUs.
-const scanEnough = 70
+// scanEnough is how many blocks of a thread per channel are enough: two warps for each scheduler of
+// the 132 multiprocessors of large GPUs. With fewer, segments are scanned in pieces, which reads
+// steps, inputs and B twice, or by four lanes per channel. Tests change it.
+var scanEnough = 4 * 132
 
-// scanPieces is how many pieces segments must have on average for two more launches to be worth it.
-// Tests make it smaller.
+// scanPieces is how many pieces segments must have on average for two more launches to be worth it,
+// and twice as many for selective scans, whose pieces are short. Tests make it smaller.
 var scanPieces = 4
 
 // selectivePieces is how many pieces the segments can have that are scanned beside each other,
-// where whole ones are too few blocks for a GPU; 0: whole ones are. Steps, inputs and B are then
-// read twice.
+// where whole ones are too few blocks for a GPU; 0: whole ones are.
 func (c *Call) selectivePieces(o *selectiveArgs) int {
 	n, t, s := o.a.Cols, c.Results[0].Rows(), c.Args[o.seg].Rows()
-	if c.Options.Invariant || n > fewStates || n == 0 || t < scanPieces*scanPiece*s {
+	if c.Options.Invariant || n > fewStates || n == 0 || t < 2*scanPieces*scanPiece*s {
 		return 0
 	}
-	if s*o.scanBlocks() >= scanEnough {
+	if s*o.scanBlocks(manyChannels) >= scanEnough {
 		return 0
 	}
 	return pieces(t, s, scanPiece)

@@ -79,7 +79,7 @@ var piecesOps = []string{"selective_scan", "selective_scan_gated", "ssd_scan", "
 func TestScanPieces(t *testing.T) {
 	few := goldens.Few(t)
 	want := map[string][]string{
-		"selective_scan": {"scan_%s.selective_scan_starts", "scan_%s.selective_scan_ends_16", "scan_%s.selective_scan_ends_16_bf16"},
+		"selective_scan": {"scan_%s.selective_scan_starts", "scan_%s.selective_scan_ends_16", "scan_%s.selective_scan_ends_16_bf16", "scan_%s.selective_scan_thread_16", "scan_%s.selective_scan_thread_16_bf16"},
 		"ssd_scan": {"ssd_%s.ssd_scan_starts", "ssd_%s.ssd_scan_ends", "ssd_%s.ssd_scan_ends_16", "ssd_mma_%s.ssd_mma_ends_128", "ssd_mma_%s.ssd_mma_ends_256",
 			"ssd_mma_%s.ssd_mma_ends_128_bf16", "ssd_mma_%s.ssd_mma_ends_256_bf16", "ssd_split_%s.ssd_split_ends"},
 	}
@@ -204,6 +204,44 @@ func checkPiecesCut(t *rapid.T, op *graph.Op) {
 	same(t, "state", &b, &a, 1e-5)
 }
 
+// TestScanThreads: whole segments have the same bits, and leave the same states, by a thread for
+// each channel as by four.
+func TestScanThreads(t *testing.T) {
+	defer func(was int) { scanEnough = was }(scanEnough)
+	for _, name := range piecesOps[:2] {
+		op := findOp(t, name)
+		check(t, name, func(t *rapid.T) {
+			d, dev := newDraw(t), newDevice(t)
+			o, states := Options{Math: BF16}, [2]map[int]Tensor{{}, {}}
+			c := drawPieces(d, name)()
+			if rapid.Bool().Draw(t, "bf16") {
+				d.inBF16(op, &c)
+			}
+			var results [2][]kernels.Tensor
+			var launches [2][]Launch
+			for i := range results {
+				scanEnough = math.MaxInt * (1 - i)
+				results[i], launches[i] = once(t, op, &c, o, states[i], dev)
+				state := clone(&c.Args[op.States[0].Operand])
+				dev.download(states[i][op.States[0].Operand], &state)
+				results[i] = append(results[i], state)
+			}
+			four, one := "selective_scan_16", "selective_scan_thread_16"
+			if hasKernel(launches[0], one) || hasKernel(launches[0], four) != hasKernel(launches[1], one) {
+				t.Fatalf("by four threads: %v, by one: %v", launches[0], launches[1])
+			}
+			for i := range results[0] {
+				same(t, "result or state", &results[1][i], &results[0][i], 0)
+			}
+		})
+	}
+}
+
+// hasKernel reports whether a kernel whose name begins so is among the launches.
+func hasKernel(list []Launch, name string) bool {
+	return slices.ContainsFunc(list, func(l Launch) bool { return strings.HasPrefix(l.Function, name) })
+}
+
 // planned is the launches of an operation, by their grids, and checks the scratch that they use.
 func planned(t *testing.T, op string, call *Call, scratch func(launches []Launch) int64) string {
 	t.Helper()
@@ -228,18 +266,16 @@ func TestScanPiecesPlan(t *testing.T) {
 		sequences, tokens, channels, states int
 		want                                string
 	}{
-		{1, 2048, 1536, 16, "16 (1,192,1)"}, // mamba-130m
-		{1, 2048, 5120, 16, "16 (1,640,1)"}, // mamba-2.8b
-		{1, 2048, 1280, 16, "16 (1,160,1)"}, // on 4 ranks
-		{1, 2048, 640, 16, "16 (1,80,1)"},   // on 8
-		{1, 2048, 552, 16, "ends_16 (17,69,1) starts (1,69,1) 16 (17,69,1)"},
-		{1, 2048, 553, 16, "16 (1,70,1)"},
-		{1, 512, 192, 16, "ends_16 (5,24,1) starts (1,24,1) 16 (5,24,1)"},
-		{1, 511, 192, 16, "16 (1,24,1)"},
-		{2, 1023, 128, 16, "16 (2,16,1)"},
-		{2, 1024, 128, 16, "ends_16 (10,16,1) starts (2,16,1) 16 (10,16,1)"},
-		{2, 2048, 272, 16, "ends_16 (18,34,1) starts (2,34,1) 16 (18,34,1)"},
-		{2, 2048, 280, 16, "16 (2,35,1)"},
+		{1, 2048, 1536, 16, "ends_16 (16,24,1) starts (1,192,1) thread_16 (16,24,1)"}, // mamba-130m
+		{1, 2048, 5120, 16, "ends_16 (16,80,1) starts (1,640,1) thread_16 (16,80,1)"}, // mamba-2.8b
+		{1, 1024, 192, 16, "ends_16 (8,3,1) starts (1,24,1) thread_16 (8,3,1)"},
+		{1, 1023, 192, 16, "16 (1,6,1)"},
+		{2, 2047, 128, 16, "16 (2,4,1)"},
+		{2, 2048, 128, 16, "ends_16 (17,2,1) starts (2,16,1) thread_16 (17,2,1)"},
+		{6, 12288, 5120, 16, "ends_16 (101,80,1) starts (6,640,1) thread_16 (101,80,1)"},
+		{7, 14336, 5120, 16, "thread_16 (7,80,1)"},
+		{6, 96, 5120, 16, "16 (6,160,1)"},
+		{7, 112, 5120, 16, "thread_16 (7,80,1)"},
 		{1, 512, 192, 17, "32 (1,6,1)"},
 		{512, 512, 64, 16, "each (128,2,1)"},
 	} {

@@ -283,7 +283,7 @@ func (r *meterRun) result(p phase, before int) *MeterPhase {
 		d := &r.meter.Done[i]
 		out.Chain = max(out.Chain, d.Chain-before)
 		if d.Kernel || d.For != "" { // not a copy of inputs or outputs
-			took, bound := model(r.Profile, &d.Counts, p.tokens == 1 && !r.NoGraphs)
+			took, bound := model(r.Profile, d, p.tokens == 1 && !r.NoGraphs)
 			t.add(d, took, bound)
 			t.fill(d, took, r.Profile.Multiprocessors.Value)
 		}
@@ -381,14 +381,23 @@ const (
 	smShared, sharedReserve = 228 << 10, 1 << 10 // reserve per block
 )
 
-// occupancy returns the share of a multiprocessor's threads that a launch can occupy.
-func occupancy(d *sim.Done) float64 {
+// residentBlocks returns how many blocks of a launch a multiprocessor has room for; 0: unknown. Its
+// four parts have room for as many warps each.
+func residentBlocks(d *sim.Done) int {
 	threads := d.Block[0] * d.Block[1] * d.Block[2]
 	if d.Registers == 0 || threads == 0 {
 		return 0
 	}
-	blocks := min(smBlocks, smThreads/threads, ptx.MaxRegisters/ptx.RegistersOf(d.Registers, threads), smShared/(d.Shared+sharedReserve))
-	return float64(blocks*threads) / smThreads
+	warps := 4 * (ptx.MaxRegisters / ptx.RegistersOf(d.Registers, 4*32))
+	return min(smBlocks, smThreads/threads, warps/warpsOf(d), smShared/(d.Shared+sharedReserve))
+}
+
+// warpsOf returns the warps of a block.
+func warpsOf(d *sim.Done) int { return (d.Block[0]*d.Block[1]*d.Block[2] + 31) / 32 }
+
+// occupancy returns the share of a multiprocessor's threads that a launch can occupy.
+func occupancy(d *sim.Done) float64 {
+	return float64(residentBlocks(d)*d.Block[0]*d.Block[1]*d.Block[2]) / smThreads
 }
 
 // layer adds a layer to its group.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/cuda/ptx"
+	"github.com/krait-ml/krait/cuda/sim"
 )
 
 // bandwidth returns the achieved bytes per second of memory.
@@ -22,10 +23,16 @@ const (
 	specialSlots = 8
 	// ramp is the least seconds from the end of a launch in a graph to the start of a dependent one.
 	ramp = 2e-6
+	// waitCycles is the least cycles between two instructions of a warp: a scan of few warps took 6.3
+	// on an H100 (docs/benchmarks/gpu.md, Scans).
+	waitCycles = 6
+	// smSchedulers issue an instruction each cycle, each of its own warps.
+	smSchedulers = 4
 )
 
 // model returns the time of a launch by a profile, and its bottleneck.
-func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound string) {
+func model(p *cost.Profile, d *sim.Done, graphs bool) (seconds float64, bound string) {
+	c := &d.Counts
 	overhead := p.Overhead.Launch.Value
 	if graphs {
 		overhead = max(p.Overhead.GraphLaunch.Value, ramp)
@@ -45,6 +52,7 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 		{"tensor", tensor},
 		{"blocks", max(moved, issued, special, tensor) / few},
 		{"blocks", float64(c.Longest) * issue * p.Multiprocessors.Value},
+		{"latency", chain(d, p.Multiprocessors.Value) * waitCycles * issue * smSchedulers * p.Multiprocessors.Value},
 	} {
 		if x.takes > most {
 			most, bound = x.takes, x.name
@@ -54,6 +62,16 @@ func model(p *cost.Profile, c *ptx.Counts, graphs bool) (seconds float64, bound 
 		bound = "launch"
 	}
 	return overhead + most, bound
+}
+
+// chain returns the instructions of a warp, times how often all multiprocessors are filled with
+// blocks; 0: unknown.
+func chain(d *sim.Done, multiprocessors float64) float64 {
+	resident := float64(residentBlocks(d)) * multiprocessors
+	if resident == 0 || d.Blocks == 0 {
+		return 0
+	}
+	return float64(d.Instrs) / float64(d.Blocks) / float64(warpsOf(d)) * math.Ceil(float64(d.Blocks)/resident)
 }
 
 // tensorRate returns the operations per second of tensor cores, by a library or by mma.sync tiles.

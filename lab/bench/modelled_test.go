@@ -27,30 +27,31 @@ func TestModel(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		blocks  int64
-		counts  ptx.Counts
+		done    sim.Done
 		seconds float64
 		bound   string
 	}{
-		{"nothing", 100, ptx.Counts{}, 0.25, "launch"},
-		{"memory", 10, ptx.Counts{Loads: ptx.Access{Distinct: million}, Stores: ptx.Access{Distinct: million}}, 2.25, "memory"},
-		{"half of the multiprocessors", 5, ptx.Counts{Loads: ptx.Access{Distinct: million}}, 2.25, "blocks"},
-		{"memory does not wait for the last wave", 11, ptx.Counts{Loads: ptx.Access{Distinct: million}}, 1.25, "memory"},
-		{"tensor cores by mma.sync", 10, ptx.Counts{Matrix: 45 * 64 * million}, 100.25, "tensor"},
-		{"tensor cores of one", 1, ptx.Counts{Matrix: 45 * 64 * million}, 1000.25, "blocks"},
-		{"a last wave of half the blocks", 15, ptx.Counts{TF32: 45 * 64 * million}, 100*20/15. + 0.25, "tensor"},
-		{"even blocks", 20, ptx.Counts{Instrs: 2 * million, Longest: million / 10}, 2.25, "issue"},
-		{"one block more than even", 21, ptx.Counts{Instrs: 21 * million, Longest: million}, 30.25, "issue"},
-		{"a long one", 20, ptx.Counts{Instrs: 2 * million, Longest: million / 2}, 5.25, "blocks"},
-		{"special functions", 20, ptx.Counts{Instrs: 2 * million, Special: million, Longest: million / 10}, 8.25, "special"},
-		{"a product of a library", 0, ptx.Counts{Loads: ptx.Access{Distinct: million}, Matrix: 128 * million}, 2.25, "tensor"},
+		{"nothing", 100, sim.Done{Counts: ptx.Counts{}}, 0.25, "launch"},
+		{"memory", 10, sim.Done{Counts: ptx.Counts{Loads: ptx.Access{Distinct: million}, Stores: ptx.Access{Distinct: million}}}, 2.25, "memory"},
+		{"half of the multiprocessors", 5, sim.Done{Counts: ptx.Counts{Loads: ptx.Access{Distinct: million}}}, 2.25, "blocks"},
+		{"memory does not wait for the last wave", 11, sim.Done{Counts: ptx.Counts{Loads: ptx.Access{Distinct: million}}}, 1.25, "memory"},
+		{"tensor cores by mma.sync", 10, sim.Done{Counts: ptx.Counts{Matrix: 45 * 64 * million}}, 100.25, "tensor"},
+		{"tensor cores of one", 1, sim.Done{Counts: ptx.Counts{Matrix: 45 * 64 * million}}, 1000.25, "blocks"},
+		{"a last wave of half the blocks", 15, sim.Done{Counts: ptx.Counts{TF32: 45 * 64 * million}}, 100*20/15. + 0.25, "tensor"},
+		{"even blocks", 20, sim.Done{Counts: ptx.Counts{Instrs: 2 * million, Longest: million / 10}}, 2.25, "issue"},
+		{"one block more than even", 21, sim.Done{Counts: ptx.Counts{Instrs: 21 * million, Longest: million}}, 30.25, "issue"},
+		{"a long one", 20, sim.Done{Counts: ptx.Counts{Instrs: 2 * million, Longest: million / 2}}, 5.25, "blocks"},
+		{"special functions", 20, sim.Done{Counts: ptx.Counts{Instrs: 2 * million, Special: million, Longest: million / 10}}, 8.25, "special"},
+		{"two rounds of few warps", 80, sim.Done{Registers: 255, Block: [3]int{64, 1, 1}, Counts: ptx.Counts{Instrs: 16 * million, Longest: million / 10}}, 48.25, "latency"},
+		{"a product of a library", 0, sim.Done{Counts: ptx.Counts{Loads: ptx.Access{Distinct: million}, Matrix: 128 * million}}, 2.25, "tensor"},
 	} {
-		c.counts.Blocks = c.blocks
+		c.done.Blocks = c.blocks
 		p.Multiprocessors.Value = 10
-		if got, bound := model(p, &c.counts, true); math.Abs(got-c.seconds) > 1e-9 || bound != c.bound {
+		if got, bound := model(p, &c.done, true); math.Abs(got-c.seconds) > 1e-9 || bound != c.bound {
 			t.Errorf("%s: %g s by %s, want %g by %s", c.name, got, bound, c.seconds, c.bound)
 		}
 		p.Multiprocessors.Value = 0
-		if _, bound := model(p, &c.counts, true); bound == "blocks" {
+		if _, bound := model(p, &c.done, true); bound == "blocks" {
 			t.Errorf("%s: bound by %s for an unknown number of multiprocessors", c.name, bound)
 		}
 	}
@@ -143,7 +144,7 @@ func TestChooseLimits(t *testing.T) {
 		}
 		list, sum := chosen(t, c.n, c.how), 0.0
 		for i := range list {
-			takes, bound := model(profile(t), &list[i], true)
+			takes, bound := model(profile(t), &sim.Done{Counts: list[i]}, true)
 			sum += takes
 			t.Logf("%d tokens, %+v, launch %d of %d blocks: %.2f µs, bound by %s; %d instructions, %d of a block, %d bytes", c.n, c.how, i, list[i].Blocks, 1e6*takes, bound,
 				list[i].Instrs, list[i].Longest, list[i].Loads.Distinct+list[i].Stores.Distinct)

@@ -1,10 +1,10 @@
-// The scan in chunks, where threads read steps that others have yet to make of what came:
-// the second barrier is missing.
+// The scan in chunks, where threads read B and C that others have yet to wait for: the first
+// barrier is missing.
 #include "krait.h"
 DEVICE void barrier() { sync(); }
 #define sync() \
 	do {                                                                                                               \
-		if constexpr (__COUNTER__ != 1)                                                                            \
+		if constexpr (__COUNTER__ != 0)                                                                            \
 			barrier();                                                                                         \
 	} while (0)
 #define FORMAT f32
