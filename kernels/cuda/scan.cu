@@ -484,7 +484,7 @@ template <int Lanes, int Sixteens, class V, bool Ends, bool Apart = false> DEVIC
 }
 
 KERNEL THREADS_BLOCKS(128, 5) selective_scan_16(Scan<float> arg) { scan_chunks<4, 1, float, false>(arg); }
-KERNEL THREADS_BLOCKS(128, 5) selective_scan_16_bf16(Scan<bf16> arg) { scan_chunks<4, 1, bf16, false>(arg); }
+KERNEL THREADS_BLOCKS(128, 4) selective_scan_16_bf16(Scan<bf16> arg) { scan_chunks<4, 1, bf16, false>(arg); }
 KERNEL THREADS_BLOCKS(128, 5) selective_scan_16_apart(Scan<float> arg) { scan_chunks<4, 1, float, false, true>(arg); }
 // Of which shared memory has room for no more on 8.6.
 KERNEL THREADS_BLOCKS(128, 3) selective_scan_32(Scan<float> arg) { scan_chunks<4, 2, float, false>(arg); }
