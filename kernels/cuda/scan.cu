@@ -1,10 +1,10 @@
 // The selective scan h = exp(dt A) h + dt u B, y = Σ_n h C (Gu and Dao 2023, eq. 2), per channel.
-// Four lanes share a channel: of every 16 states, a lane has 4 neighbours. In
-// long prompts and of many sequences a thread has a whole channel. All kernels do the same
-// operations in the same order, so that how a prompt is cut changes no bit of a result or a state
-// in f32: pairs of neighbours are added up first, then the quarters of 16 states as lanes do.
-// FORMAT is that in which the state is kept: it is rounded when it is stored, and so at the end of
-// a segment only. For whole segments of up to 16 states, u, z and y may all be in bf16.
+// Four lanes share a channel: of every 16 states, a lane has 4 neighbours. In long prompts and of
+// many sequences a thread has a whole channel. All kernels do the same operations in the same
+// order, so that how a prompt is cut changes no bit of a result or a state in f32: pairs of
+// neighbours are added up first, then the quarters of 16 states as lanes do. FORMAT is that in
+// which the state is kept: it is rounded when it is stored, and so at the end of a segment only.
+// For whole segments of up to 16 states, u, z and y may all be in bf16.
 // Formats: f32 bf16
 #include "apart.h"
 #include "parts.h"

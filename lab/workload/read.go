@@ -66,9 +66,8 @@ func (l Left) String() string {
 }
 
 // Read reads the first o.Sessions conversations or requests of a trace in a format; 0: all.
-// Conversations have no times: they begin at o.Rate, and turns
-// follow after o.Pause seconds, on average. A token is taken for 4 bytes of text there, and equal
-// messages have equal tokens.
+// Conversations have no times: they begin at o.Rate, and turns follow after o.Pause seconds, on
+// average. A token is taken for 4 bytes of text there, and equal messages have equal tokens.
 func Read(format string, r io.Reader, o Options) (trace []prefix.Request, left Left, err error) {
 	i := slices.IndexFunc(Formats, func(f Format) bool { return f.Name == format })
 	if i < 0 {

@@ -123,7 +123,10 @@ func (t *Tree) data(n *node) *node {
 // whole reports whether t, a cache, has all data of a node of a tree beside it.
 func (t *Tree) whole(n *node) bool {
 	c := t.data(n)
-	return c != nil && (t.model.StateBytes > 0 && c.depth >= n.depth || t.model.StateBytes == 0 && n.shared == n.depth)
+	if c == nil || t.model.StateBytes == 0 {
+		return c != nil && n.shared == n.depth
+	}
+	return c.depth >= n.depth
 }
 
 // demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and

@@ -73,13 +73,16 @@ func (g *convolver) keep(v vector, at Mem) Op {
 	return at
 }
 
+// convAhead is how many tokens ahead rows are fetched.
+const convAhead = 16
+
 // tokens goes over them, some at once.
 func (g *convolver) tokens() {
 	chains := []int{2, 1}
 	if g.biased || !g.wide() {
 		chains = chains[1:]
 	}
-	left, x, y := g.param("tokens"), g.ahead(g.x, g.xs), g.ahead(g.y, g.ys)
+	left, x, y := g.param("tokens"), g.ahead(g.x, g.xs, convAhead), g.ahead(g.y, g.ys, convAhead)
 	for _, n := range chains {
 		all, none := g.label("tokens"), g.label("notokens")
 		g.SUBQ(U8(n), left)
@@ -109,19 +112,6 @@ func (g *convolver) tokens() {
 		g.Label(none)
 		g.ADDQ(U8(n), left)
 	}
-}
-
-// rowsAhead is how many tokens ahead rows are fetched: they are pages apart, where no processor
-// fetches them by itself.
-const rowsAhead = 16
-
-// ahead is an address that many rows on.
-func (g *convolver) ahead(row, stride reg.Register) reg.GPVirtual {
-	at := g.GP64()
-	g.MOVQ(stride, at)
-	g.SHLQ(U8(4), at)
-	g.ADDQ(row, at)
-	return at
 }
 
 // value is what a token puts out.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"math/bits"
 
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
@@ -72,12 +71,9 @@ func (g *scanner) write() {
 // scanAhead is how many tokens ahead a row is fetched, and rowBytes how much of it.
 const scanAhead, rowBytes = 4, 256
 
-// fetch fetches a block's channels of a row some tokens ahead: rows are pages apart, where no
-// processor fetches them by itself.
+// fetch fetches a block's channels of a row some tokens ahead.
 func (g *scanner) fetch(row string) {
-	at := g.stride(row + "s")
-	g.SHLQ(U8(bits.Len(scanAhead)-1), at)
-	g.ADDQ(g.memory(row), at)
+	at := g.ahead(g.memory(row), g.stride(row+"s"), scanAhead)
 	for line := 0; line < rowBytes; line += 64 {
 		g.PREFETCHT0(Mem{Base: at, Disp: line})
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/krait-ml/krait/kernels/cpu/gen/common"
@@ -72,6 +73,16 @@ func (g *vec) stride(name string) reg.Register {
 	r := g.param(name)
 	g.SHLQ(U8(2), r)
 	return r
+}
+
+// ahead is the address of the row that is some rows on, a power of 2, to fetch it: rows are pages
+// apart, where no processor fetches them by itself.
+func (g *vec) ahead(row Op, stride reg.Register, rows int) reg.Register {
+	at := g.GP64()
+	g.MOVQ(stride, at)
+	g.SHLQ(U8(bits.Len(uint(rows))-1), at)
+	g.ADDQ(row, at)
+	return at
 }
 
 // triple is three times a stride.
