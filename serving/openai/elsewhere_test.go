@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -53,7 +54,8 @@ func TestElsewhere(t *testing.T) {
 	defer m.Close()
 	var dead [2]atomic.Bool
 	var from []*prefill.Client
-	var servers []*transfer.Server
+	var mu sync.Mutex
+	var second []net.Conn // the second server's
 	for i := range 2 {
 		other, err := krait.Embedded(krait.Options{Slots: 2, Sharding: krait.Sharding{Ranks: 1 + i}})
 		if err != nil {
@@ -69,13 +71,19 @@ func TestElsewhere(t *testing.T) {
 			if dead[i].Load() {
 				return nil, errors.New("it is dead")
 			}
-			return s.Pipe(ctx)
+			conn, err := s.Pipe(ctx)
+			if i == 1 && err == nil {
+				mu.Lock()
+				second = append(second, conn)
+				mu.Unlock()
+			}
+			return conn, err
 		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer p.Close()
-		from, servers = append(from, p), append(servers, s)
+		from = append(from, p)
 	}
 	counted := metrics.New()
 	s, err := openai.New(m, openai.Options{Prefill: []krait.Prefiller{from[0], from[1]}, PrefillNames: []string{"a:1", "b:1"}, Metrics: counted})
@@ -98,13 +106,13 @@ func TestElsewhere(t *testing.T) {
 		}
 	}
 	all()
-	first, second := from[0].Stats(), from[1].Stats()
-	if first.Fetched == 0 || second.Fetched == 0 || first.Fetched+second.Fetched != 12 {
-		t.Errorf("%+v and %+v", first, second)
+	a, b := from[0].Stats(), from[1].Stats()
+	if a.Fetched == 0 || b.Fetched == 0 || a.Fetched+b.Fetched != 12 {
+		t.Errorf("%+v and %+v", a, b)
 	}
 	all() // again, to the same
-	if a, b := from[0].Stats().Fetched, from[1].Stats().Fetched; a != 2*first.Fetched || b != 2*second.Fetched {
-		t.Errorf("%d and %d prompts, after %d and %d", a, b, first.Fetched, second.Fetched)
+	if x, y := from[0].Stats().Fetched, from[1].Stats().Fetched; x != 2*a.Fetched || y != 2*b.Fetched {
+		t.Errorf("%d and %d prompts, after %d and %d", x, y, a.Fetched, b.Fetched)
 	}
 	for i, name := range []string{"a:1", "b:1"} { // either may have had it
 		was := from[i].Stats().Fetched
@@ -125,7 +133,11 @@ func TestElsewhere(t *testing.T) {
 		ask(t, h, "/v1/completions", fmt.Sprintf(`{"prompt": %q, "max_tokens": 1}`, prompt(mine)))
 	}
 	dead[1].Store(true)
-	servers[1].Close()
+	mu.Lock()
+	for _, conn := range second { // without the goodbye of a server that is closed
+		conn.Close()
+	}
+	mu.Unlock()
 	all()
 	read := from[0].Stats().Fetched
 	until(t, "the first machine reads for the second", func() bool {
