@@ -34,7 +34,7 @@ func newRoute() *cobra.Command {
 		Long: `Route forwards each request of OpenAI's API to one of --decode, which are servers of one
 model (krait serve), and streams the answer back. It chooses the server with the least work:
 bytes of prompts to prefill, less those that its prefix cache may have from earlier requests,
-and 16 for each token to decode.
+and 16 for each token to decode. The prompt of a streamed answer counts until its first token.
 
 With --prefill it also chooses the prefill server of each prompt, for krait serve decode with
 the same --prefill, by the same rule.

@@ -255,6 +255,10 @@ var hand = []struct {
 	{"a round of turns", "0 5/1, 0 5/1, 0 5/1, 0 5/1", "20, 15, 15, 20", Options{Decode: many(3, 4, 100)}},
 	// Both have 48 of work, the first by one request and the second by two. The fourth joins the
 	// first, though it is the second one's turn: 9 tokens and 4.
+	// Request 0 has its first token, so that its server has a prompt less to prefill.
+	{"a prompt is over", "0 10/9, 1 1/1, 50 10/9, 55 1/1", "20 31 42 53 64 76 87 98 109, 12, 70 81 92 103 114 125 136 147 158, 76", Options{Decode: many(2, 4, 100)}},
+	// Both have one request, of which the first has been there for longer.
+	{"equals, the last turn of which was first", "0 10/9, 1 1/1, 30 10/9, 60 1/1", "20 31 42 53 64 76 87 98 109, 12, 50 61 72 83 94 105 116 127 138, 76", Options{Decode: many(2, 4, 100)}},
 	{"equal work, fewer requests", "0 8/1, 0 2/1, 0 2/1, 0 1/1", "19, 14, 14, 19", Options{Decode: many(2, 4, 100)}},
 	// In pages of 4 they take 8, 4, 8 and 4 of 16 tokens: the third does not fit, and the fourth
 	// does.

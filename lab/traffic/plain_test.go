@@ -16,7 +16,7 @@ import (
 type plain struct {
 	requests        []*asked
 	decode, prefill []*serving
-	turn            [2]int // of decode and prefill servers
+	turn            [2]int // requests so far of decode and prefill servers
 	latency         int    // of a transfer, which takes 1 ms more for each token
 	clients         int
 	now, next       int
@@ -50,6 +50,7 @@ type serving struct {
 	chunks               []int
 	busy                 bool
 	work, requests, sent int
+	turn                 int // of its last request
 }
 
 func (p *plain) plan(at int, late bool, happen func()) {
@@ -61,14 +62,17 @@ func (p *plain) plan(at int, late bool, happen func()) {
 }
 
 // pick returns the server with the least work, and of equals the one with fewer requests, or whose
-// turn comes first.
+// last turn was first.
 func (p *plain) pick(list []*serving, turn *int, except *serving) (best *serving) {
-	for i := range list {
-		if s := list[(*turn+i)%len(list)]; s != except && (best == nil || s.work < best.work || s.work == best.work && s.requests < best.requests) {
+	for _, s := range list {
+		if s != except && (best == nil || s.work < best.work || s.work == best.work && (s.requests < best.requests || s.requests == best.requests && s.turn < best.turn)) {
 			best = s
 		}
 	}
-	*turn++
+	if best != nil {
+		*turn++
+		best.turn = *turn
+	}
 	return best
 }
 
@@ -154,7 +158,10 @@ func (p *plain) end(s *serving) {
 		if r.fed += s.chunks[i]; r.fed < r.prompt {
 			continue
 		}
-		r.tokens = append(r.tokens, fmt.Sprint(p.now))
+		if r.tokens = append(r.tokens, fmt.Sprint(p.now)); len(r.tokens) == 1 && r.from == nil && r.of == nil {
+			s.add(-r.promptWork, 0)
+			r.work -= r.promptWork
+		}
 		if r.prefilled(); len(r.tokens) == r.output {
 			s.running = slices.DeleteFunc(s.running, func(x *asked) bool { return x == r })
 			if r.of != nil {

@@ -22,10 +22,10 @@ type visit struct {
 	out          *load.Outcome
 	prompt, most int
 	x            *server // that answers
-	work         int64   // there
+	work         balance.Work
 	ticket       *admit.Ticket
 	from         *server // that prefills; nil: x does
-	fromWork     int64
+	fromWork     balance.Work
 }
 
 // send sends request i to a server, as the router does: one whose queue is full leaves it to
@@ -39,24 +39,21 @@ func (s *simulation) send(i int) {
 	if len(s.prefill.servers) > 0 {
 		prompt := balance.Need{Blocks: n.Blocks, Bytes: n.Bytes}
 		n.Blocks, n.Bytes = nil, 0
-		v.from = s.prefill.take(prompt, nil)
-		v.fromWork = v.from.load.Add(prompt)
+		v.from, v.fromWork = s.prefill.take(prompt, nil)
 	}
 	var tried *server
 	for range 2 {
-		x := s.decode.take(n, tried)
-		if x == nil {
+		if v.x, v.work = s.decode.take(n, tried); v.x == nil {
 			break
 		}
-		v.work = x.load.Add(n)
-		if v.x = x; v.enter() {
+		if v.enter() {
 			return
 		}
-		x.load.Remove(v.work)
+		v.x.load.Remove(v.work)
 		if v.out.Err.Kind != fullQueue {
 			break
 		}
-		tried = x
+		tried = v.x
 	}
 	v.leave()
 }
@@ -113,6 +110,7 @@ func (v *visit) request(prompt, most int) schedule.Request {
 func (v *visit) Token(t schedule.Token) {
 	if v.out.Tokens++; v.out.Tokens == 1 {
 		v.out.First = t.At
+		v.x.load.Prefilled(&v.work)
 		v.prefilled()
 	} else {
 		v.out.Gaps = append(v.out.Gaps, t.At.Sub(v.out.Last).Seconds())

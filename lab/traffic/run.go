@@ -28,22 +28,25 @@ type simulation struct {
 	err             error
 }
 
-// pool is the servers of a role, of which the one that is offered first changes, as in the router.
+// pool is the servers of a role.
 type pool struct {
 	servers []*server
-	next    int
+	turn    int
 }
 
-// take assigns a request to the server with the least work, except one.
-func (p *pool) take(n balance.Need, except *server) *server {
+// take assigns a request to the server with the least work, except one; nil: there is no other.
+func (p *pool) take(n balance.Need, except *server) (*server, balance.Work) {
 	var c balance.Choice[*server]
-	for i := range p.servers {
-		if x := p.servers[(p.next+i)%len(p.servers)]; x != except {
+	for _, x := range p.servers {
+		if x != except {
 			c.Offer(x, &x.load, n, false)
 		}
 	}
-	p.next++
-	return c.Best
+	if c.Best == nil {
+		return nil, balance.Work{}
+	}
+	p.turn++
+	return c.Best, c.Best.load.Add(n, p.turn)
 }
 
 // event is what happens at a time.

@@ -1,9 +1,10 @@
 // Package route balances requests of OpenAI's API over several servers of one model.
 //
 // The router sends a request to the server with the least work: bytes of prompts to prefill, less
-// the bytes that its prefix cache is expected to hold, and tokens to decode. With prefill servers
-// ([Options.Prefill]), the router also picks the one with the fewest bytes of prompts, and picks
-// the decode server by its answers alone.
+// the bytes that its prefix cache is expected to hold, and tokens to decode. The prompt of a stream
+// is work until its first event. Of equals the server with fewer requests is picked, or else the
+// one whose last request came first. With prefill servers ([Options.Prefill]), the router also
+// picks the one with the fewest bytes of prompts, and picks the decode server by its answers alone.
 //
 // The router checks each machine every second. A machine whose check fails gets no new requests;
 // its active requests continue. A request whose connection fails is retried once on another

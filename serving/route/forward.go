@@ -178,6 +178,7 @@ func (r *Router) find(w http.ResponseWriter, q *request, o *outcome) *api.Error 
 			defer func() { r.spanOfTry(h.m, call, o, begun, nil) }()
 			o.first = time.Since(entered)
 			prefill.free()
+			h.prefilled()
 			q.answered()
 			defer h.free()
 			return r.pass(w, q, h.m, a, o)

@@ -12,14 +12,14 @@ import (
 type pool struct {
 	mu       sync.Mutex
 	machines []*machine
-	next     int // round robin among equals
+	turn     int // requests so far
 }
 
 // assignment is a machine's work for a request.
 type assignment struct {
 	p    *pool
 	m    *machine
-	work int64
+	work balance.Work
 	once sync.Once
 }
 
@@ -29,8 +29,7 @@ func (p *pool) take(n balance.Need, tried []*machine, now time.Time) *assignment
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var c balance.Choice[*machine]
-	for i := range p.machines {
-		m := p.machines[(p.next+i)%len(p.machines)]
+	for _, m := range p.machines {
 		if m.ready && !slices.Contains(tried, m) {
 			c.Offer(m, &m.load, n, now.Before(m.until))
 		}
@@ -38,8 +37,15 @@ func (p *pool) take(n balance.Need, tried []*machine, now time.Time) *assignment
 	if c.Best == nil {
 		return nil
 	}
-	p.next++
-	return &assignment{p: p, m: c.Best, work: c.Best.load.Add(n)}
+	p.turn++
+	return &assignment{p: p, m: c.Best, work: c.Best.load.Add(n, p.turn)}
+}
+
+// prefilled ends the work of the prompt.
+func (h *assignment) prefilled() {
+	h.p.mu.Lock()
+	defer h.p.mu.Unlock()
+	h.m.load.Prefilled(&h.work)
 }
 
 // free ends the assignment. It may be called more than once, and on nil.

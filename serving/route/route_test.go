@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -81,6 +82,30 @@ func TestLeast(t *testing.T) {
 	if text := <-ended; text != `"late"` {
 		t.Error(text)
 	}
+	until(t, "free", func() bool { return idle(r) })
+}
+
+// TestBegunStream: the prompt of a stream is work until its first event.
+func TestBegunStream(t *testing.T) {
+	list, h, r := fakes(t, 1, route.Options{})
+	begin, hold := make(chan struct{}), make(chan struct{})
+	end := sync.OnceFunc(func() { close(hold) })
+	defer end()
+	list[0].do(func(w http.ResponseWriter, _ *http.Request) {
+		<-begin
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Write([]byte("data: {}\n\n"))
+		w.(http.Flusher).Flush()
+		<-hold
+	})
+	work := func(prompt int) func() bool {
+		return func() bool { m := r.Machines()[0]; return m.Running == 1 && m.Work == int64(prompt+4*16) }
+	}
+	go ask(t, h, prompt("five tokens of text"))
+	until(t, "prefilling", work(len(`"five tokens of text"`)))
+	close(begin)
+	until(t, "decoding", work(0))
+	end()
 	until(t, "free", func() bool { return idle(r) })
 }
 
