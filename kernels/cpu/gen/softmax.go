@@ -309,8 +309,7 @@ func (g *weighing) rows(name, how string, with func(by, v Op)) {
 	y, ys, x, xs, by, bs, rows := g.param("y"), g.stride("ys"), g.param("x"), g.stride("xs"), g.param("by"), g.stride("bs"), g.param("rows")
 	size, at := g.stride("cols"), g.GP64()
 	g.Label("rows")
-	b := g.new()
-	g.VBROADCASTSS(Mem{Base: by}, b)
+	b := g.number(Mem{Base: by})
 	g.XORQ(at, at)
 	g.Label("columns")
 	for from := 0; from < 64; from += 4 * g.set.lanes {

@@ -208,6 +208,13 @@ func (g *vec) hold(n int, body func(g *vec)) {
 	}
 }
 
+// number is a number of memory, or of the lowest lane of a register, in all lanes.
+func (g *vec) number(from Op) vector {
+	v := g.new()
+	g.VBROADCASTSS(from, v)
+	return v
+}
+
 // copy is a register with a constant, or with what another has.
 func (g *vec) copy(from Op) vector {
 	v := g.new()
