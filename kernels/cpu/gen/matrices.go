@@ -214,12 +214,7 @@ func (g *vec) widenRow(f format) {
 	g.MOVQ(n, left)
 	g.Label("next")
 	v := g.YMM()
-	if f.name == "F16" {
-		g.VCVTPH2PS(Mem{Base: from}, v)
-	} else {
-		g.VPMOVZXWD(Mem{Base: from}, v)
-		g.VPSLLD(U8(16), v, v)
-	}
+	g.widen(f, Mem{Base: from}, v)
 	g.VMOVUPS(v, Mem{Base: to})
 	g.ADDQ(U8(32), to)
 	g.ADDQ(U8(16), from)
