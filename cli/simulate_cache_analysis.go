@@ -71,7 +71,7 @@ func (r *cacheReport) printUse(w io.Writer, a *prefix.Analysis) {
 		thousands(a.CacheTokensUsed), count(int(a.CacheTokens), "token"), percent(float64(a.CacheTokensUsed), float64(a.CacheTokens)))
 	fmt.Fprintf(w, "  %10s  %12s  %16s  %16s\n", "requests", "seconds", "KV cache, bytes", "states, bytes")
 	for i, h := range a.Held {
-		if (i+1)%(max(1, len(a.Held)/5)) == 0 {
+		if (i+1)%max(1, len(a.Held)/5) == 0 || i == len(a.Held)-1 {
 			fmt.Fprintf(w, "  %10s  %12s  %16s  %16s\n", thousands(int64(h.Requests)), short(h.At), thousands(h.CacheBytes), thousands(h.StateBytes))
 		}
 	}
