@@ -106,8 +106,10 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, fmt.Errorf("--slots is %d and --max-queue %d; both must be at least 1, as of a server", f.session.Slots, f.o.Decode.Queue.Requests)
 	case f.o.Decode.Queue.Tokens < 0:
 		return nil, fmt.Errorf("--max-queue-tokens is %d; it must be at least 1, or 0 for what fits into memory", f.o.Decode.Queue.Tokens)
-	case !(f.price >= 0):
-		return nil, fmt.Errorf("--price is %g; it must not be negative", f.price)
+	case !(f.price >= 0 && f.price <= 1e9):
+		return nil, fmt.Errorf("--price is %g; it must be from 0 to 1e+09", f.price)
+	case c.Flags().Changed("prefix-policy") && f.session.PrefixCache == 0:
+		return nil, errors.New("--prefix-policy is that of a prefix cache: give its bytes by --prefix-cache")
 	case f.find && f.slo == "":
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
@@ -120,8 +122,8 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--decode says servers and ranks; leave out --tp, --dp and --find")
 	}
 	for _, r := range f.rates {
-		if !(r > 0) {
-			return nil, fmt.Errorf("--rate is %g; it must be above 0", r)
+		if !(r >= load.LeastRate && r <= load.MostRate) {
+			return nil, fmt.Errorf("--rate is %g; it must be from %g to %g per second", r, load.LeastRate, load.MostRate)
 		}
 		list = append(list, load.Load{Rate: r, Bursts: f.bursts})
 	}
@@ -201,15 +203,16 @@ func (f *simulateFlags) runTraffic(c *cobra.Command, g *graph.Graph, d *virtual.
 	}
 	t.o.Link.Bytes, t.o.Link.Latency = traffic.StateBytes(g), t.latency.Seconds()
 	var end func()
+	known := map[int]traffic.Server{}
 	t.o.Progress, end = terminal.Progress(c.ErrOrStderr(), "simulate", "requests", false)
 	lines, err := interruptible(c, "", func() ([]traffic.Line, error) {
-		return traffic.Sweep(c.Context(), t.o, list, loads, t.price, func(s traffic.Size) (traffic.Server, error) { return f.server(g, d, s) })
+		return traffic.Sweep(c.Context(), t.o, list, t.find && !f.compare, loads, t.price, func(s traffic.Size) (traffic.Server, error) { return f.server(g, d, s, known) })
 	})
 	if end(); err != nil {
 		return err
 	}
 	if all := slices.IndexFunc(lines, func(x traffic.Line) bool { return x.Err == "" }); all < 0 {
-		return errors.New(lines[0].Err)
+		return errors.New(lines[len(lines)-1].Err) // that of the most ranks
 	}
 	r := &trafficReport{Model: title, Hardware: d.Profile.Name, Requests: len(t.o.Trace), SLO: t.o.SLO, Lines: lines, about: d.Profile.About, slo: t.slo, price: t.price, find: t.find}
 	if best := traffic.Cheapest(lines); t.find && best != nil {
@@ -281,25 +284,33 @@ func (t *trafficFlags) deployments(f *simulateFlags) (list []traffic.Deployment,
 	if !t.find && !f.compare {
 		return []traffic.Deployment{one}, nil
 	}
-	all := one.Ranks()
-	for ranks := all; ranks >= 1; ranks /= 2 {
+	first := one.Ranks()
+	if t.find {
+		first = 1
+	}
+	for ranks := first; ranks <= one.Ranks(); ranks++ {
 		list = append(list, traffic.Deployments(ranks)...)
-		if !t.find || ranks%2 != 0 {
-			break
-		}
 	}
 	return list, nil
 }
 
-// server returns the servers of a size.
-func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size) (traffic.Server, error) {
-	o, err := f.options(s.Ranks)
-	if err != nil {
-		return traffic.Server{}, err
+// server returns the servers of a size. Those of equal ranks share a clock, which knows the times of
+// steps.
+func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size, known map[int]traffic.Server) (traffic.Server, error) {
+	x, ok := known[s.Ranks]
+	if !ok {
+		o, err := f.options(s.Ranks)
+		if err != nil {
+			return x, err
+		}
+		if x, err = traffic.Deploy(1, g, o, d, f.traffic.session); err != nil {
+			return x, err
+		}
+		x.Queue = f.traffic.o.Decode.Queue
+		known[s.Ranks] = x
 	}
-	x, err := traffic.Deploy(s.Number, g, o, d, f.traffic.session)
-	x.Queue = f.traffic.o.Decode.Queue
-	return x, err
+	x.Number = s.Number
+	return x, nil
 }
 
 func (r *trafficReport) print(w io.Writer) {
