@@ -294,8 +294,8 @@ func (t *trafficFlags) deployments(f *simulateFlags) (list []traffic.Deployment,
 	return list, nil
 }
 
-// server returns the servers of a size. Those of equal ranks share a clock, which knows the times of
-// steps.
+// server returns the servers of a size. Those of equal ranks share a clock, which knows the times
+// of steps.
 func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size, known map[int]traffic.Server) (traffic.Server, error) {
 	x, ok := known[s.Ranks]
 	if !ok {
