@@ -359,8 +359,8 @@ var hand = []struct {
 	// servers have 32 of work and a request. The second one's last turn is now the earlier: its step
 	// runs until 26. Then it has 28 of work, and the last request joins that: 3 + 4 tokens.
 	{"clients of two servers", "0 5/2, 0 5/2, 0 5/1, 0 3/1, 0 4/1", "20 31, 15 26, 20, 43, 43", Options{Decode: many(2, 4, 100), Load: load.Load{Concurrency: 3}}},
-	// All three have the same work at 2, and the first one's turn was first. At 16 it has a request, and
-	// of the other two the second one's was.
+	// All three have the same work at 2, and the first one's turn was first. At 16 it has a request,
+	// and of the other two the second one's was.
 	{"turns of three", "0 5/1, 0 5/1, 0 5/1, 2 5/1, 16 3/1", "15, 15, 15, 30, 29", Options{Decode: many(3, 1, 100)}},
 	// At 60 the first's prompt of 40 is over, and both have 96 of work: the first one's turn was first.
 	{"a long prompt that is over", "0 40/6, 1 2/6, 60 1/1", "50 61 73 84 95 106, 13 24 35 46 57 68, 73", Options{Decode: many(2, 4, 100)}},
@@ -383,8 +383,8 @@ var hand = []struct {
 	// first. The one after 8 leaves no token to compute.
 	{"the state that does not fit", "0 8/1 a, 100 8/1 b, 200 8/1 a", "28, 128, 228", Options{Decode: one(4, 100).with(func(s *Server) { hybrid(s); s.Capacity = 19 })}},
 
-	// 9 tokens are prefilled up to the mark after 8, and then 1: 29; they arrive by 43. The second begins
-	// at 8.
+	// 9 tokens are prefilled up to the mark after 8, and then 1: 29; they arrive by 43. The second
+	// begins at 8.
 	{"states at the prefill server", "0 10/1 a, 100 10/1 a", "54, 136 (8)", Options{Decode: one(4, 100), Prefill: one(4, 100).with(hybrid), Link: slow}},
 	// 16 of 17 tokens are prefilled, and the router knows their block: 15 of them hit, and all move.
 	{"a block at a prefill server", "0 17/1 a, 200 17/1 a", "58, 243 (15)", Options{Decode: one(4, 100), Prefill: many(2, 4, 100).with(attention), Link: slow}},
@@ -401,8 +401,8 @@ var hand = []struct {
 	// As without roles, after a prefill by 15 and a transfer by 25: a step with the last token of the
 	// prompt, one without drafts, and two with one.
 	{"drafts after a transfer", "0 6/6", "36 47 61 61 75 75", Options{Decode: one(4, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Prefill: one(4, 100), Link: slow, Drafts: 1, Acceptance: 1}},
-	// They arrive at 30 and 40. At 41 the second's last token is beside the first's, at 53 a step of two
-	// is measured, and at 65 each has a draft: 4 tokens and 2 ms. The last token needs none.
+	// They arrive at 30 and 40. At 41 the second's last token is beside the first's, at 53 a step of
+	// two is measured, and at 65 each has a draft: 4 tokens and 2 ms. The last token needs none.
 	{"drafts of two after transfers", "0 6/5, 0 6/5", "41 53 65 81 81, 53 65 81 81 92", Options{Decode: one(4, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Prefill: one(4, 100), Link: slow, Drafts: 1, Acceptance: 1}},
 	// Both drafts are wrong, and replayed together: 14, 2 and 3 ms.
 	{"wrong drafts of two", "0 5/4, 0 5/4", "20 32 51 63, 20 32 51 63", Options{Decode: one(2, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1}},
