@@ -58,12 +58,18 @@ With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 			if o.Runs < 1 {
 				return fmt.Errorf("--runs is %d; it must be at least 1", o.Runs)
 			}
+			if o.Workers < 0 {
+				return fmt.Errorf("--threads is %d; it must be at least 1, or 0 for all cores", o.Workers)
+			}
 			file := out
 			if file == "" {
 				var err error
 				if file, err = cost.LocalFile(); err != nil {
 					return err
 				}
+			}
+			if at, err := os.Stat(file); err == nil && at.IsDir() {
+				return fmt.Errorf("-o %s is a folder; give a file", file)
 			}
 			var end func()
 			o.Progress, end = terminal.Progress(c.ErrOrStderr(), "calibrate", "steps", quiet)

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/krait-ml/krait/internal/terminal"
 	"github.com/krait-ml/krait/lab/reproduce"
@@ -32,6 +33,11 @@ profiles (docs/simulate.md).
 		RunE: func(c *cobra.Command, _ []string) error {
 			if asJSON && dir != "" {
 				return errors.New("--json prints the result and -o DIR writes Markdown: give one of them")
+			}
+			if dir != "" {
+				if err := os.MkdirAll(dir, 0o755); err != nil { // not after a minute
+					return err
+				}
 			}
 			tell, end := terminal.Progress(c.ErrOrStderr(), "reproduce", "figures", false)
 			r, err := reproduce.Run(c.Context(), tell)

@@ -159,7 +159,7 @@ type cacheReport struct {
 	Model    prefix.Model     `json:"model"`
 	Capacity int64            `json:"capacity"`
 	Kinds    []kindCost       `json:"layers,omitempty"`
-	Speed    float64          `json:"-"`
+	Speed    float64          `json:"flops_per_second,omitempty"`
 	Results  []*prefix.Result `json:"results"`
 }
 

@@ -50,8 +50,13 @@ func (r *cacheReport) printAnalysis(w io.Writer) {
 		fmt.Fprintf(w, "\n%-10s  %12s  %12s  %12s  %12s  %22s\n", "layers", "FLOPs/token", "/token²", "bytes/token", "state bytes", "FLOPs saved per byte")
 		fmt.Fprintf(w, "%-10s  %12s  %12s  %12s  %12s  %10s  %10s\n", "", "", "", "", "", count(efficiencyAt[0], "token"), count(efficiencyAt[1], "token"))
 		for _, k := range r.Kinds {
-			fmt.Fprintf(w, "%-10s  %12s  %12s  %12s  %12s  %10s  %10s\n", k.Kind, short(k.PerToken), short(k.PerTokenSquared), thousands(k.CacheBytes), thousands(k.StateBytes),
-				short(k.Efficiency[0]), short(k.Efficiency[1]))
+			efficiency := [2]string{"–", "–"} // of layers that hold no bytes
+			for i, e := range k.Efficiency {
+				if e > 0 {
+					efficiency[i] = short(e)
+				}
+			}
+			fmt.Fprintf(w, "%-10s  %12s  %12s  %12s  %12s  %10s  %10s\n", k.Kind, short(k.PerToken), short(k.PerTokenSquared), thousands(k.CacheBytes), thousands(k.StateBytes), efficiency[0], efficiency[1])
 		}
 	}
 	for _, x := range r.Results {
@@ -71,8 +76,8 @@ func (r *cacheReport) printUse(w io.Writer, a *prefix.Analysis) {
 		thousands(a.CacheTokensUsed), count(int(a.CacheTokens), "token"), percent(float64(a.CacheTokensUsed), float64(a.CacheTokens)))
 	fmt.Fprintf(w, "  %10s  %12s  %16s  %16s\n", "requests", "seconds", "KV cache, bytes", "states, bytes")
 	for i, h := range a.Held {
-		if (i+1)%(max(1, len(a.Held)/5)) == 0 {
-			fmt.Fprintf(w, "  %10s  %12s  %16s  %16s\n", thousands(int64(h.Requests)), short(h.At), thousands(h.CacheBytes), thousands(h.StateBytes))
+		if (i+1)%max(1, len(a.Held)/5) == 0 || i == len(a.Held)-1 {
+			fmt.Fprintf(w, "  %10s  %12s  %16s  %16s\n", thousands(int64(h.Requests)), fmt.Sprintf("%.2f", h.At), thousands(h.CacheBytes), thousands(h.StateBytes))
 		}
 	}
 }
@@ -88,7 +93,7 @@ func (r *cacheReport) printBins(w io.Writer, a *prefix.Analysis) {
 		fmt.Fprintf(w, "  %17s  %10s  %14s  %7.1f%%", thousands(int64(b.From))+" to "+thousands(int64(b.To-1)), thousands(int64(b.Requests)), thousands(b.Hit),
 			percent(float64(b.Hit), float64(b.Input)))
 		if r.Speed > 0 {
-			fmt.Fprintf(w, "  %13s  %8s", short(1e3*b.Median/r.Speed), short(1e3*b.P95/r.Speed))
+			fmt.Fprintf(w, "  %13.2f  %8.2f", 1e3*b.Median/r.Speed, 1e3*b.P95/r.Speed)
 		}
 		fmt.Fprintln(w)
 	}

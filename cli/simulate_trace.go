@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/lab/workload"
@@ -53,6 +54,8 @@ other ids differ; with --vocab they are drawn below it.`,
 			switch given := c.Flags().Changed; {
 			case from != "" && given("vocab"):
 				return errors.New("--vocab is for synthetic traces; leave it out, or --from")
+			case (given("rate") || given("pause") || given("regular")) && slices.ContainsFunc(workload.Formats, func(x workload.Format) bool { return x.Name == from && x.Timed }):
+				return fmt.Errorf("requests of %s have times; leave out --rate, --pause and --regular", from)
 			case from != "" && !given("sessions"):
 				o.Sessions = 0
 			}

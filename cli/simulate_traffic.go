@@ -58,7 +58,7 @@ func (f *trafficFlags) add(c *cobra.Command) {
 	flags.IntVar(&f.o.Decode.Queue.Tokens, "max-queue-tokens", 0, "tokens of running and queued requests (default: what memory holds)")
 	bytesFlag(c, &f.session.PrefixCache, "prefix-cache", 0, "prefix cache of each server that prefills, in bytes")
 	flags.StringVar(&f.session.PrefixPolicy, "prefix-policy", prefix.Default, "eviction: reuse, tuned, lru or flop:α")
-	flags.Float64Var(&f.o.Link.Bandwidth, "link-bandwidth", 25e9, "bandwidth at which a prefill server sends states, in bytes per second")
+	flags.Float64Var(&f.o.Link.Bandwidth, "link-bandwidth", 25e9, "bytes per second at which a prefill server sends states; 0: no limit")
 	flags.DurationVar(&f.latency, "link-latency", time.Millisecond, "latency of each transfer of a state")
 	flags.StringVar(&f.slo, "slo", "", "bounds for goodput, such as ttft=1s,tpot=50ms,e2e=30s")
 	flags.Float64Var(&f.price, "price", 0, "price of a GPU per hour, for the cost of a million tokens")
@@ -85,12 +85,29 @@ func (f *trafficFlags) given(c *cobra.Command) (bool, error) {
 		}
 		return false, nil
 	}
-	for _, name := range []string{"batch", "max-batch", "max-prompt", "dp-efficiency", "prefill-strategy"} {
+	for _, name := range []string{"batch", "max-batch", "max-prompt", "dp-efficiency", "prefill-strategy", "mesh"} {
 		if c.Flags().Changed(name) {
 			return false, fmt.Errorf("--%s is for one batch; leave it out, or --traffic, --rate and --concurrency", name)
 		}
 	}
-	return true, nil
+	return true, f.check(c)
+}
+
+// check returns an error for flags that have no effect, and files of other names.
+func (f *trafficFlags) check(c *cobra.Command) error {
+	given, file := c.Flags().Changed, c.Flags().Lookup("output").Value.String()
+	apart := f.prefill != "" || strings.Contains(strings.Join(f.servers, ""), "+") || f.find || given("compare")
+	switch {
+	case f.svg != "" && f.svg != "-" && filepath.Ext(f.svg) != ".svg":
+		return fmt.Errorf("--svg %s: the chart is SVG; name it FILE.svg", f.svg)
+	case filepath.Ext(file) == ".svg":
+		return fmt.Errorf("-o %s: --svg writes the chart; give that the name", file)
+	case given("prefix-policy") && f.session.PrefixCache == 0:
+		return errors.New("--prefix-policy is that of a prefix cache: give its bytes by --prefix-cache")
+	case (given("link-latency") || given("link-bandwidth")) && !apart:
+		return errors.New("--link-latency and --link-bandwidth are of prefill servers: give --prefill, --servers, --compare or --find")
+	}
+	return nil
 }
 
 // loads returns the loads of the flags.
@@ -106,8 +123,8 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, fmt.Errorf("--slots is %d and --max-queue %d; both must be at least 1, as of a server", f.session.Slots, f.o.Decode.Queue.Requests)
 	case f.o.Decode.Queue.Tokens < 0:
 		return nil, fmt.Errorf("--max-queue-tokens is %d; it must be at least 1, or 0 for what fits into memory", f.o.Decode.Queue.Tokens)
-	case !(f.price >= 0):
-		return nil, fmt.Errorf("--price is %g; it must not be negative", f.price)
+	case !(f.price >= 0 && f.price <= 1e9):
+		return nil, fmt.Errorf("--price is %g; it must be from 0 to 1e+09", f.price)
 	case f.find && f.slo == "":
 		return nil, errors.New("--find needs bounds: give --slo")
 	case f.decode == "" && f.prefill != "":
@@ -120,8 +137,8 @@ func (f *trafficFlags) loads(c *cobra.Command) (list []load.Load, err error) {
 		return nil, errors.New("--decode says servers and ranks; leave out --tp, --dp and --find")
 	}
 	for _, r := range f.rates {
-		if !(r > 0) {
-			return nil, fmt.Errorf("--rate is %g; it must be above 0", r)
+		if !(r >= load.LeastRate && r <= load.MostRate) {
+			return nil, fmt.Errorf("--rate is %g; it must be from %g to %g per second", r, load.LeastRate, load.MostRate)
 		}
 		list = append(list, load.Load{Rate: r, Bursts: f.bursts})
 	}
@@ -193,7 +210,7 @@ func (f *simulateFlags) runTraffic(c *cobra.Command, g *graph.Graph, d *virtual.
 	}
 	if f.sharding.States != "" && g.Stage < graph.PartitionedStage { // for bytes of states
 		s := f.sharding
-		s.Ranks, s.Strategy, s.Place = 1, "", ""
+		s.Ranks, s.Strategy, s.Place, s.Payload = 1, "", "", ""
 		if g, err = compileTo(c, g.Stage, g, s); err != nil {
 			return err
 		}
@@ -201,15 +218,16 @@ func (f *simulateFlags) runTraffic(c *cobra.Command, g *graph.Graph, d *virtual.
 	}
 	t.o.Link.Bytes, t.o.Link.Latency = traffic.StateBytes(g), t.latency.Seconds()
 	var end func()
+	known := map[int]traffic.Server{}
 	t.o.Progress, end = terminal.Progress(c.ErrOrStderr(), "simulate", "requests", false)
 	lines, err := interruptible(c, "", func() ([]traffic.Line, error) {
-		return traffic.Sweep(c.Context(), t.o, list, loads, t.price, func(s traffic.Size) (traffic.Server, error) { return f.server(g, d, s) })
+		return traffic.Sweep(c.Context(), t.o, list, t.find && !f.compare, loads, t.price, func(s traffic.Size) (traffic.Server, error) { return f.server(g, d, s, known) })
 	})
 	if end(); err != nil {
 		return err
 	}
 	if all := slices.IndexFunc(lines, func(x traffic.Line) bool { return x.Err == "" }); all < 0 {
-		return errors.New(lines[0].Err)
+		return errors.New(lines[len(lines)-1].Err) // that of the most ranks
 	}
 	r := &trafficReport{Model: title, Hardware: d.Profile.Name, Requests: len(t.o.Trace), SLO: t.o.SLO, Lines: lines, about: d.Profile.About, slo: t.slo, price: t.price, find: t.find}
 	if best := traffic.Cheapest(lines); t.find && best != nil {
@@ -281,25 +299,37 @@ func (t *trafficFlags) deployments(f *simulateFlags) (list []traffic.Deployment,
 	if !t.find && !f.compare {
 		return []traffic.Deployment{one}, nil
 	}
-	all := one.Ranks()
-	for ranks := all; ranks >= 1; ranks /= 2 {
+	first := one.Ranks()
+	if t.find {
+		first = 1
+	}
+	for ranks := first; ranks <= one.Ranks(); ranks++ {
 		list = append(list, traffic.Deployments(ranks)...)
-		if !t.find || ranks%2 != 0 {
-			break
-		}
 	}
 	return list, nil
 }
 
-// server returns the servers of a size.
-func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size) (traffic.Server, error) {
-	o, err := f.options(s.Ranks)
-	if err != nil {
-		return traffic.Server{}, err
+// server returns the servers of a size. Those of equal ranks share a clock, which knows the times
+// of steps.
+func (f *simulateFlags) server(g *graph.Graph, d *virtual.Device, s traffic.Size, known map[int]traffic.Server) (traffic.Server, error) {
+	x, ok := known[s.Ranks]
+	if !ok {
+		one := *f
+		if s.Ranks == 1 && (f.compare || f.traffic.find || f.traffic.servers != nil) {
+			one.sharding.Payload = "" // nothing is summed
+		}
+		o, err := one.options(s.Ranks)
+		if err != nil {
+			return x, err
+		}
+		if x, err = traffic.Deploy(1, g, o, d, f.traffic.session); err != nil {
+			return x, err
+		}
+		x.Queue = f.traffic.o.Decode.Queue
+		known[s.Ranks] = x
 	}
-	x, err := traffic.Deploy(s.Number, g, o, d, f.traffic.session)
-	x.Queue = f.traffic.o.Decode.Queue
-	return x, err
+	x.Number = s.Number
+	return x, nil
 }
 
 func (r *trafficReport) print(w io.Writer) {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"html"
 	"strings"
@@ -49,8 +48,14 @@ func (r *trafficReport) page() []byte {
 	b.WriteString("</table></div>\n")
 	var end strings.Builder
 	r.printEnd(&end)
-	fmt.Fprintf(&b, "<h2>Summary</h2>\n<pre class=\"panel\">%s</pre>\n<p class=\"muted\">TTFT, TPOT and E2E are of requests that were answered; good is the share of all requests within %s.</p>\n</body>\n</html>\n",
-		html.EscapeString(strings.TrimSpace(end.String())), html.EscapeString(cmp.Or(r.slo, "bounds, of which none are given")))
+	if text := strings.TrimSpace(end.String()); text != "" {
+		fmt.Fprintf(&b, "<h2>Summary</h2>\n<pre class=\"panel\">%s</pre>\n", html.EscapeString(text))
+	}
+	b.WriteString("<p class=\"muted\">TTFT, TPOT and E2E are of requests that were answered")
+	if r.slo != "" {
+		fmt.Fprintf(&b, "; good is the share of all requests within %s", html.EscapeString(r.slo))
+	}
+	b.WriteString(".</p>\n</body>\n</html>\n")
 	return b.Bytes()
 }
 

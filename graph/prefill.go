@@ -15,10 +15,10 @@ type Prefill struct {
 func (g *Graph) Prefill() Prefill { return prefillOf(g.Nodes) }
 
 // PrefillKinds are the kinds of layers that [Graph.PrefillByKind] tells apart.
-var PrefillKinds = []string{"attention", "SSM", "other"}
+var PrefillKinds = []string{"attention", "MLP", "SSM", "other"}
 
 // PrefillByKind is [Graph.Prefill] by kind of layer: attention has a KV cache, an SSM states of
-// one size, and others, such as MLPs, neither.
+// one size, an MLP (also of experts) products in a block and neither, and others are such as norms.
 func (g *Graph) PrefillByKind() map[string]Prefill {
 	layers, kinds := map[string][]*Node{}, map[string][]*Node{}
 	var order []string
@@ -32,6 +32,9 @@ func (g *Graph) PrefillByKind() map[string]Prefill {
 	for _, name := range order {
 		kind := "other"
 		for _, n := range layers[name] {
+			if op := n.Op.Name; BlockOf(n.Name()) != "" && (strings.Contains(op, "matmul") || strings.Contains(op, "experts")) {
+				kind = "MLP"
+			}
 			if n.Op.Name == "state" {
 				if kind = "SSM"; n.Results[0].Type.Ragged() {
 					kind = "attention"

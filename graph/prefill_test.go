@@ -178,11 +178,11 @@ func TestPrefillByKind(t *testing.T) {
 		sum.CacheBytes += p.CacheBytes
 		sum.StateBytes += p.StateBytes
 	}
-	if sum != whole || len(kinds) != 3 {
+	if sum != whole || len(kinds) != 4 {
 		t.Errorf("kinds have %+v, the graph %+v", sum, whole)
 	}
-	if a, s, o := kinds["attention"], kinds["SSM"], kinds["other"]; a.CacheBytes != whole.CacheBytes || a.PerTokenSquared != whole.PerTokenSquared ||
+	if a, s, o := kinds["attention"], kinds["SSM"], kinds["MLP"]; a.CacheBytes != whole.CacheBytes || a.PerTokenSquared != whole.PerTokenSquared ||
 		s.StateBytes != whole.StateBytes || o.CacheBytes+o.StateBytes != 0 || o.PerToken < 28*6*4096*10923 {
-		t.Errorf("attention %+v, SSM %+v, other %+v", a, s, o)
+		t.Errorf("attention %+v, SSM %+v, MLP %+v", a, s, o)
 	}
 }

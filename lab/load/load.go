@@ -117,13 +117,22 @@ func (o *Options) check() error {
 	return o.Server.check()
 }
 
+// LeastRate and MostRate bound the requests per second.
+const (
+	LeastRate = 1e-6
+	MostRate  = 1e6
+)
+
+// mostSeconds is the last time of an arrival: 285 years, as in traces.
+const mostSeconds = 9e9
+
 // Check returns an error for numbers out of range.
 func (l Load) Check() error {
 	if !(l.Bursts >= 0 && l.Bursts <= 100) || l.Bursts > 0 && l.Rate == 0 {
 		return fmt.Errorf("gaps vary by %g times their mean; it must be from 0 to 100, and needs a rate", l.Bursts)
 	}
-	if l.Concurrency < 0 || !(l.Rate >= 0 && l.Rate <= 1e6) || l.Concurrency > 0 && l.Rate > 0 {
-		return fmt.Errorf("a load of %d at once and %g per second: one is positive, and a rate is at most 1e6, or both are 0", l.Concurrency, l.Rate)
+	if l.Concurrency < 0 || l.Rate != 0 && !(l.Rate >= LeastRate && l.Rate <= MostRate) || l.Concurrency > 0 && l.Rate > 0 {
+		return fmt.Errorf("a load of %d at once and %g per second: one is positive, and a rate is from %g to %g, or both are 0", l.Concurrency, l.Rate, LeastRate, MostRate)
 	}
 	return nil
 }
@@ -199,7 +208,7 @@ func (l Load) Arrivals(trace []prefix.Request, seed uint64) []time.Duration {
 		} else {
 			at = trace[i].At - trace[0].At
 		}
-		due[i] = time.Duration(math.Round(at * 1e9))
+		due[i] = time.Duration(math.Round(min(at, mostSeconds) * 1e9))
 	}
 	return due
 }

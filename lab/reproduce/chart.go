@@ -2,6 +2,7 @@ package reproduce
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/krait-ml/krait/visualize/svg"
@@ -63,8 +64,13 @@ func label(x *Line) string {
 	if len(c.Models) > 0 && !strings.Contains(rest, c.Models[0]) {
 		rest += "." + strings.Join(c.Models, ",")
 	}
-	return strings.ReplaceAll(rest, ".", " ") + unitSuffix(c.Unit)
+	rest = gains.ReplaceAllString(rest, "$1 $4 GPUs over $2 $3$5")
+	rest = strings.NewReplacer("over 1x", "over one", "over DP", "over replicas", ",", ", ", ".", " ", "_", " ").Replace(rest)
+	return strings.Join(strings.Fields(rest), " ") + unitSuffix(c.Unit)
 }
+
+// gains are names of gains in throughput: a machine, what they are over, and GPUs beside models.
+var gains = regexp.MustCompile(`^(\w+)\.vs_(1x|DP)\.(\D[^.]*\.)?(\d)(\..*)?$`)
 
 func unitSuffix(unit string) string {
 	if unit == "" || unit == "tokens" {

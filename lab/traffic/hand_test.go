@@ -324,6 +324,88 @@ var hand = []struct {
 	{"no room for drafts", "0 5/3", "15 26 37", Options{Decode: one(1, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 4, Acceptance: 1}},
 	// Steps have 2 tokens: chunks of 2, 2 and 1, and then a token and a draft.
 	{"drafts that fill steps", "0 5/6", "35 46 60 60 74 74", Options{Decode: one(1, 2).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 3, Acceptance: 1}},
+
+	// From 30 on two sequences decode beside a prompt of 16 in chunks of 10 and 6: 2 + 10, 22 ms, less
+	// 12 alone are 10 of prefill, which a step of 12 has paid; then 2 + 6.
+	{"half, beside two", "0 4/6, 0 4/6, 20 16/1", "18 30 52 70 82 94, 18 30 52 70 82 94, 70", Options{Decode: one(3, 12).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+	// Chunks of 7 beside a token: 7 ms of prefill ask for 21 of decode, of which the step has 11 and
+	// the next one the rest.
+	{"a quarter, in chunks", "0 3/8, 5 21/2", "13 24 42 53 71 82 100 112, 100 112", Options{Decode: one(2, 8).with(func(s *Server) { s.Limits.PromptShare = 0.25 })}},
+	// Steps of 1 + 2 tokens are less than 9 tenths prefill. The ninth has none, to measure it: 11 ms.
+	{"at least one in nine alone", "0 2/14, 1 22/1", "12 23 36 49 62 75 88 101 114 127 138 151 164 177, 177", Options{Decode: one(2, 3).with(func(s *Server) { s.Limits.PromptShare = 0.9 })}},
+	// The first ends at 26, so that nothing bounds the chunks of the second: 11 and 9.
+	{"a share of nothing", "0 5/2, 1 20/1", "15 26, 66", Options{Decode: one(2, 12).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+	// The oldest has 4 of 9 tokens and the second the other 5: 4 + 5, then 4 + 5 of the third, then 7,
+	// as the two other slots may need a token each.
+	{"equal prompts beside a long one", "0 15/1, 0 5/1, 0 5/1", "55, 19, 38", Options{Decode: one(3, 9).with(func(s *Server) { s.Limits.PromptShare = 0.5 })}},
+	// Chunks have at most 3 of 5 tokens: 3 + 2, then 1 + 3 + 1, then 1 + 3.
+	{"three in small steps", "0 7/1, 0 2/2, 0 4/1", "44, 15 30, 44", Options{Decode: one(3, 5)}},
+	// Beside a chunk of 8 there is one token, and prompts are cut at multiples of 4: 8, then 2 + 6.
+	{"less than a grain left", "0 10/2, 0 6/1", "36 47, 36", Options{Decode: one(2, 9).with(func(s *Server) { s.Limits.Grain = 4 })}},
+	// Each slot that becomes free gets the next: 2 + 2, then 1 + 2 and 1 + 2.
+	{"slots in turn", "0 2/1, 0 2/3, 0 2/1, 0 2/1", "14, 14 27 40, 27, 40", Options{Decode: one(2, 100)}},
+
+	// Both clients' requests end at 56, and the third needs 12 of 20 tokens in pages of 4.
+	{"a client when room is free", "0 5/4, 0 5/4, 0 9/2", "20 32 44 56, 20 32 44 56, 75 86", Options{Decode: one(4, 100).with(func(s *Server) { s.Limits.Room, s.Limits.Page = 20, 4 }), Load: load.Load{Concurrency: 2}}},
+	// 8 + 8 + 3 of 20 tokens are admitted, and at 25 all three are still there.
+	{"queued tokens of three", "0 5/3, 0 5/3, 0 2/1, 25 2/1", "15 26 37, 52 63 74, 86, status 429", Options{Decode: one(1, 100).with(func(s *Server) { s.Queue.Tokens = 20 })}},
+	// No server ever has 13 tokens; the second request fits.
+	{"never as many queued tokens", "0 5/8, 0 5/2", "status 400, 15 26", Options{Decode: one(4, 100).with(func(s *Server) { s.Queue.Tokens = 12 })}},
+	// Work is 64, 44 and 52. The third joins the second, which then has 12 of 12 tokens. The fourth
+	// would have less work on the first, which has 10 of 12: both reject it.
+	{"tokens of two servers", "0 8/2, 0 3/2, 0 5/2, 0 4/2", "18 29, 18 30, 18 30, status 429", Options{Decode: many(2, 4, 100).with(func(s *Server) { s.Queue.Tokens = 12 })}},
+
+	// The third client's request joins the first, whose turn was before, and ends at 20, when both
+	// servers have 32 of work and a request. The second one's last turn is now the earlier: its step
+	// runs until 26. Then it has 28 of work, and the last request joins that: 3 + 4 tokens.
+	{"clients of two servers", "0 5/2, 0 5/2, 0 5/1, 0 3/1, 0 4/1", "20 31, 15 26, 20, 43, 43", Options{Decode: many(2, 4, 100), Load: load.Load{Concurrency: 3}}},
+	// All three have the same work at 2, and the first one's turn was first. At 16 it has a request,
+	// and of the other two the second one's was.
+	{"turns of three", "0 5/1, 0 5/1, 0 5/1, 2 5/1, 16 3/1", "15, 15, 15, 30, 29", Options{Decode: many(3, 1, 100)}},
+	// At 60 the first's prompt of 40 is over, and both have 96 of work: the first one's turn was first.
+	{"a long prompt that is over", "0 40/6, 1 2/6, 60 1/1", "50 61 73 84 95 106, 13 24 35 46 57 68, 73", Options{Decode: many(2, 4, 100)}},
+	// At 30 it is not, and the third request joins the second: 256 against 96.
+	{"a long prompt under way", "0 40/6, 1 2/6, 30 1/1", "50 61 72 83 94 105, 13 24 35 47 58 69, 47", Options{Decode: many(2, 4, 100)}},
+	// The second takes the other server's turn, and the third the first one. The fourth has its prefix
+	// there, 28 + 16 of work against 56 + 272, and waits for the slot.
+	{"cached behind another", "0 64/1 a, 100 10/1, 100 3/1, 100 64/1 a", "74, 120, 113, 124 (63)", Options{Decode: many(2, 1, 200).with(func(s *Server) { attention(s); s.Queue.Requests = 1 })}},
+	// Each finds the block that the one before has sent there.
+	{"one client of two caches", "0 16/1 a, 0 16/1 a, 0 16/1 a", "26, 37 (15), 48 (15)", Options{Decode: many(2, 4, 100).with(attention), Load: load.Load{Concurrency: 1}}},
+
+	// The first leaves states after 12, before its last token, and after 14. The second shares 12.
+	{"a hit at the mark", "0 13/2 a, 100 16/1 a12", "33 44, 114 (12)", Options{Decode: one(4, 100).with(hybrid)}},
+	// Chunks of 5, 3 up to the mark after 8, and 4. The second shares 7, has marks after 4 and 12, and
+	// steps of 4, 5, 3 and 3. The third begins at its first mark: 4 up to the mark after 8, and 1.
+	{"marks in chunks", "0 12/1 a, 200 15/1 a7, 300 9/1 a5", "42, 255, 325 (4)", Options{Decode: one(2, 6).with(hybrid)}},
+	// Each text takes 8 tokens and states after 4 and 8. Both fit 20 bytes, and the third begins at 4.
+	{"states that fit", "0 8/1 a, 100 8/1 b, 200 8/1 a", "28, 128, 214 (4)", Options{Decode: one(4, 100).with(func(s *Server) { hybrid(s); s.Capacity = 20 })}},
+	// One byte less: of the first text's states, which are as old, that after 4 goes, as it was made
+	// first. The one after 8 leaves no token to compute.
+	{"the state that does not fit", "0 8/1 a, 100 8/1 b, 200 8/1 a", "28, 128, 228", Options{Decode: one(4, 100).with(func(s *Server) { hybrid(s); s.Capacity = 19 })}},
+
+	// 9 tokens are prefilled up to the mark after 8, and then 1: 29; they arrive by 43. The second
+	// begins at 8.
+	{"states at the prefill server", "0 10/1 a, 100 10/1 a", "54, 136 (8)", Options{Decode: one(4, 100), Prefill: one(4, 100).with(hybrid), Link: slow}},
+	// 16 of 17 tokens are prefilled, and the router knows their block: 15 of them hit, and all move.
+	{"a block at a prefill server", "0 17/1 a, 200 17/1 a", "58, 243 (15)", Options{Decode: one(4, 100), Prefill: many(2, 4, 100).with(attention), Link: slow}},
+	// The prefill server has room for 3 tokens but not for 7, which the decode server takes itself. The
+	// others arrive at 21, where a step runs until 29.
+	{"one too long for prefill", "0 8/2, 0 4/2", "18 29, 40 51", Options{Decode: one(4, 100), Prefill: one(4, 100).with(func(s *Server) { s.Limits.Room = 4 }), Link: slow}},
+	// The second is prefilled by 32, and waits for the link until 35 and for its bytes until 42.
+	{"short behind long on the link", "0 11/1, 0 3/1", "46, 57", Options{Decode: one(4, 100), Prefill: one(1, 100), Link: slow}},
+	// The third gets the first's slot at 41, is prefilled by 56, and arrives at 66.
+	{"slots of two decode servers", "0 6/1, 0 6/1, 0 6/1", "41, 51, 77", Options{Decode: many(2, 1, 100), Prefill: one(4, 100), Link: slow}},
+	// The second client's third request goes to the server that has ended, at 52.
+	{"clients of two decode servers", "0 6/2, 0 6/2, 0 6/1", "41 52, 51 62, 88", Options{Decode: many(2, 4, 100), Prefill: one(4, 100), Link: slow, Load: load.Load{Concurrency: 2}}},
+
+	// As without roles, after a prefill by 15 and a transfer by 25: a step with the last token of the
+	// prompt, one without drafts, and two with one.
+	{"drafts after a transfer", "0 6/6", "36 47 61 61 75 75", Options{Decode: one(4, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Prefill: one(4, 100), Link: slow, Drafts: 1, Acceptance: 1}},
+	// They arrive at 30 and 40. At 41 the second's last token is beside the first's, at 53 a step of
+	// two is measured, and at 65 each has a draft: 4 tokens and 2 ms. The last token needs none.
+	{"drafts of two after transfers", "0 6/5, 0 6/5", "41 53 65 81 81, 53 65 81 81 92", Options{Decode: one(4, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Prefill: one(4, 100), Link: slow, Drafts: 1, Acceptance: 1}},
+	// Both drafts are wrong, and replayed together: 14, 2 and 3 ms.
+	{"wrong drafts of two", "0 5/4, 0 5/4", "20 32 51 63, 20 32 51 63", Options{Decode: one(2, 100).with(func(s *Server) { s.Clock = round{0.002, 0.003} }), Drafts: 1}},
 }
 
 // TestByHand: schedules are exactly those that were worked out by hand.

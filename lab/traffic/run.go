@@ -3,6 +3,7 @@ package traffic
 import (
 	"container/heap"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,8 +73,14 @@ func (e *events) Pop() any {
 	return x
 }
 
+// mostTime is when a simulation must have ended.
+const mostTime = time.Duration(9e18)
+
 // at plans an event.
 func (s *simulation) at(t time.Duration, happen func()) {
+	if t < s.now || t > mostTime {
+		s.err = fmt.Errorf("an event comes after %g seconds: give a faster link, or a higher rate", mostTime.Seconds())
+	}
 	heap.Push(&s.events, event{t, s.planned, happen})
 	s.planned++
 }
@@ -82,7 +89,9 @@ func (s *simulation) at(t time.Duration, happen func()) {
 func wall(t time.Duration) time.Time { return time.Unix(0, int64(t)) }
 
 // length returns seconds as a duration.
-func length(seconds float64) time.Duration { return time.Duration(seconds*1e9 + 0.5) }
+func length(seconds float64) time.Duration {
+	return time.Duration(min(seconds*1e9+0.5, float64(mostTime)))
+}
 
 func (s *simulation) all() []*server { return slices.Concat(s.decode.servers, s.prefill.servers) }
 

@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -90,15 +91,19 @@ type Line struct {
 	Err        string    `json:"error,omitempty"` // why it runs no load
 }
 
-// Sweep simulates deployments under loads. A deployment that servers returns an error for has its
-// text. The price is that of an hour of a rank. Progress counts the requests of all loads.
-func Sweep(ctx context.Context, o Options, list []Deployment, loads []load.Load, price float64, servers func(Size) (Server, error)) ([]Line, error) {
+// Sweep simulates deployments under loads. To find the cheapest, of a list that begins with the
+// fewest ranks, it leaves out those of more ranks. A deployment that servers returns an error for
+// has its text. The price is that of an hour of a rank. Progress counts the requests of all loads.
+func Sweep(ctx context.Context, o Options, list []Deployment, find bool, loads []load.Load, price float64, servers func(Size) (Server, error)) ([]Line, error) {
 	var lines []Line
 	runs, tell := 0, o.Progress
 	if tell != nil {
 		o.Progress = func(done, all int) { tell(runs*all+done, len(list)*len(loads)*all) }
 	}
 	for _, d := range list {
+		if best := Cheapest(lines); find && best != nil && d.Ranks() > best.Ranks() {
+			break
+		}
 		x := Line{Deployment: d, Name: d.String()}
 		var err error
 		if o.Decode, err = servers(d.Decode); err == nil {
@@ -154,9 +159,21 @@ func Cheapest(lines []Line) (best *Line) {
 	return best
 }
 
+// foremost reports whether a load is on the Pareto front of lines with one load.
+func foremost(r *Report, lines []Line) bool {
+	return !slices.ContainsFunc(lines, func(x Line) bool {
+		if len(x.Loads) != 1 || x.Loads[0].PerUser == nil {
+			return false
+		}
+		o := x.Loads[0]
+		return *o.PerUser >= *r.PerUser && o.PerRank >= r.PerRank && (*o.PerUser > *r.PerUser || o.PerRank > r.PerRank)
+	})
+}
+
 var colours = []string{"#1f5fa8", "#b5482a", "#3a7d44", "#7a4fa3", "#a8801f", "#2a8f9e", "#a33a6b", "#5f6b2a"}
 
-// SVG draws the throughput per rank of each line over its tokens per second and user.
+// SVG draws the throughput per rank of each line over its tokens per second and user. Of lines with
+// one load it names those that no other exceeds in both.
 func SVG(title string, lines []Line) []byte {
 	c := svg.Chart{Title: title, X: "tokens per second per user", Y: "tokens per second per rank"}
 	for i, x := range lines {
@@ -175,7 +192,7 @@ func SVG(title string, lines []Line) []byte {
 			switch {
 			case len(lines) == 1:
 				p.Name = r.Name()
-			case len(x.Loads) == 1: // a point alone has no line
+			case len(x.Loads) == 1 && foremost(r, lines): // a point alone has no line
 				p.Name = x.Name
 			}
 			line.Points = append(line.Points, p)

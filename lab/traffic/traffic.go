@@ -121,12 +121,17 @@ type Use struct {
 	Evictions int     `json:"evictions"`     // of the prefix cache
 }
 
+// mostServers bounds the servers of a role.
+const mostServers = 4096
+
 func (o *Options) check() error {
 	switch {
 	case len(o.Trace) == 0:
 		return errors.New("the trace has no requests")
 	case o.Decode.Number < 1 || o.Prefill.Number < 0:
 		return fmt.Errorf("%d servers and %d prefill servers; there must be at least 1 and 0", o.Decode.Number, o.Prefill.Number)
+	case o.Decode.Number > mostServers || o.Prefill.Number > mostServers:
+		return fmt.Errorf("%d servers and %d prefill servers; there may be at most %d of each", o.Decode.Number, o.Prefill.Number, mostServers)
 	case !(o.Link.Latency >= 0 && o.Link.Bandwidth >= 0):
 		return fmt.Errorf("a link of %g seconds and %g bytes per second: neither may be negative", o.Link.Latency, o.Link.Bandwidth)
 	case o.Drafts < 0:

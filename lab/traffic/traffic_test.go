@@ -145,7 +145,7 @@ func TestSweep(t *testing.T) {
 		}
 		done, all = n, of
 	}
-	lines, err := Sweep(t.Context(), o, list, []load.Load{{}}, 3.6, servers)
+	lines, err := Sweep(t.Context(), o, list, false, []load.Load{{}}, 3.6, servers)
 	if err != nil || done != all || all != len(o.Trace)*len(list) {
 		t.Fatalf("%d of %d requests have ended: %v", done, all, err)
 	}
@@ -158,9 +158,18 @@ func TestSweep(t *testing.T) {
 		t.Errorf("a million tokens cost %g", got)
 	}
 	if o.SLO.TTFT = 0.02; true {
-		if lines, err = Sweep(t.Context(), o, list, []load.Load{{}}, 0, servers); err != nil || Cheapest(lines).Name != "1xtp1" {
+		if lines, err = Sweep(t.Context(), o, list, false, []load.Load{{}}, 0, servers); err != nil || Cheapest(lines).Name != "1xtp1" {
 			t.Errorf("%v, %v", Cheapest(lines), err)
 		}
+	}
+	// To find the cheapest, one rank is tried first, and two are not.
+	list = append(Deployments(1), Deployments(2)...)
+	if found, err := Sweep(t.Context(), o, list, true, []load.Load{{}}, 0, servers); err != nil || len(found) != 1 || Cheapest(found).Name != "1xtp1" {
+		t.Errorf("%+v, %v", found, err)
+	}
+	o.SLO.TTFT = 0.018
+	if found, err := Sweep(t.Context(), o, list, true, []load.Load{{}}, 0, servers); err != nil || len(found) != len(list) || Cheapest(found).Name != "2xtp1" {
+		t.Errorf("%+v, %v", found, err)
 	}
 	if text := string(SVG("title", lines)); !strings.Contains(text, "2xtp1") || strings.Contains(text, "1xtp2<") {
 		t.Error(text)

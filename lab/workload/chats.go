@@ -23,14 +23,28 @@ type message struct {
 	Calls  text   `json:"tool_calls"`
 }
 
-// text is a string, or other JSON as it stands.
+// text is a string, the texts of a list of parts, or other JSON as it stands.
 type text string
 
 func (t *text) UnmarshalJSON(raw []byte) error {
 	var s string
+	var parts []struct {
+		Text *string `json:"text"`
+	}
 	if json.Unmarshal(raw, &s) != nil {
 		if s = string(raw); s == "null" {
 			s = ""
+		}
+		if json.Unmarshal(raw, &parts) == nil {
+			all := ""
+			for _, p := range parts {
+				if p.Text == nil { // an image
+					*t = text(s)
+					return nil
+				}
+				all += *p.Text
+			}
+			s = all
 		}
 	}
 	*t = text(s)
@@ -47,11 +61,12 @@ type conversation struct {
 	ShareGPT   []message `json:"conversations"`
 	LMSys      []message `json:"conversation"`
 	History    []message `json:"history"`
+	Messages   []message `json:"messages"`
 	Trajectory []message `json:"trajectory"`
 }
 
 func (x *conversation) messages() []message {
-	for _, list := range [][]message{x.ShareGPT, x.LMSys, x.History, x.Trajectory} {
+	for _, list := range [][]message{x.ShareGPT, x.LMSys, x.History, x.Messages, x.Trajectory} {
 		if len(list) > 0 {
 			return list
 		}

@@ -19,19 +19,20 @@ import (
 
 // Format is a format of published traces or conversations.
 type Format struct {
-	Name string
-	Doc  string
-	read func(*maker, *bufio.Reader) error
+	Name  string
+	Doc   string
+	Timed bool // its requests have times
+	read  func(*maker, *bufio.Reader) error
 }
 
 // Formats lists the formats that [Read] reads.
 var Formats = []Format{
-	{"sharegpt", "ShareGPT: a JSON list of conversations, each with from and value of its messages", readChats},
-	{"lmsys", "LMSys-Chat: a JSON object per line, with role and content of the messages of conversation", readChats},
-	{"swe-agent", "SWE-agent: trajectories as JSON, with role and content of the messages of history, or role and text", readChats},
-	{"mooncake", "Mooncake: a JSON object per line, with hash_ids of blocks of 512 tokens, which are shared", readBlocks},
-	{"burstgpt", "BurstGPT: CSV with Timestamp, Request tokens and Response tokens; lengths only, so that no prefix is shared", readLengths},
-	{"azure", "Azure LLM inference: CSV with TIMESTAMP, ContextTokens and GeneratedTokens; lengths only, so that no prefix is shared", readLengths},
+	{"sharegpt", "ShareGPT: a JSON list of conversations, each with from and value of its messages", false, readChats},
+	{"lmsys", "LMSys-Chat: a JSON object per line, with role and content of the messages of conversation", false, readChats},
+	{"swe-agent", "SWE-agent: trajectories as JSON, with role and content of history or messages, or role and text of trajectory", false, readChats},
+	{"mooncake", "Mooncake: a JSON object per line, with hash_ids of blocks of 512 tokens, which are shared", true, readBlocks},
+	{"burstgpt", "BurstGPT: CSV with Timestamp, Request tokens and Response tokens; lengths only, so that no prefix is shared", true, readLengths},
+	{"azure", "Azure LLM inference: CSV with TIMESTAMP, ContextTokens and GeneratedTokens; lengths only, so that no prefix is shared", true, readLengths},
 }
 
 // FormatNames lists the names of the formats.
@@ -95,7 +96,8 @@ func Read(format string, r io.Reader, o Options) (trace []prefix.Request, left L
 	case len(m.trace) == 0:
 		return nil, m.left, errors.New("it has no requests")
 	}
-	return m.sorted(), m.left, nil
+	trace, err = m.sorted()
+	return trace, m.left, err
 }
 
 // notJSON returns the error of a JSON value that has a number.
@@ -230,7 +232,8 @@ func lengthsOf(row []string, columns []int) (at float64, input, output int, err 
 	}
 	for i, to := range []*int{&input, &output} {
 		text := strings.TrimSpace(row[columns[1+i]])
-		if *to, err = strconv.Atoi(text); err != nil || *to < 0 || *to > prefix.MaxTokens {
+		n, err := strconv.ParseFloat(text, 64) // some tools write 18.0
+		if *to = int(n); err != nil || !(n >= 0 && n <= prefix.MaxTokens) || float64(*to) != n {
 			return 0, 0, 0, fmt.Errorf("%.40q is not a number of tokens from 0 to %d", text, prefix.MaxTokens)
 		}
 	}

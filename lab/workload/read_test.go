@@ -35,7 +35,7 @@ func TestRead(t *testing.T) {
 	for format, w := range map[string]want{
 		"sharegpt":  {"2/1 5/4 4/1", 2, Left{Conversations: 1, Messages: 1}},
 		"lmsys":     {"2/1 2/3", 2, Left{}},
-		"swe-agent": {"12/1 14/2 5/2", 12, Left{}},
+		"swe-agent": {"5/1 7/2 5/2", 5, Left{}},
 		"mooncake":  {"1030/5 600/7", 512, Left{}},
 		"burstgpt":  {"472/18 417/276", 0, Left{Requests: 1}},
 		"azure":     {"374/44 396/109", 0, Left{}},
@@ -86,12 +86,15 @@ func TestReadOdd(t *testing.T) {
 	const azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
 	long := strings.Repeat("eight by", 1<<20)
 	for text, want := range map[[2]string]string{
-		{"lmsys", "\ufeff" + strings.ReplaceAll(excerpts["lmsys"], "\n", "\r\n\r\n")}:                                     "2/1 2/3",
-		{"sharegpt", "\ufeff\r\n " + excerpts["sharegpt"] + "\r\n"}:                                                       "2/1 5/4 4/1",
-		{"azure", "\ufeff" + strings.ReplaceAll(azure, "\n", "\r\n") + "\r\n\"2023-11-16 18:15:46.68\",\"3\", 4 \r\n"}:    "3/4",
-		{"azure", azure + "2024-05-10 00:00:00.009930+00:00,3,4\n2024-05-10T00:00:01Z,5,6\n"}:                             "3/4 5/6",
-		{"swe-agent", `{"history": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"f": 1}]}]}`}: "1/3",
-		{"lmsys", `{"conversation": [{"role": "user", "content": "` + long + `"}, {"role": "model", "content": "b"}]}`}:   "2097152/1",
+		{"lmsys", "\ufeff" + strings.ReplaceAll(excerpts["lmsys"], "\n", "\r\n\r\n")}:                                                                                 "2/1 2/3",
+		{"sharegpt", "\ufeff\r\n " + excerpts["sharegpt"] + "\r\n"}:                                                                                                   "2/1 5/4 4/1",
+		{"azure", "\ufeff" + strings.ReplaceAll(azure, "\n", "\r\n") + "\r\n\"2023-11-16 18:15:46.68\",\"3\", 4 \r\n"}:                                                "3/4",
+		{"azure", azure + "2024-05-10 00:00:00.009930+00:00,3,4\n2024-05-10T00:00:01Z,5,6\n"}:                                                                         "3/4 5/6",
+		{"swe-agent", `{"history": [{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [{"f": 1}]}]}`}:                                             "1/3",
+		{"swe-agent", `{"messages": [{"role": "user", "content": [{"text": "12345"}, {"type": "text", "text": "67\\n8"}]}, {"role": "assistant", "content": "ls"}]}`}: "3/1",
+		{"swe-agent", `{"messages": [{"role": "user", "content": [{"text": "1"}, {"url": "image"}]}, {"role": "assistant", "content": "ls"}]}`}:                       "9/1",
+		{"burstgpt", "timestamp,request tokens,response tokens\n1.5,4.0,2\n"}:                                                                                         "4/2",
+		{"lmsys", `{"conversation": [{"role": "user", "content": "` + long + `"}, {"role": "model", "content": "b"}]}`}:                                               "2097152/1",
 	} {
 		trace, left, err := Read(text[0], strings.NewReader(text[1]), Options{Rate: 1e-9, Pause: 1})
 		var lengths []string

@@ -92,14 +92,16 @@ func Make(o Options) ([]prefix.Request, error) {
 			return nil, errors.New("the sessions use up all token ids; give fewer, or a vocabulary")
 		}
 	}
-	return m.sorted(), nil
+	return m.sorted()
 }
 
 // checkTimes returns an error for times out of range.
 func (o *Options) checkTimes() error {
 	switch {
-	case !(o.Rate >= 0 && o.Rate <= 1e9) || !(o.Pause <= 1e9):
-		return fmt.Errorf("%g sessions per second and pauses of %g seconds: both are numbers up to 1e9, and the rate is above 0", o.Rate, o.Pause)
+	case !(o.Rate >= 0 && o.Rate <= 1e9):
+		return fmt.Errorf("%g sessions per second; the rate must be above 0 and at most 1e9", o.Rate)
+	case !(o.Pause <= 1e9):
+		return fmt.Errorf("pauses of %g seconds; they must be at most 1e9", o.Pause)
 	case !(o.Regular >= 0 && o.Regular <= 1):
 		return fmt.Errorf("a share of %g of pauses is regular; it must be from 0 to 1", o.Regular)
 	}
@@ -133,7 +135,7 @@ func (m *maker) play(at float64, turns []turn) {
 }
 
 // sorted returns the trace in order of time, with distinct times in microseconds.
-func (m *maker) sorted() []prefix.Request {
+func (m *maker) sorted() ([]prefix.Request, error) {
 	slices.SortStableFunc(m.trace, func(a, b prefix.Request) int {
 		switch {
 		case a.At < b.At:
@@ -148,7 +150,10 @@ func (m *maker) sorted() []prefix.Request {
 		last = max(last+1, math.Round(m.trace[i].At*1e6))
 		m.trace[i].At = last / 1e6
 	}
-	return m.trace
+	if last /= 1e6; last > prefix.MostSeconds {
+		return nil, fmt.Errorf("the last request comes after %g seconds, and a trace has at most %g: give a higher rate", last, prefix.MostSeconds)
+	}
+	return m.trace, nil
 }
 
 // text returns a new text of n tokens.

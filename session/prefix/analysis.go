@@ -14,14 +14,16 @@ type Reused struct {
 	CacheTokensUsed int64 `json:"cache_tokens_used"`
 }
 
-// hit counts the first uses of a node's state and of the rows on its path.
-func (r *Reused) hit(t *Tree, n *node) {
+// hit counts the first uses of a node's state and of the rows before a depth.
+func (r *Reused) hit(t *Tree, n *node, depth int) {
 	if n.state && n.uses == 0 {
 		r.StatesUsed++
 	}
-	for ; n != t.root && !n.read; n = n.parent {
-		n.read = true
-		r.CacheTokensUsed += int64(n.depth - n.parent.depth)
+	for ; n != t.root; n = n.parent {
+		if more := min(n.depth, depth) - max(n.parent.depth, int(n.read)); more > 0 {
+			r.CacheTokensUsed += int64(more)
+			n.read = int32(min(n.depth, depth))
+		}
 	}
 }
 
@@ -71,7 +73,7 @@ type Bin struct {
 // Analysis says where a policy hits, and what for it holds bytes.
 type Analysis struct {
 	Reused
-	Held []Held `json:"held"` // after equal numbers of requests
+	Held []Held `json:"held"` // after equal numbers of requests, and all
 	Bins []Bin  `json:"bins"` // by powers of two
 }
 
@@ -86,7 +88,7 @@ type analyst struct {
 }
 
 // took counts a request that a policy has served.
-func (a *analyst) took(p Policy, number int, r Request, hit int) {
+func (a *analyst) took(p Policy, number, all int, r Request, hit int) {
 	k := bits.Len(uint(r.InputLen)) - 1
 	for len(a.Bins) <= k {
 		a.Bins = append(a.Bins, Bin{From: 1 << len(a.Bins), To: 2 << len(a.Bins)})
@@ -97,7 +99,7 @@ func (a *analyst) took(p Policy, number int, r Request, hit int) {
 	b.Hit += int64(hit)
 	b.Without += a.m.FLOPs(r.InputLen)
 	b.flops = append(b.flops, a.m.FLOPs(r.InputLen)-a.m.FLOPs(hit))
-	if h, ok := p.(interface{ held() (int64, Reused) }); ok && number%a.every == 0 {
+	if h, ok := p.(interface{ held() (int64, Reused) }); ok && (number%a.every == 0 || number == all) {
 		states, reused := h.held()
 		a.Reused = reused
 		a.Held = append(a.Held, Held{number, r.At, p.Bytes() - states, states})

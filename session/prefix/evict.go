@@ -79,6 +79,7 @@ func (t *Tree) remove(n *node) {
 func (t *Tree) join(n *node) {
 	t.remove(n)
 	for _, child := range n.children {
+		child.read = max(child.read, n.read)
 		if t.model.StateBytes == 0 {
 			n.joined = child
 			child.demand += n.demand

@@ -130,7 +130,7 @@ func (s Simulation) serve(p Policy, trace []Request) *Result {
 	for i, r := range trace {
 		hit := p.Serve(r)
 		if s.Analyze {
-			about.took(p, i+1, r, hit)
+			about.took(p, i+1, len(trace), r, hit)
 		}
 		out.Hits[i] = hit
 		out.InputTokens += int64(r.InputLen)

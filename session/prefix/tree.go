@@ -11,8 +11,8 @@ type node struct {
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
 	demand   float64         // of a cache with a history: expected uses per request
 	state    bool
-	read     bool // its rows were part of a hit
 	kind     kind
+	read     int32 // the tokens before this one were part of a hit; those before the edge may count as such
 
 	tokens Tokens // its first depth tokens lead from the root to the node
 	depth  int
@@ -115,7 +115,7 @@ func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	if t.hazard != nil {
 		t.hazard.count(used, t.requests, true)
 	}
-	t.reused.hit(t, used)
+	t.reused.hit(t, used, hit)
 	used.uses++
 	for p := used.parent; t.rule.leaves && p != t.root; p = p.parent {
 		p.time = now
@@ -196,7 +196,7 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 
 // split makes a node inside the edge of n.
 func (t *Tree) split(n *node, depth int, now float64) *node {
-	upper := &node{tokens: n.tokens.Prefix(depth), depth: depth, read: n.read}
+	upper := &node{tokens: n.tokens.Prefix(depth), depth: depth, read: min(n.read, int32(depth))}
 	t.add(upper, n.parent, now)
 	t.attach(n, upper)
 	t.measure(upper)

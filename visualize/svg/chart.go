@@ -25,7 +25,7 @@ type Line struct {
 	Points []Point
 }
 
-// Point is drawn as a dot with its name, unless that is empty.
+// Point is drawn as a dot with its name, or with an empty one as a dot if its line has no other.
 type Point struct {
 	X, Y float64
 	Name string
@@ -52,7 +52,7 @@ func (c *Chart) SVG() []byte {
 		p.x = Axis{-0.5, float64(max(len(c.Categories), 1)) - 0.5, 1}
 	}
 	p.axes()
-	p.width = plotLeft + plotWidth
+	p.width, p.height = plotLeft+plotWidth, plotBottom+56
 	for i := range c.Lines {
 		p.line(&c.Lines[i])
 	}
@@ -60,15 +60,16 @@ func (c *Chart) SVG() []byte {
 	p.legend()
 	width := math.Ceil(max(p.width, fonts.Width(c.Title, 14, false)+14) + 14)
 	p.Text(width/2, 22, c.Title, "text-anchor", "middle", "font-size", 14)
-	return p.Document(width, plotBottom+56)
+	return p.Document(width, p.height)
 }
 
 // plot is a chart in the making.
 type plot struct {
 	*Chart
 	Canvas
-	x, y  Axis
-	width float64 // right edge of what was drawn
+	x, y   Axis
+	width  float64 // right edge of what was drawn
+	height float64
 }
 
 func (p *plot) left(v float64) float64 { return plotLeft + plotWidth*p.x.At(v) }
@@ -121,29 +122,32 @@ func (p *plot) points() {
 	var names labels
 	for _, l := range p.Lines {
 		for _, v := range l.Points {
-			if v.Name == "" {
-				continue
-			}
 			x, y := p.left(v.X), p.top(v.Y)
-			p.Dot(x, y, 3.5, l.Colour)
-			at := names.add(x, y, v.Name)
-			p.Text(at.x, at.y, v.Name)
-			p.width = max(p.width, at.x+at.width)
+			if v.Name != "" || len(l.Points) == 1 {
+				p.Dot(x, y, 3.5, l.Colour)
+			}
+			if v.Name != "" {
+				at := names.add(x, y, v.Name)
+				p.Text(at.x, at.y, v.Name)
+				p.width = max(p.width, at.x+at.width)
+			}
 		}
 	}
 }
 
+// legend draws the legend, to the right of the plot and of the names of points.
 func (p *plot) legend() {
-	for i, l := range p.Lines {
+	x, y := p.width+14, plotTop-8
+	for _, l := range p.Lines {
 		if l.Name == "" {
 			continue
 		}
-		const x = plotLeft + plotWidth + 14
-		y := plotTop + 10 + 18*float64(i)
+		y += 18
 		p.Path(fmt.Sprintf("M%g %.1fh24", x, y-4), l.Colour, l.style()...)
 		p.Text(x+30, y, l.Name)
 		p.width = max(p.width, x+30+fonts.Width(l.Name, 11, false))
 	}
+	p.height = max(p.height, y+14)
 }
 
 // labels places the names of points beside them, so that none covers another.

@@ -8,6 +8,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/fonts"
 )
 
 func TestEscape(t *testing.T) {
@@ -33,6 +35,24 @@ func TestLabels(t *testing.T) {
 				t.Errorf("%+v and %+v", n, o)
 			}
 		}
+	}
+}
+
+// TestLegend: the legend is beside the names of points, and all of it in the picture; a line of one
+// point is a dot.
+func TestLegend(t *testing.T) {
+	var c Chart
+	for i := range 40 {
+		c.Lines = append(c.Lines, Line{Name: fmt.Sprint("line ", i), Points: []Point{{X: 1, Y: float64(i)}}})
+	}
+	c.Lines[3].Points[0].Name = "a long name at the right edge"
+	text := string(c.SVG())
+	var width, height, left, low float64
+	fmt.Sscanf(text[strings.Index(text, "width="):], `width="%g" height="%g"`, &width, &height)
+	last := text[:strings.Index(text, ">line 39<")]
+	fmt.Sscanf(last[strings.LastIndex(last, "<text"):], `<text x="%g" y="%g"`, &left, &low)
+	if low+3 > height || left < 600+fonts.Width(c.Lines[3].Points[0].Name, 11, false) || left > width || strings.Count(text, "<circle") != 40 {
+		t.Errorf("a picture of %g × %g has line 39 at %g, %g: %s", width, height, left, low, text)
 	}
 }
 
