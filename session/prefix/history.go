@@ -51,46 +51,69 @@ func (t *Tree) link(n *node) {
 	for _, other := range t.beside {
 		other.linkTo(n)
 	}
-	states := t.model.StateBytes > 0
-	if t.cache == nil || t.cache.whole(n) || states && t.cache.data(n) != nil {
+	if t.cache == nil {
 		return
 	}
-	at := t.cache.walk(n.tokens.Prefix(n.depth))
-	if n.cached, n.shared = cmp.Or(at.child, at.node), at.depth; states {
-		n.cached = at.node // or a state above it
+	if states := t.model.StateBytes > 0; !t.cache.whole(n) && !(states && t.cache.data(n) != nil) {
+		at := t.cache.walk(n.tokens.Prefix(n.depth))
+		if n.cached, n.shared = cmp.Or(at.child, at.node), at.depth; states {
+			n.cached = at.node // or a state above it
+		}
 	}
+	t.resume(n)
+	t.touch(n)
 }
 
 // linkTo makes n, a node of the cache, the one that has the data of t's nodes on its edge, or with
 // states the last state on the edge of t that it is on.
 func (t *Tree) linkTo(n *node) {
 	at := t.walk(n.tokens.Prefix(n.depth))
-	if at.depth < n.depth {
-		return
-	}
 	m := cmp.Or(at.child, at.node)
-	if t.model.StateBytes > 0 {
+	switch {
+	case at.depth < n.depth:
+	case t.model.StateBytes > 0:
 		if c := t.cache.data(m); c == nil || c.depth < n.depth {
 			m.cached = n
 		}
-		return
-	}
-	for ; m != t.root && m.depth > n.parent.depth; m = m.parent {
-		if rows := min(m.depth, n.depth); t.cache.data(m) == nil || m.shared <= rows {
-			m.cached, m.shared = n, rows
+	default:
+		for ; m != t.root && m.depth > n.parent.depth; m = m.parent {
+			if rows := min(m.depth, n.depth); t.cache.data(m) == nil || m.shared <= rows {
+				m.cached, m.shared = n, rows
+			}
 		}
+	}
+	t.renew(at, n.parent.depth)
+}
+
+// lost tells the trees beside a cache that it has evicted or merged n, and its rows from a depth on.
+func (t *Tree) lost(n *node, from int) {
+	for _, other := range t.beside {
+		other.renew(other.walk(n.tokens.Prefix(n.depth)), from)
 	}
 }
 
-// nearest returns the node of t with the data from which the sequence of a node of a tree beside it
-// would resume, or nil.
-func (t *Tree) nearest(other *Tree, n *node) *node {
-	for ; n != other.root; n = n.parent {
-		if c := t.data(n); c != nil {
-			return c
+// renew updates the nodes of t, a tree beside a cache, on a path from a depth on, of whose data the
+// cache has got or lost some.
+func (t *Tree) renew(at position, from int) {
+	for n := cmp.Or(at.child, at.node); n != t.root && n.depth > from; n = n.parent {
+		t.resume(n)
+		t.touch(n)
+	}
+}
+
+// resume finds the node of the cache from which the sequence of n would resume: the one with its
+// data, or its parent's; and then that of the nodes below without data of their own.
+func (t *Tree) resume(n *node) {
+	source := cmp.Or(t.cache.data(n), n.parent.source)
+	if source == n.source {
+		return
+	}
+	n.source = source
+	for _, child := range n.children {
+		if t.cache.data(child) == nil {
+			t.resume(child)
 		}
 	}
-	return nil
 }
 
 // data returns the node of t, a cache, with the data of a node of a tree beside it: without states
@@ -140,7 +163,7 @@ func (h *history) demand(t *Tree) {
 		if !n.state && !stateless {
 			continue
 		}
-		if c := t.nearest(h.tree, n); c != nil {
+		if c := n.source; c != nil {
 			c.demand += h.tree.hazard.of(n, h.tree.requests)
 		}
 	}

@@ -57,7 +57,7 @@ func (s *stake) weigh(t *Tree) {
 		switch {
 		case t.model.StateBytes > 0 && m.state:
 			depth := 0
-			if n := t.nearest(s.lru, m); n != nil {
+			if n := m.source; n != nil {
 				n.owed++
 				depth = n.depth
 			}
@@ -81,15 +81,12 @@ func (t *Tree) adds(n *node) float64 {
 	return n.owed * float64(n.depth-t.resumable(n).depth)
 }
 
-// excess returns the tokens that the eviction of n puts at stake, or 0 if that is allowed.
-func (t *Tree) excess(n *node) float64 {
-	if t.stake == nil {
+// excess returns the tokens that an eviction adds, or 0 if that is allowed.
+func (t *Tree) excess(adds float64) float64 {
+	if t.stake == nil || adds <= t.stake.left {
 		return 0
 	}
-	if x := t.adds(n); x > t.stake.left {
-		return max(x, 0)
-	}
-	return 0
+	return max(adds, 0)
 }
 
 // lose takes the eviction of n into account.

@@ -1,9 +1,10 @@
 package prefix
 
+import "slices"
+
 // node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge,
 // so that edges are split and merged without copies.
 type node struct {
-	// The search for a victim reads these fields of each node: they share a cache line.
 	time     float64
 	worth    float64 // FLOPs that its edge saves, per byte
 	bytes    int64
@@ -24,6 +25,7 @@ type node struct {
 	since  int     // of a history: the request since which it waits for the next use
 	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
 	owed   float64 // of a guarded cache: see stake.weigh
+	source *node   // of a tree beside a cache: the cache's node from which its sequence would resume; nil: none
 	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
 	shared int     // of a node with cached, without states: the first of its tokens whose rows that has
 }
@@ -46,6 +48,7 @@ type Tree struct {
 	root      *node
 	begins    map[begin]*node // the root's children
 	nodes     []*node         // all but the root, in no order
+	ranking   ranking
 	bytes     int64
 	made      int
 	requests  int
@@ -117,8 +120,10 @@ func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	}
 	t.reused.hit(t, used)
 	used.uses++
+	t.touch(used)
 	for p := used.parent; t.rule.leaves && p != t.root; p = p.parent {
 		p.time = now
+		t.touch(p)
 	}
 	return hit, marks
 }
@@ -181,15 +186,15 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 		}
 		n = leaf
 	}
-	if state && !n.state {
-		n.since = t.requests
+	marked := state && !n.state
+	if n.time = now; marked {
+		n.state, n.since = true, t.requests
 		t.reused.States++
 	}
 	t.link(n)
-	if state && !n.state && t.store != nil {
+	if marked && t.store != nil {
 		t.store.Mark(n.made, n.depth)
 	}
-	n.time, n.state = now, n.state || state
 	t.measure(n)
 	return n
 }
@@ -228,11 +233,12 @@ func (t *Tree) attach(n, parent *node) {
 			parent.children = map[int32]*node{}
 		}
 		parent.children[n.tokens.At(parent.depth)] = n
+		t.touch(parent)
 	}
 	t.measure(n)
 }
 
-// measure updates the bytes and the worth of n.
+// measure updates the bytes, the worth and the rank of n.
 func (t *Tree) measure(n *node) {
 	t.bytes -= n.bytes
 	n.bytes = t.model.Bytes(n.depth-n.parent.depth, n.state)
@@ -245,6 +251,7 @@ func (t *Tree) measure(n *node) {
 		}
 		n.worth = (t.model.FLOPs(n.depth) - t.model.FLOPs(n.parent.depth)) / float64(bytes)
 	}
+	t.touch(n)
 }
 
 // Serve looks a request up and admits it at its time. It returns the hit.
@@ -276,7 +283,7 @@ func (p position) hasState(depth int) bool { return p.depth == depth && p.child 
 // tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
-	c.store = nil
+	c.store, c.ranking = nil, slices.Clone(t.ranking)
 	c.root, c.begins, c.nodes = &node{}, map[begin]*node{}, make([]*node, len(t.nodes))
 	for i, n := range t.nodes {
 		copied := *n
