@@ -19,9 +19,6 @@ func (t *Tree) prepare() {
 	if t.stake != nil {
 		t.stake.weigh(t)
 	}
-	if t.rule.demand || t.stake != nil {
-		t.rank()
-	}
 }
 
 // evict evicts the node of the lowest score, or its state.
@@ -77,22 +74,27 @@ func (t *Tree) remove(n *node) {
 	end := len(t.nodes) - 1
 	t.nodes[n.index] = t.nodes[end]
 	t.nodes[n.index].index = n.index
-	t.ranking.set(n.index, t.ranking[len(t.ranking)/2+end])
-	t.ranking.set(end, none)
 	t.nodes[end] = nil
 	t.nodes = t.nodes[:end]
+	if t.cache != nil {
+		t.claims[n.index] = t.claims[end]
+		t.claims = t.claims[:end]
+	}
 	n.index = -1
+	t.slots[n.slot], t.demands[n.slot], t.owed[n.slot] = nil, 0, 0
+	t.free = append(t.free, n.slot)
+	t.ranking.set(n.slot, none)
 }
 
 // join merges n with its only child.
 func (t *Tree) join(n *node) {
-	t.remove(n)
 	for _, child := range n.children {
 		if t.model.StateBytes == 0 {
 			n.joined = child
-			child.demand += n.demand
-			child.owed += n.owed
+			t.demands[child.slot] += t.demands[n.slot]
+			t.owed[child.slot] += t.owed[n.slot]
 		}
+		t.remove(n)
 		if t.cache != nil && t.cache.data(child) == nil {
 			child.cached, child.shared = n.cached, n.shared // its edge gets that of n
 		}

@@ -9,11 +9,12 @@ const remembered = 4
 // again. It has no data: a node takes some hundred bytes, besides its tokens.
 type history struct {
 	tree *Tree // the least recently used go first; requests are its clock
+	sums sums
 }
 
 // remember gives a cache a history.
 func (t *Tree) remember() {
-	h := &history{NewTree(t.model, min(t.capacity, MostBytes/remembered)*remembered, 0)}
+	h := &history{tree: NewTree(t.model, min(t.capacity, MostBytes/remembered)*remembered, 0)}
 	h.tree.hazard = newHazard()
 	t.history = h
 	t.watch(h.tree)
@@ -109,6 +110,7 @@ func (t *Tree) resume(n *node) {
 		return
 	}
 	n.source = source
+	t.touch(n)
 	for _, child := range n.children {
 		if t.cache.data(child) == nil {
 			t.resume(child)
@@ -152,21 +154,55 @@ func (t *Tree) whole(n *node) bool {
 	return c.depth >= n.depth
 }
 
+// claim is what a node of a tree beside a cache asks of that: its sequence would resume from a node.
+type claim struct {
+	source int32 // slot of that node; -1: none, or n cannot be hit
+	lost   int32 // tokens of the sequence after it; 0 if n cannot be hit
+	since  int   // as of n
+	class  int32 // as of n
+}
+
+// claim returns the claim of a node.
+func (t *Tree) claim(n *node) claim {
+	if !n.state && t.model.StateBytes > 0 {
+		return claim{source: -1}
+	}
+	_, class := classOf(n)
+	if n.source == nil {
+		return claim{-1, int32(n.depth), n.since, int32(class)}
+	}
+	return claim{int32(n.source.slot), int32(n.depth - n.source.depth), n.since, int32(class)}
+}
+
+// sums is memory for a number per slot.
+type sums []float64
+
+// empty returns n zeros.
+func (s *sums) empty(n int) []float64 {
+	*s = append((*s)[:0], make([]float64, n)...)
+	return *s
+}
+
+// update replaces numbers by slot, and touches the nodes whose number changes.
+func (t *Tree) update(old, now []float64) {
+	for slot, x := range now {
+		if x != old[slot] {
+			old[slot] = x
+			t.touch(t.slots[slot])
+		}
+	}
+}
+
 // demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and
 // of all longer ones that would resume from it, since the cache has lost what is nearer to them.
 func (h *history) demand(t *Tree) {
-	for _, n := range t.nodes {
-		n.demand = 0
-	}
-	stateless := t.model.StateBytes == 0
-	for _, n := range h.tree.nodes {
-		if !n.state && !stateless {
-			continue
-		}
-		if c := n.source; c != nil {
-			c.demand += h.tree.hazard.of(n, h.tree.requests)
+	demands := h.sums.empty(len(t.slots))
+	for _, u := range h.tree.claims {
+		if u.source >= 0 {
+			demands[u.source] += h.tree.hazard.of(int(u.class), h.tree.requests-u.since)
 		}
 	}
+	t.update(t.demands, demands)
 }
 
 // resumable returns the deepest node above n from which a sequence can resume, or the root.
@@ -184,12 +220,12 @@ func (t *Tree) value(n *node) float64 {
 	if len(n.children) == 1 {
 		freed = t.model.StateBytes
 	}
-	return n.demand * float64(n.depth-t.resumable(n).depth) / float64(freed)
+	return t.demands[n.slot] * float64(n.depth-t.resumable(n).depth) / float64(freed)
 }
 
 // passOn gives the demand of a node that is evicted to the one from which its uses would resume.
 func (t *Tree) passOn(n *node) {
 	if p := t.resumable(n); p != t.root {
-		p.demand += n.demand
+		t.demands[p.slot] += t.demands[n.slot]
 	}
 }

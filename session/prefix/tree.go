@@ -10,7 +10,6 @@ type node struct {
 	bytes    int64
 	path     int             // the last request whose path it was on
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
-	demand   float64         // of a cache with a history: expected uses per request
 	state    bool
 	read     bool // its rows were part of a hit
 	kind     kind
@@ -19,15 +18,15 @@ type node struct {
 	depth  int
 	parent *node
 	made   int // its number, in order of creation
-	index  int // in Tree.nodes
+	index  int // in Tree.nodes, where the last node takes the place of one that is removed
+	slot   int // in Tree.slots, where it stays
 
-	uses   int     // hits so far
-	since  int     // of a history: the request since which it waits for the next use
-	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
-	owed   float64 // of a guarded cache: see stake.weigh
-	source *node   // of a tree beside a cache: the cache's node from which its sequence would resume; nil: none
-	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
-	shared int     // of a node with cached, without states: the first of its tokens whose rows that has
+	uses   int   // hits so far
+	since  int   // of a history: the request since which it waits for the next use
+	cached *node // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
+	source *node // of a tree beside a cache: the cache's node from which its sequence would resume; nil: none
+	joined *node // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
+	shared int   // of a node with cached, without states: the first of its tokens whose rows that has
 }
 
 // kind says why a node was made.
@@ -48,19 +47,24 @@ type Tree struct {
 	root      *node
 	begins    map[begin]*node // the root's children
 	nodes     []*node         // all but the root, in no order
-	ranking   ranking
+	slots     []*node         // the same, by their slots; nil: free
+	free      []int           // slots
+	ranking   ranking         // of the slots
 	bytes     int64
 	made      int
 	requests  int
 	evictions int
 	reused    Reused
-	now       float64  // time of the last request
-	store     Store    // nil: none
-	history   *history // of a cache; nil: none
-	hazard    *hazard  // of a history; nil: none
-	stake     *stake   // of a guarded cache; nil: none
-	beside    []*Tree  // of a cache: trees whose nodes know which of its nodes has their data
-	cache     *Tree    // of such a tree; nil: none
+	now       float64   // time of the last request
+	store     Store     // nil: none
+	history   *history  // of a cache; nil: none
+	hazard    *hazard   // of a history; nil: none
+	stake     *stake    // of a guarded cache; nil: none
+	beside    []*Tree   // of a cache: trees whose nodes know which of its nodes has their data
+	cache     *Tree     // of such a tree; nil: none
+	claims    []claim   // of such a tree, by the indices of its nodes
+	demands   []float64 // of a cache with a history, by slot: expected uses per request
+	owed      []float64 // of a guarded cache, by slot: see stake.weigh
 }
 
 // NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
@@ -166,6 +170,7 @@ func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 		if at == marks.Branch {
 			n.kind = ofBranch
 		}
+		t.touch(n)
 	}
 	t.Insert(tokens, states, now)
 }
@@ -192,6 +197,9 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 		t.reused.States++
 	}
 	t.link(n)
+	if marked && (t.rule.demand || t.stake != nil) {
+		t.touchBelow(n) // they may be worth less
+	}
 	if marked && t.store != nil {
 		t.store.Mark(n.made, n.depth)
 	}
@@ -217,6 +225,16 @@ func (t *Tree) add(n, parent *node, now float64) {
 	n.time, n.made, n.index, n.since = now, t.made, len(t.nodes), t.requests
 	t.made++
 	t.nodes = append(t.nodes, n)
+	if last := len(t.free) - 1; last >= 0 {
+		n.slot, t.free = t.free[last], t.free[:last]
+		t.slots[n.slot] = n
+	} else {
+		n.slot = len(t.slots)
+		t.slots, t.demands, t.owed = append(t.slots, n), append(t.demands, 0), append(t.owed, 0)
+	}
+	if t.cache != nil {
+		t.claims = append(t.claims, claim{})
+	}
 	t.attach(n, parent)
 }
 
@@ -283,12 +301,13 @@ func (p position) hasState(depth int) bool { return p.depth == depth && p.child 
 // tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
-	c.store, c.ranking = nil, slices.Clone(t.ranking)
-	c.root, c.begins, c.nodes = &node{}, map[begin]*node{}, make([]*node, len(t.nodes))
+	c.store = nil
+	c.ranking, c.free, c.demands, c.owed = slices.Clone(t.ranking), slices.Clone(t.free), slices.Clone(t.demands), slices.Clone(t.owed)
+	c.root, c.begins, c.nodes, c.slots = &node{}, map[begin]*node{}, make([]*node, len(t.nodes)), make([]*node, len(t.slots))
 	for i, n := range t.nodes {
 		copied := *n
 		copied.children = nil
-		c.nodes[i] = &copied
+		c.nodes[i], c.slots[n.slot] = &copied, &copied
 	}
 	for i, n := range t.nodes {
 		parent := c.root

@@ -3,8 +3,8 @@ package prefix
 import "math"
 
 // ranking finds the victim of a [Tree] without a visit of each node. It is a complete binary tree of
-// bounds in a slice: place 1 is the root, 2i and 2i+1 are below place i, and node k of Tree.nodes
-// has place len/2+k. A part whose bounds are not below the best key so far has no better candidate.
+// bounds in a slice: place 1 is the root, 2i and 2i+1 are below place i, and the node of slot k has
+// place len/2+k. A part whose bounds are not below the best key so far has no better candidate.
 type ranking []bounds
 
 // bounds are those of the nodes of a part. The least of the candidates may be below the real ones
@@ -23,7 +23,7 @@ func (b *bounds) merge(a, c *bounds) {
 		a.times.union(c.times), a.worths.union(c.worths)}
 }
 
-// set gives node k its bounds.
+// set gives slot k the bounds of its node.
 func (r *ranking) set(k int, b bounds) {
 	for k >= len(*r)/2 {
 		r.grow()
@@ -57,19 +57,32 @@ func (r ranking) sum() {
 	}
 }
 
-// touch updates the bounds of n, of which something has changed.
+// touch updates what is derived from n, of which something has changed.
 func (t *Tree) touch(n *node) {
-	if n != t.root {
-		t.ranking.set(n.index, t.bounds(n))
+	if n == t.root {
+		return
+	}
+	t.ranking.set(n.slot, t.bounds(n))
+	if t.cache != nil {
+		t.claims[n.index] = t.claim(n)
 	}
 }
 
-// rank updates the bounds of all nodes.
-func (t *Tree) rank() {
-	for i, n := range t.nodes {
-		t.ranking[len(t.ranking)/2+i] = t.bounds(n)
+// touchBelow touches the nodes whose sequences would resume from n.
+func (t *Tree) touchBelow(n *node) {
+	for _, child := range n.children {
+		if t.touch(child); !child.state {
+			t.touchBelow(child)
+		}
 	}
-	t.ranking.sum()
+}
+
+// follow changes the rule.
+func (t *Tree) follow(r rule) {
+	t.rule = r
+	for _, n := range t.nodes {
+		t.touch(n)
+	}
 }
 
 // bounds returns those of a node.
@@ -148,7 +161,7 @@ func (s *search) visit(i int, least key) {
 		return
 	}
 	if k := i - len(s.ranking)/2; k >= 0 {
-		s.consider(s.nodes[k])
+		s.consider(s.slots[k])
 		return
 	}
 	a, b := 2*i, 2*i+1
@@ -163,8 +176,8 @@ func (s *search) visit(i int, least key) {
 // consider takes n if its own key is the first so far.
 func (s *search) consider(n *node) {
 	b := s.bounds(n)
-	if b != s.ranking[len(s.ranking)/2+n.index] {
-		s.ranking.set(n.index, b)
+	if b != s.ranking[len(s.ranking)/2+n.slot] {
+		s.ranking.set(n.slot, b)
 	}
 	if k := s.key(&b); (s.onPath || n.path != s.requests) && k.less(s.first) {
 		s.best, s.first = n, k

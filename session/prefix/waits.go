@@ -173,8 +173,5 @@ func (h *hazard) refresh(waiting []*node, request int) {
 	h.computed = request
 }
 
-// of returns the density of a node at a request.
-func (h *hazard) of(n *node, request int) float64 {
-	_, class := classOf(n)
-	return h.density[class][bucketOf(max(request-n.since, 1))]
-}
+// of returns the density of a class at an age.
+func (h *hazard) of(class, age int) float64 { return h.density[class][bucketOf(max(age, 1))] }
