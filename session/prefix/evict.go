@@ -83,7 +83,7 @@ func (t *Tree) remove(n *node) {
 	n.index = -1
 	t.slots[n.slot], t.demands[n.slot], t.owed[n.slot] = nil, 0, 0
 	t.free = append(t.free, n.slot)
-	t.ranking.set(n.slot, none)
+	t.ranking.drop(n)
 }
 
 // join merges n with its only child.

@@ -17,9 +17,11 @@ type node struct {
 	tokens Tokens // its first depth tokens lead from the root to the node
 	depth  int
 	parent *node
-	made   int // its number, in order of creation
-	index  int // in Tree.nodes, where the last node takes the place of one that is removed
-	slot   int // in Tree.slots, where it stays
+	made   int   // its number, in order of creation
+	index  int   // in Tree.nodes, where the last node takes the place of one that is removed
+	slot   int   // in Tree.slots, where it stays
+	part   *part // of Tree.ranking, where it has a place
+	place  int
 
 	uses   int   // hits so far
 	since  int   // of a history: the request since which it waits for the next use
@@ -49,7 +51,7 @@ type Tree struct {
 	nodes     []*node         // all but the root, in no order
 	slots     []*node         // the same, by their slots; nil: free
 	free      []int           // slots
-	ranking   ranking         // of the slots
+	ranking   ranking
 	bytes     int64
 	made      int
 	requests  int
@@ -301,12 +303,12 @@ func (p position) hasState(depth int) bool { return p.depth == depth && p.child 
 // tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
-	c.store = nil
-	c.ranking, c.free, c.demands, c.owed = slices.Clone(t.ranking), slices.Clone(t.free), slices.Clone(t.demands), slices.Clone(t.owed)
+	c.store, c.ranking = nil, ranking{}
+	c.free, c.demands, c.owed = slices.Clone(t.free), slices.Clone(t.demands), slices.Clone(t.owed)
 	c.root, c.begins, c.nodes, c.slots = &node{}, map[begin]*node{}, make([]*node, len(t.nodes)), make([]*node, len(t.slots))
 	for i, n := range t.nodes {
 		copied := *n
-		copied.children = nil
+		copied.children, copied.part = nil, nil
 		c.nodes[i], c.slots[n.slot] = &copied, &copied
 	}
 	for i, n := range t.nodes {

@@ -2,13 +2,24 @@ package prefix
 
 import "math"
 
-// ranking finds the victim of a [Tree] without a visit of each node. It is a complete binary tree of
-// bounds in a slice: place 1 is the root, 2i and 2i+1 are below place i, and the node of slot k has
-// place len/2+k. A part whose bounds are not below the best key so far has no better candidate.
-type ranking []bounds
+// ranking finds the victim of a [Tree] without a visit of each node. Its parts have nodes of about
+// equal worth, since bounds of few like nodes are close.
+type ranking struct {
+	parts []*part
+	class map[int]*part
+}
 
-// bounds are those of the nodes of a part. The least of the candidates may be below the real ones
-// while a tree evicts, and never above: the search computes the keys of nodes afresh.
+// part has nodes, and bounds of theirs in a complete binary tree: place 1 is the root, 2i and 2i+1
+// are below place i, and node k has place len/2+k. Nodes below a place whose bounds are not below
+// the first key so far are no victims.
+type part struct {
+	bounds []bounds
+	nodes  []*node // nil: free
+	free   []int
+}
+
+// bounds are those of some nodes. The least of the candidates may be below the real ones, and never
+// above: the search computes the keys of nodes afresh.
 type bounds struct {
 	time, gain, adds float64 // the least of the candidates
 	made             int     // the least of the candidates; math.MaxInt: there is none
@@ -23,37 +34,61 @@ func (b *bounds) merge(a, c *bounds) {
 		a.times.union(c.times), a.worths.union(c.worths)}
 }
 
-// set gives slot k the bounds of its node.
-func (r *ranking) set(k int, b bounds) {
-	for k >= len(*r)/2 {
-		r.grow()
+// put gives n its class and bounds.
+func (r *ranking) put(n *node, class int, b bounds) {
+	p := r.class[class]
+	if p == nil {
+		p = &part{}
+		if r.class == nil {
+			r.class = map[int]*part{}
+		}
+		r.class[class], r.parts = p, append(r.parts, p)
 	}
-	s := *r
-	i := len(s)/2 + k
-	s[i] = b
-	for i /= 2; i > 0; i /= 2 {
-		was := s[i]
-		if s[i].merge(&s[2*i], &s[2*i+1]); s[i] == was {
-			return
+	if n.part != p {
+		r.drop(n)
+		p.add(n)
+	}
+	p.set(n.place, b)
+}
+
+// drop removes n if it is in a part.
+func (r *ranking) drop(n *node) {
+	if p := n.part; p != nil {
+		p.set(n.place, none)
+		p.nodes[n.place], p.free = nil, append(p.free, n.place)
+		n.part = nil
+	}
+}
+
+// add finds a place for n.
+func (p *part) add(n *node) {
+	if len(p.free) == 0 { // double the places
+		was, half := p.bounds, len(p.nodes)
+		p.bounds, p.nodes = make([]bounds, max(4*half, 2)), append(p.nodes, make([]*node, max(half, 1))...)
+		for i := range p.bounds {
+			p.bounds[i] = none
+		}
+		for k := len(p.nodes) - 1; k >= half; k-- {
+			p.free = append(p.free, k)
+		}
+		for k := range half {
+			p.set(k, was[half+k])
 		}
 	}
+	last := len(p.free) - 1
+	n.part, n.place, p.free = p, p.free[last], p.free[:last]
+	p.nodes[n.place] = n
 }
 
-// grow doubles the places.
-func (r *ranking) grow() {
-	old := *r
-	*r = make(ranking, max(2*len(old), 2))
-	for i := range *r {
-		(*r)[i] = none
-	}
-	copy((*r)[len(*r)/2:], old[len(old)/2:])
-	r.sum()
-}
-
-// sum computes all bounds from those of nodes.
-func (r ranking) sum() {
-	for i := len(r)/2 - 1; i > 0; i-- {
-		r[i].merge(&r[2*i], &r[2*i+1])
+// set changes the bounds of node k.
+func (p *part) set(k int, b bounds) {
+	i := len(p.nodes) + k
+	p.bounds[i] = b
+	for i /= 2; i > 0; i /= 2 {
+		was := p.bounds[i]
+		if p.bounds[i].merge(&p.bounds[2*i], &p.bounds[2*i+1]); p.bounds[i] == was {
+			return
+		}
 	}
 }
 
@@ -62,10 +97,18 @@ func (t *Tree) touch(n *node) {
 	if n == t.root {
 		return
 	}
-	t.ranking.set(n.slot, t.bounds(n))
+	t.ranking.put(n, t.class(n), t.bounds(n))
 	if t.cache != nil {
 		t.claims[n.index] = t.claim(n)
 	}
+}
+
+// class returns the class of n: half a power of two of its worth, if scores depend on that.
+func (t *Tree) class(n *node) int {
+	if t.rule.alpha == 0 && !t.rule.released {
+		return 0
+	}
+	return int(math.Float64bits(n.worth) >> 51)
 }
 
 // touchBelow touches the nodes whose sequences would resume from n.
@@ -133,18 +176,35 @@ type search struct {
 // victim returns the node of the lowest score among those that may go; one on the last request's
 // path only if there is no other, and before that one that puts more at stake than is allowed.
 func (t *Tree) victim() *node {
-	if len(t.nodes) == 0 {
-		return nil
-	}
 	s := search{Tree: t, first: lastKey}
 	if t.rule.alpha > 0 || t.rule.released {
 		s.times, s.worths = t.spans()
 	} // else they are empty, all scores are 0, and the order is that of times, as with α 0
-	if s.visit(1, s.key(&t.ranking[1])); s.best == nil {
+	if s.all(); s.best == nil {
 		s.onPath = true
-		s.visit(1, s.key(&t.ranking[1]))
+		s.all()
 	}
 	return s.best
+}
+
+// all searches all parts, first the one whose bounds are.
+func (s *search) all() {
+	var first *part
+	least := lastKey
+	for _, p := range s.ranking.parts {
+		if k := s.key(&p.bounds[1]); k.less(least) {
+			first, least = p, k
+		}
+	}
+	if first == nil {
+		return
+	}
+	s.visit(first, 1, least)
+	for _, p := range s.ranking.parts {
+		if p != first {
+			s.visit(p, 1, s.key(&p.bounds[1]))
+		}
+	}
 }
 
 // key returns the first key that a candidate within some bounds may have.
@@ -155,29 +215,29 @@ func (s *search) key(b *bounds) key {
 	return key{s.excess(b.adds), s.score(b.time, b.gain, s.times, s.worths), b.time, b.made}
 }
 
-// visit searches the part of a place, whose candidates have no key before least.
-func (s *search) visit(i int, least key) {
+// visit searches below a place. Candidates there have no key before least.
+func (s *search) visit(p *part, i int, least key) {
 	if !least.less(s.first) {
 		return
 	}
-	if k := i - len(s.ranking)/2; k >= 0 {
-		s.consider(s.slots[k])
+	if k := i - len(p.nodes); k >= 0 {
+		s.consider(p.nodes[k])
 		return
 	}
 	a, b := 2*i, 2*i+1
-	x, y := s.key(&s.ranking[a]), s.key(&s.ranking[b])
+	x, y := s.key(&p.bounds[a]), s.key(&p.bounds[b])
 	if y.less(x) {
 		a, b, x, y = b, a, y, x
 	}
-	s.visit(a, x)
-	s.visit(b, y)
+	s.visit(p, a, x)
+	s.visit(p, b, y)
 }
 
 // consider takes n if its own key is the first so far.
 func (s *search) consider(n *node) {
 	b := s.bounds(n)
-	if b != s.ranking[len(s.ranking)/2+n.slot] {
-		s.ranking.set(n.slot, b)
+	if b != n.part.bounds[len(n.part.nodes)+n.place] {
+		n.part.set(n.place, b)
 	}
 	if k := s.key(&b); (s.onPath || n.path != s.requests) && k.less(s.first) {
 		s.best, s.first = n, k
@@ -210,11 +270,11 @@ type rule struct {
 
 // spans returns the ranges of the nodes' recency and worths; as released, of those of candidates.
 func (t *Tree) spans() (times, worths span) {
-	if len(t.nodes) == 0 {
-		return times, worths
+	times, worths = emptySpan, emptySpan
+	for _, p := range t.ranking.parts {
+		times, worths = times.union(p.bounds[1].times), worths.union(p.bounds[1].worths)
 	}
-	all := t.ranking[1]
-	return span{t.recency(all.times.min), t.recency(all.times.max)}, all.worths
+	return span{t.recency(times.min), t.recency(times.max)}, worths
 }
 
 // recency returns a time, or as released the inverse of its age, of at least a microsecond.
