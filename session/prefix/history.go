@@ -156,7 +156,7 @@ func (t *Tree) whole(n *node) bool {
 
 // claim is what a node of a tree beside a cache asks of that: its sequence would resume from a node.
 type claim struct {
-	source int32 // slot of that node; -1: none, or n cannot be hit
+	source int32 // slot of that node, or of the root; that, too, if n cannot be hit
 	lost   int32 // tokens of the sequence after it; 0 if n cannot be hit
 	since  int   // as of n
 	class  int32 // as of n
@@ -165,13 +165,11 @@ type claim struct {
 // claim returns the claim of a node.
 func (t *Tree) claim(n *node) claim {
 	if !n.state && t.model.StateBytes > 0 {
-		return claim{source: -1}
+		return claim{}
 	}
 	_, class := classOf(n)
-	if n.source == nil {
-		return claim{-1, int32(n.depth), n.since, int32(class)}
-	}
-	return claim{int32(n.source.slot), int32(n.depth - n.source.depth), n.since, int32(class)}
+	source := cmp.Or(n.source, t.cache.root)
+	return claim{int32(source.slot), int32(n.depth - source.depth), n.since, int32(class)}
 }
 
 // sums is memory for a number per slot.
@@ -185,9 +183,9 @@ func (s *sums) empty(n int) []float64 {
 
 // update replaces numbers by slot, and touches the nodes whose number changes.
 func (t *Tree) update(old, now []float64) {
-	for slot, x := range now {
-		if x != old[slot] {
-			old[slot] = x
+	for slot := 1; slot < len(now); slot++ { // not the root
+		if now[slot] != old[slot] {
+			old[slot] = now[slot]
 			t.touch(t.slots[slot])
 		}
 	}
@@ -197,10 +195,8 @@ func (t *Tree) update(old, now []float64) {
 // of all longer ones that would resume from it, since the cache has lost what is nearer to them.
 func (h *history) demand(t *Tree) {
 	demands := h.sums.empty(len(t.slots))
-	for _, u := range h.tree.claims {
-		if u.source >= 0 {
-			demands[u.source] += h.tree.hazard.of(int(u.class), h.tree.requests-u.since)
-		}
+	for _, c := range h.tree.claims {
+		demands[c.source] += h.tree.hazard.of(int(c.class), h.tree.requests-c.since)
 	}
 	t.update(t.demands, demands)
 }

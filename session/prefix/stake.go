@@ -53,10 +53,9 @@ func (s *stake) weigh(t *Tree) {
 	}
 	owed := s.sums.empty(len(t.slots))
 	if t.model.StateBytes > 0 {
-		for _, u := range s.lru.claims {
-			if s.left -= float64(u.lost); u.source >= 0 {
-				owed[u.source]++
-			}
+		for _, c := range s.lru.claims {
+			s.left -= float64(c.lost)
+			owed[c.source]++
 		}
 		t.update(t.owed, owed)
 		return

@@ -49,7 +49,7 @@ type Tree struct {
 	root      *node
 	begins    map[begin]*node // the root's children
 	nodes     []*node         // all but the root, in no order
-	slots     []*node         // the same, by their slots; nil: free
+	slots     []*node         // the root and the nodes, by their slots; nil: free
 	free      []int           // slots
 	ranking   ranking
 	bytes     int64
@@ -71,7 +71,9 @@ type Tree struct {
 
 // NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
 func NewTree(m Model, capacity int64, alpha float64) *Tree {
-	return &Tree{model: m, capacity: capacity, rule: rule{alpha: alpha}, root: &node{}, begins: map[begin]*node{}}
+	root := &node{}
+	return &Tree{model: m, capacity: capacity, rule: rule{alpha: alpha}, root: root, begins: map[begin]*node{},
+		slots: []*node{root}, demands: []float64{0}, owed: []float64{0}}
 }
 
 // Bytes returns the bytes of all nodes.
@@ -96,8 +98,11 @@ func (t *Tree) child(n *node, tokens Tokens) *node {
 }
 
 // walk follows tokens from the root while they match.
-func (t *Tree) walk(tokens Tokens) position {
-	at := position{node: t.root}
+func (t *Tree) walk(tokens Tokens) position { return t.walkOn(t.root, tokens) }
+
+// walkOn is walk from a node on their path.
+func (t *Tree) walkOn(n *node, tokens Tokens) position {
+	at := position{node: n, depth: n.depth}
 	for at.depth < tokens.n {
 		next := t.child(at.node, tokens)
 		if next == nil {
@@ -165,21 +170,22 @@ func (t *Tree) branch(input Tokens) int {
 // Admit adds a sequence, input and output, with states at its end and at the marks of
 // [Tree.Lookup], and evicts down to the capacity.
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
-	states := t.model.StateBytes > 0
+	states, n := t.model.StateBytes > 0, t.root
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
-		n := t.ensure(tokens.Prefix(at), true, now)
+		n = t.ensure(n, tokens.Prefix(at), true, now)
 		n.kind = max(n.kind, ofPrompt)
 		if at == marks.Branch {
 			n.kind = ofBranch
 		}
 		t.touch(n)
 	}
-	t.Insert(tokens, states, now)
+	t.insert(n, tokens, states, now)
 }
 
-// ensure returns the node that ends the tokens, which it adds if necessary, with the time now.
-func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
-	at := t.walk(tokens)
+// ensure returns the node that ends the tokens, which it adds if necessary, with the time now. Its
+// path passes the node above.
+func (t *Tree) ensure(above *node, tokens Tokens, state bool, now float64) *node {
+	at := t.walkOn(above, tokens)
 	n := at.node
 	if at.child != nil {
 		n = t.split(at.child, at.depth, now)
@@ -306,6 +312,7 @@ func (t *Tree) Clone() *Tree {
 	c.store, c.ranking = nil, ranking{}
 	c.free, c.demands, c.owed = slices.Clone(t.free), slices.Clone(t.demands), slices.Clone(t.owed)
 	c.root, c.begins, c.nodes, c.slots = &node{}, map[begin]*node{}, make([]*node, len(t.nodes)), make([]*node, len(t.slots))
+	c.slots[0] = c.root
 	for i, n := range t.nodes {
 		copied := *n
 		copied.children, copied.part = nil, nil

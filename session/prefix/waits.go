@@ -25,10 +25,7 @@ const (
 // bucketOf returns the bucket of an age, at least 1.
 func bucketOf(age int) int {
 	octave := bits.Len(uint(age)) - 1
-	half := 0
-	if octave > 0 {
-		half = age >> (octave - 1) & 1
-	}
+	half := age << 1 >> octave & 1
 	return min(2*octave+half, ages-1)
 }
 
