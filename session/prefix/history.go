@@ -26,18 +26,8 @@ func (h *history) serve(r Request, marks Marks) {
 	h.tree.Admit(r.Tokens, marks, r.At)
 	// Early on, when each request tells much, the densities are updated more often.
 	if now, last := h.tree.requests, h.tree.hazard.computed; now-last >= min(refreshed, now/4+1) {
-		h.tree.hazard.refresh(h.tree.waiting(), now)
+		h.tree.hazard.refresh(h.tree.claims, now)
 	}
-}
-
-// waiting lists the nodes that can be hit.
-func (t *Tree) waiting() (list []*node) {
-	for _, n := range t.nodes {
-		if n.state || t.model.StateBytes == 0 {
-			list = append(list, n)
-		}
-	}
-	return list
 }
 
 // watch makes nodes of another tree of the same requests know which of t's nodes has their data.
@@ -159,17 +149,16 @@ type claim struct {
 	source int32 // slot of that node, or of the root; that, too, if n cannot be hit
 	lost   int32 // tokens of the sequence after it; 0 if n cannot be hit
 	since  int   // as of n
-	class  int32 // as of n
+	class  int32 // as of n; idle if it cannot be hit
 }
 
 // claim returns the claim of a node.
 func (t *Tree) claim(n *node) claim {
 	if !n.state && t.model.StateBytes > 0 {
-		return claim{}
+		return claim{class: idle}
 	}
-	_, class := classOf(n)
 	source := cmp.Or(n.source, t.cache.root)
-	return claim{int32(source.slot), int32(n.depth - source.depth), n.since, int32(class)}
+	return claim{int32(source.slot), int32(n.depth - source.depth), n.since, int32(classOf(n))}
 }
 
 // sums is memory for a number per slot.

@@ -73,8 +73,7 @@ func plainDemands(t *Tree) (demands, owed []float64) {
 			switch {
 			case t.model.StateBytes > 0 && !n.state || from == t.root:
 			case k == 0:
-				_, class := classOf(n)
-				demands[from.slot] += other.hazard.of(class, other.requests-n.since)
+				demands[from.slot] += other.hazard.of(classOf(n), other.requests-n.since)
 			case t.model.StateBytes > 0:
 				owed[from.slot]++
 			default: // rows of both edges
