@@ -60,7 +60,7 @@ func (t *Tree) Insert(tokens Tokens, state bool, now float64) { t.insert(t.root,
 func (t *Tree) insert(above *node, tokens Tokens, state bool, now float64) {
 	end := t.root
 	if tokens.n > 0 {
-		end = t.ensure(above, tokens, state, now)
+		end = t.ensure(above, tokens, state, ofEnd, now)
 	}
 	t.requests++
 	t.now = now

@@ -172,19 +172,18 @@ func (t *Tree) branch(input Tokens) int {
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
 	states, n := t.model.StateBytes > 0, t.root
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
-		n = t.ensure(n, tokens.Prefix(at), true, now)
-		n.kind = max(n.kind, ofPrompt)
+		kind := ofPrompt
 		if at == marks.Branch {
-			n.kind = ofBranch
+			kind = ofBranch
 		}
-		t.touch(n)
+		n = t.ensure(n, tokens.Prefix(at), true, kind, now)
 	}
 	t.insert(n, tokens, states, now)
 }
 
 // ensure returns the node that ends the tokens, which it adds if necessary, with the time now. Its
 // path passes the node above.
-func (t *Tree) ensure(above *node, tokens Tokens, state bool, now float64) *node {
+func (t *Tree) ensure(above *node, tokens Tokens, state bool, of kind, now float64) *node {
 	at := t.walkOn(above, tokens)
 	n := at.node
 	if at.child != nil {
@@ -200,7 +199,7 @@ func (t *Tree) ensure(above *node, tokens Tokens, state bool, now float64) *node
 		n = leaf
 	}
 	marked := state && !n.state
-	if n.time = now; marked {
+	if n.time, n.kind = now, max(n.kind, of); marked {
 		n.state, n.since = true, t.requests
 		t.reused.States++
 	}
