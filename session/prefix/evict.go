@@ -41,7 +41,7 @@ func (t *Tree) evict() {
 		t.store.Evict(n.made, n.tokens.Prefix(n.depth))
 	}
 	p := n.parent
-	if len(n.children) == 1 {
+	if n.fan == 1 {
 		t.join(n)
 		t.lost(n, p.depth)
 		return
@@ -50,6 +50,7 @@ func (t *Tree) evict() {
 		delete(t.begins, n.tokens.begin())
 	} else {
 		delete(p.children, n.tokens.At(p.depth))
+		p.fan--
 	}
 	t.remove(n)
 	if p != t.root && t.model.StateBytes == 0 {
@@ -59,7 +60,7 @@ func (t *Tree) evict() {
 		t.store.Drop(n.made)
 	}
 	from := p.depth
-	if p != t.root && len(p.children) == 1 && !p.state {
+	if p != t.root && p.fan == 1 && !p.state {
 		t.join(p)
 		from = p.parent.depth
 	} else {

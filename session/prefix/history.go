@@ -202,7 +202,7 @@ func (t *Tree) resumable(n *node) *node {
 // value returns the tokens per request and byte that are expected to hit less without n.
 func (t *Tree) value(n *node) float64 {
 	freed := n.bytes
-	if len(n.children) == 1 {
+	if n.fan == 1 {
 		freed = t.model.StateBytes
 	}
 	return t.demands[n.slot] * float64(n.depth-t.resumable(n).depth) / float64(freed)

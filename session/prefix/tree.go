@@ -10,6 +10,7 @@ type node struct {
 	bytes    int64
 	path     int             // the last request whose path it was on
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
+	fan      int             // number of children: a map is not in the node's own memory
 	state    bool
 	read     bool // its rows were part of a hit
 	kind     kind
@@ -258,6 +259,7 @@ func (t *Tree) attach(n, parent *node) {
 			parent.children = map[int32]*node{}
 		}
 		parent.children[n.tokens.At(parent.depth)] = n
+		parent.fan = len(parent.children)
 		t.touch(parent)
 	}
 	t.measure(n)
@@ -314,7 +316,7 @@ func (t *Tree) Clone() *Tree {
 	c.slots[0] = c.root
 	for i, n := range t.nodes {
 		copied := *n
-		copied.children, copied.part = nil, nil
+		copied.children, copied.fan, copied.part = nil, 0, nil
 		c.nodes[i], c.slots[n.slot] = &copied, &copied
 	}
 	for i, n := range t.nodes {

@@ -254,10 +254,10 @@ func (t *Tree) evictable(n *node) bool {
 	switch {
 	case n.bytes == 0:
 		return false
-	case len(n.children) == 1:
+	case n.fan == 1:
 		return n.state && !t.rule.leaves
 	}
-	return len(n.children) == 0
+	return n.fan == 0
 }
 
 // rule orders the candidates.

@@ -125,7 +125,7 @@ func newHazard() *hazard {
 
 // classOf returns the class of a node, of depthsEach in each family.
 func classOf(n *node) int {
-	family := (int(n.kind)*fans+min(len(n.children), fans-1))*usesKnown + min(n.uses, usesKnown-1)
+	family := (int(n.kind)*fans+min(n.fan, fans-1))*usesKnown + min(n.uses, usesKnown-1)
 	return family*depthsEach + min(bits.Len(uint(n.depth/64))/2, depthsEach-1)
 }
 
