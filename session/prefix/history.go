@@ -76,7 +76,8 @@ func (t *Tree) linkTo(n *node) {
 	t.renew(at, n.parent.depth)
 }
 
-// lost tells the trees beside a cache that it has evicted or merged n, and its rows from a depth on.
+// lost tells the trees beside a cache that it has evicted or merged n, with its rows from a depth
+// on.
 func (t *Tree) lost(n *node, from int) {
 	for _, other := range t.beside {
 		other.renew(other.walk(n.tokens.Prefix(n.depth)), from)
@@ -144,7 +145,8 @@ func (t *Tree) whole(n *node) bool {
 	return c.depth >= n.depth
 }
 
-// claim is what a node of a tree beside a cache asks of that: its sequence would resume from a node.
+// claim is what a node of a tree beside a cache asks of that: its sequence would resume from one of
+// its nodes.
 type claim struct {
 	source int32 // slot of that node, or of the root; that, too, if n cannot be hit
 	lost   int32 // tokens of the sequence after it; 0 if n cannot be hit

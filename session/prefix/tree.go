@@ -10,7 +10,7 @@ type node struct {
 	bytes    int64
 	path     int             // the last request whose path it was on
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
-	fan      int             // number of children: a map is not in the node's own memory
+	fan      int             // number of children, beside the fields that searches read
 	state    bool
 	read     bool // its rows were part of a hit
 	kind     kind
