@@ -57,18 +57,18 @@ type event struct {
 	happen func()
 }
 
-type events []event
+type events []*event
 
 func (e events) Len() int { return len(e) }
 func (e events) Less(i, j int) bool {
 	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].number < e[j].number
 }
 func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Push(x any)   { *e = append(*e, x.(*event)) }
 func (e *events) Pop() any {
 	last := len(*e) - 1
 	x := (*e)[last]
-	(*e)[last] = event{}
+	(*e)[last] = nil
 	*e = (*e)[:last]
 	return x
 }
@@ -76,13 +76,17 @@ func (e *events) Pop() any {
 // mostTime is when a simulation must have ended.
 const mostTime = time.Duration(9e18)
 
-// at plans an event.
-func (s *simulation) at(t time.Duration, happen func()) {
-	if t < s.now || t > mostTime {
+// at plans what happens at a time.
+func (s *simulation) at(t time.Duration, happen func()) { s.plan(&event{at: t, happen: happen}) }
+
+// plan plans an event after those of its time.
+func (s *simulation) plan(e *event) {
+	if e.at < s.now || e.at > mostTime {
 		s.err = fmt.Errorf("an event comes after %g seconds: give a faster link, or a higher rate", mostTime.Seconds())
 	}
-	heap.Push(&s.events, event{t, s.planned, happen})
+	e.number = s.planned
 	s.planned++
+	heap.Push(&s.events, e)
 }
 
 // wall returns a time as a time of day.
@@ -111,7 +115,7 @@ func (s *simulation) arrive() {
 // their times.
 func (s *simulation) arrival(due []time.Duration, i int) {
 	if i < len(due) {
-		heap.Push(&s.events, event{due[i], i, func() {
+		heap.Push(&s.events, &event{due[i], i, func() {
 			s.arrival(due, i+1)
 			s.send(i)
 		}})
@@ -135,7 +139,7 @@ func (s *simulation) run(ctx context.Context) error {
 		}
 		s.now = s.events[0].at
 		for len(s.events) > 0 && s.events[0].at == s.now {
-			heap.Pop(&s.events).(event).happen()
+			heap.Pop(&s.events).(*event).happen()
 		}
 		for _, x := range servers {
 			x.begin()

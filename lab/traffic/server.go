@@ -24,6 +24,8 @@ type server struct {
 	load    balance.Load
 	idle    bool          // no step runs, and something has changed
 	runs    bool          // a step runs
+	start   time.Duration // of the step
+	ends    event         // of the step
 	sends   time.Duration // when its link is free
 
 	past   []int   // tokens of each slot's sequence, by the slot's index
@@ -43,6 +45,7 @@ type server struct {
 func (s *simulation) servers(role string, o *Server, prefills bool) (p pool, err error) {
 	for i := range o.Number {
 		x := &server{Server: *o, s: s, name: fmt.Sprint(role, " ", i)}
+		x.ends.happen = x.end
 		if x.past, x.tried = make([]int, o.Limits.Slots), make([]int, o.Limits.Slots); o.Clock == nil {
 			return p, fmt.Errorf("%s: there is no clock", x.name)
 		}
@@ -82,20 +85,24 @@ func (x *server) begin() {
 	if x.runs || !x.idle {
 		return
 	}
-	s, start := x.s, x.s.now
-	if x.idle = false; !x.stepper.Begin(wall(start)) {
+	x.start = x.s.now
+	if x.idle = false; !x.stepper.Begin(wall(x.start)) {
 		return
 	}
 	x.runs = true
 	x.busy += x.took
 	x.sequence += x.took * float64(x.sizes.Seqs)
-	s.at(start+length(x.took), func() {
-		x.runs, x.idle = false, true
-		if s.Schedule != nil {
-			s.Schedule(Step{x.name, start, s.now, x.sizes})
-		}
-		x.stepper.End(wall(s.now))
-	})
+	x.ends.at = x.start + length(x.took)
+	x.s.plan(&x.ends)
+}
+
+// end ends the step.
+func (x *server) end() {
+	x.runs, x.idle = false, true
+	if x.s.Schedule != nil {
+		x.s.Schedule(Step{x.name, x.start, x.s.now, x.sizes})
+	}
+	x.stepper.End(wall(x.s.now))
 }
 
 // used returns what the server did in a time.

@@ -170,7 +170,8 @@ func (a *Adaptive) compare(r Request) {
 		}
 	}
 	if best != a.used {
-		a.used, a.rule = best, a.trials[best].rule
+		a.used = best
+		a.follow(a.trials[best].rule)
 	}
 	a.stake.trust = risked * max(0, a.lead(a.used, 0, certain)-float64(a.trials[0].hits)/2)
 }

@@ -1,7 +1,5 @@
 package prefix
 
-import "math"
-
 // Shrink evicts the node of the lowest score, or its state, as if the capacity were smaller. It
 // reports whether there was one.
 func (t *Tree) Shrink() bool {
@@ -25,7 +23,7 @@ func (t *Tree) prepare() {
 
 // evict evicts the node of the lowest score, or its state.
 func (t *Tree) evict() {
-	n := t.victim(t.candidate)
+	n := t.victim()
 	if n == nil {
 		panic("BUG: a tree holds bytes and has nothing to evict")
 	}
@@ -42,15 +40,17 @@ func (t *Tree) evict() {
 	if t.store != nil {
 		t.store.Evict(n.made, n.tokens.Prefix(n.depth))
 	}
-	if len(n.children) == 1 {
+	p := n.parent
+	if n.fan == 1 {
 		t.join(n)
+		t.lost(n, p.depth)
 		return
 	}
-	p := n.parent
 	if p == t.root {
 		delete(t.begins, n.tokens.begin())
 	} else {
 		delete(p.children, n.tokens.At(p.depth))
+		p.fan--
 	}
 	t.remove(n)
 	if p != t.root && t.model.StateBytes == 0 {
@@ -59,9 +59,14 @@ func (t *Tree) evict() {
 	if t.store != nil {
 		t.store.Drop(n.made)
 	}
-	if p != t.root && len(p.children) == 1 && !p.state {
+	from := p.depth
+	if p != t.root && p.fan == 1 && !p.state {
 		t.join(p)
+		from = p.parent.depth
+	} else {
+		t.touch(p)
 	}
+	t.lost(n, from)
 }
 
 // remove removes n from the list.
@@ -72,19 +77,26 @@ func (t *Tree) remove(n *node) {
 	t.nodes[n.index].index = n.index
 	t.nodes[end] = nil
 	t.nodes = t.nodes[:end]
+	if t.cache != nil {
+		t.claims[n.index] = t.claims[end]
+		t.claims = t.claims[:end]
+	}
 	n.index = -1
+	t.slots[n.slot], t.demands[n.slot], t.owed[n.slot] = nil, 0, 0
+	t.free = append(t.free, n.slot)
+	t.ranking.drop(n)
 }
 
 // join merges n with its only child.
 func (t *Tree) join(n *node) {
-	t.remove(n)
 	for _, child := range n.children {
 		child.read = max(child.read, n.read)
 		if t.model.StateBytes == 0 {
 			n.joined = child
-			child.demand += n.demand
-			child.owed += n.owed
+			t.demands[child.slot] += t.demands[n.slot]
+			t.owed[child.slot] += t.owed[n.slot]
 		}
+		t.remove(n)
 		if t.cache != nil && t.cache.data(child) == nil {
 			child.cached, child.shared = n.cached, n.shared // its edge gets that of n
 		}
@@ -96,99 +108,4 @@ func (t *Tree) join(n *node) {
 			t.store.Join(n.made, child.made)
 		}
 	}
-}
-
-// victim returns the node of the lowest score among those that may go; one on the last request's
-// path only if there is no other, and before that one that puts more at stake than is allowed.
-func (t *Tree) victim(may func(*node) bool) *node {
-	var times, worths span // empty, all scores are 0, and the order is that of times, as with α 0
-	if t.rule.alpha > 0 || t.rule.released {
-		times, worths = t.spans()
-	}
-	var best *node
-	lowest, over, onPath := 0.0, 0.0, true
-	for _, n := range t.nodes {
-		if !may(n) {
-			continue
-		}
-		path := n.path == t.requests
-		if path && !onPath {
-			continue
-		}
-		score, excess := t.score(n, times, worths), t.excess(n)
-		if best == nil || onPath && !path || excess < over || excess == over && (score < lowest || score == lowest && before(n, best)) {
-			best, lowest, over, onPath = n, score, excess, path
-		}
-	}
-	return best
-}
-
-// candidate reports whether n may be evicted. A history keeps what the cache has.
-func (t *Tree) candidate(n *node) bool {
-	return t.evictable(n) && (t.hazard == nil || !t.cache.whole(n))
-}
-
-// evictable reports whether n holds bytes that no other node needs.
-func (t *Tree) evictable(n *node) bool {
-	switch {
-	case n.bytes == 0:
-		return false
-	case len(n.children) == 1:
-		return n.state && !t.rule.leaves
-	}
-	return len(n.children) == 0
-}
-
-// rule orders the candidates.
-type rule struct {
-	alpha    float64
-	leaves   bool // leaves only; a hit touches all nodes on its path
-	released bool // the score as Marconi's released code has it
-	demand   bool // by expected hits
-}
-
-// spans returns the ranges of the nodes' recency and worths.
-func (t *Tree) spans() (times, worths span) {
-	times, worths = span{math.Inf(1), math.Inf(-1)}, span{math.Inf(1), math.Inf(-1)}
-	for _, n := range t.nodes {
-		if n.bytes > 0 && (!t.rule.released || t.candidate(n)) {
-			times.take(t.recency(n))
-			worths.take(n.worth)
-		}
-	}
-	return times, worths
-}
-
-// recency returns the time of n, or as released the inverse of its age, of at least a microsecond.
-func (t *Tree) recency(n *node) float64 {
-	if t.rule.released {
-		return 1 / max(t.now-n.time, 1e-6)
-	}
-	return n.time
-}
-
-// score returns the value of n, or r + α·f. The conversion prevents a fused multiply-add.
-func (t *Tree) score(n *node, times, worths span) float64 {
-	if t.rule.demand {
-		return t.value(n)
-	}
-	return times.of(t.recency(n)) + float64(t.rule.alpha*worths.of(n.worth))
-}
-
-// before orders nodes of equal score.
-func before(a, b *node) bool {
-	return a.time < b.time || a.time == b.time && a.made < b.made
-}
-
-// span is the range of some numbers.
-type span struct{ min, max float64 }
-
-func (s *span) take(x float64) { s.min, s.max = min(s.min, x), max(s.max, x) }
-
-// of normalises x: 0 at the minimum, 1 at the maximum, 0 if they are equal.
-func (s span) of(x float64) float64 {
-	if s.min == s.max {
-		return 0
-	}
-	return (x - s.min) / (s.max - s.min)
 }

@@ -9,11 +9,12 @@ const remembered = 4
 // again. It has no data: a node takes some hundred bytes, besides its tokens.
 type history struct {
 	tree *Tree // the least recently used go first; requests are its clock
+	sums sums
 }
 
 // remember gives a cache a history.
 func (t *Tree) remember() {
-	h := &history{NewTree(t.model, min(t.capacity, MostBytes/remembered)*remembered, 0)}
+	h := &history{tree: NewTree(t.model, min(t.capacity, MostBytes/remembered)*remembered, 0)}
 	h.tree.hazard = newHazard()
 	t.history = h
 	t.watch(h.tree)
@@ -25,18 +26,8 @@ func (h *history) serve(r Request, marks Marks) {
 	h.tree.Admit(r.Tokens, marks, r.At)
 	// Early on, when each request tells much, the densities are updated more often.
 	if now, last := h.tree.requests, h.tree.hazard.computed; now-last >= min(refreshed, now/4+1) {
-		h.tree.hazard.refresh(h.tree.waiting(), now)
+		h.tree.hazard.refresh(h.tree.claims, now)
 	}
-}
-
-// waiting lists the nodes that can be hit.
-func (t *Tree) waiting() (list []*node) {
-	for _, n := range t.nodes {
-		if n.state || t.model.StateBytes == 0 {
-			list = append(list, n)
-		}
-	}
-	return list
 }
 
 // watch makes nodes of another tree of the same requests know which of t's nodes has their data.
@@ -51,46 +42,71 @@ func (t *Tree) link(n *node) {
 	for _, other := range t.beside {
 		other.linkTo(n)
 	}
-	states := t.model.StateBytes > 0
-	if t.cache == nil || t.cache.whole(n) || states && t.cache.data(n) != nil {
+	if t.cache == nil {
 		return
 	}
-	at := t.cache.walk(n.tokens.Prefix(n.depth))
-	if n.cached, n.shared = cmp.Or(at.child, at.node), at.depth; states {
-		n.cached = at.node // or a state above it
+	if states := t.model.StateBytes > 0; !t.cache.whole(n) && !(states && t.cache.data(n) != nil) {
+		at := t.cache.walk(n.tokens.Prefix(n.depth))
+		if n.cached, n.shared = cmp.Or(at.child, at.node), at.depth; states {
+			n.cached = at.node // or a state above it
+		}
 	}
+	t.resume(n)
+	t.touch(n)
 }
 
 // linkTo makes n, a node of the cache, the one that has the data of t's nodes on its edge, or with
 // states the last state on the edge of t that it is on.
 func (t *Tree) linkTo(n *node) {
 	at := t.walk(n.tokens.Prefix(n.depth))
-	if at.depth < n.depth {
-		return
-	}
 	m := cmp.Or(at.child, at.node)
-	if t.model.StateBytes > 0 {
+	switch {
+	case at.depth < n.depth:
+	case t.model.StateBytes > 0:
 		if c := t.cache.data(m); c == nil || c.depth < n.depth {
 			m.cached = n
 		}
-		return
-	}
-	for ; m != t.root && m.depth > n.parent.depth; m = m.parent {
-		if rows := min(m.depth, n.depth); t.cache.data(m) == nil || m.shared <= rows {
-			m.cached, m.shared = n, rows
+	default:
+		for ; m != t.root && m.depth > n.parent.depth; m = m.parent {
+			if rows := min(m.depth, n.depth); t.cache.data(m) == nil || m.shared <= rows {
+				m.cached, m.shared = n, rows
+			}
 		}
+	}
+	t.renew(at, n.parent.depth)
+}
+
+// lost tells the trees beside a cache that it has evicted or merged n, with its rows from a depth
+// on.
+func (t *Tree) lost(n *node, from int) {
+	for _, other := range t.beside {
+		other.renew(other.walk(n.tokens.Prefix(n.depth)), from)
 	}
 }
 
-// nearest returns the node of t with the data from which the sequence of a node of a tree beside it
-// would resume, or nil.
-func (t *Tree) nearest(other *Tree, n *node) *node {
-	for ; n != other.root; n = n.parent {
-		if c := t.data(n); c != nil {
-			return c
+// renew updates the nodes of t, a tree beside a cache, on a path from a depth on, of whose data the
+// cache has got or lost some.
+func (t *Tree) renew(at position, from int) {
+	for n := cmp.Or(at.child, at.node); n != t.root && n.depth > from; n = n.parent {
+		t.resume(n)
+		t.touch(n)
+	}
+}
+
+// resume finds the node of the cache from which the sequence of n would resume: the one with its
+// data, or its parent's; and then that of the nodes below without data of their own.
+func (t *Tree) resume(n *node) {
+	source := cmp.Or(t.cache.data(n), n.parent.source)
+	if source == n.source {
+		return
+	}
+	n.source = source
+	t.touch(n)
+	for _, child := range n.children {
+		if t.cache.data(child) == nil {
+			t.resume(child)
 		}
 	}
-	return nil
 }
 
 // data returns the node of t, a cache, with the data of a node of a tree beside it: without states
@@ -129,21 +145,51 @@ func (t *Tree) whole(n *node) bool {
 	return c.depth >= n.depth
 }
 
+// claim is what a node of a tree beside a cache asks of that: its sequence would resume from one of
+// its nodes.
+type claim struct {
+	source int32 // slot of that node, or of the root; that, too, if n cannot be hit
+	lost   int32 // tokens of the sequence after it; 0 if n cannot be hit
+	since  int   // as of n
+	class  int32 // as of n; idle if it cannot be hit
+}
+
+// claim returns the claim of a node.
+func (t *Tree) claim(n *node) claim {
+	if !n.state && t.model.StateBytes > 0 {
+		return claim{class: idle}
+	}
+	source := cmp.Or(n.source, t.cache.root)
+	return claim{int32(source.slot), int32(n.depth - source.depth), n.since, int32(classOf(n))}
+}
+
+// sums is memory for a number per slot.
+type sums []float64
+
+// empty returns n zeros.
+func (s *sums) empty(n int) []float64 {
+	*s = append((*s)[:0], make([]float64, n)...)
+	return *s
+}
+
+// update replaces numbers by slot, and touches the nodes whose number changes.
+func (t *Tree) update(old, now []float64) {
+	for slot := 1; slot < len(now); slot++ { // not the root
+		if now[slot] != old[slot] {
+			old[slot] = now[slot]
+			t.touch(t.slots[slot])
+		}
+	}
+}
+
 // demand sets the demand of a cache's nodes: the expected uses per request of their own prefix, and
 // of all longer ones that would resume from it, since the cache has lost what is nearer to them.
 func (h *history) demand(t *Tree) {
-	for _, n := range t.nodes {
-		n.demand = 0
+	demands := h.sums.empty(len(t.slots))
+	for _, c := range h.tree.claims {
+		demands[c.source] += h.tree.hazard.of(int(c.class), h.tree.requests-c.since)
 	}
-	stateless := t.model.StateBytes == 0
-	for _, n := range h.tree.nodes {
-		if !n.state && !stateless {
-			continue
-		}
-		if c := t.nearest(h.tree, n); c != nil {
-			c.demand += h.tree.hazard.of(n, h.tree.requests)
-		}
-	}
+	t.update(t.demands, demands)
 }
 
 // resumable returns the deepest node above n from which a sequence can resume, or the root.
@@ -158,15 +204,15 @@ func (t *Tree) resumable(n *node) *node {
 // value returns the tokens per request and byte that are expected to hit less without n.
 func (t *Tree) value(n *node) float64 {
 	freed := n.bytes
-	if len(n.children) == 1 {
+	if n.fan == 1 {
 		freed = t.model.StateBytes
 	}
-	return n.demand * float64(n.depth-t.resumable(n).depth) / float64(freed)
+	return t.demands[n.slot] * float64(n.depth-t.resumable(n).depth) / float64(freed)
 }
 
 // passOn gives the demand of a node that is evicted to the one from which its uses would resume.
 func (t *Tree) passOn(n *node) {
 	if p := t.resumable(n); p != t.root {
-		p.demand += n.demand
+		t.demands[p.slot] += t.demands[n.slot]
 	}
 }

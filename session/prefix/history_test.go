@@ -34,7 +34,7 @@ func TestNearest(t *testing.T) {
 			for want != a.root && !want.state {
 				want = want.parent
 			}
-			got := a.nearest(a.stake.lru, n)
+			got := n.source
 			if got == nil {
 				got = a.root
 			}

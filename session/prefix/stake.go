@@ -28,6 +28,7 @@ type stake struct {
 	plain int64   // tokens that lru hit
 	trust float64 // tokens that may be lost besides, as the rule in use has hit more on trial
 	left  float64 // tokens that evictions may put at stake yet
+	sums  sums
 }
 
 // guard bounds what t hits less than lru, an empty tree of the same model and capacity.
@@ -46,56 +47,50 @@ func (s *stake) count(hit, plain int) {
 // without states the tokens of its edge that lru's tree has, and otherwise, per token of its edge,
 // the states of lru's tree from which sequences would resume there.
 func (s *stake) weigh(t *Tree) {
-	for _, n := range t.nodes {
-		n.owed = 0
-	}
 	if s.left = s.ahead + s.trust; s.plain == 0 && s.lru.requests >= fruitless {
 		s.left = math.Inf(1)
 		return
 	}
+	owed := s.sums.empty(len(t.slots))
+	if t.model.StateBytes > 0 {
+		for _, c := range s.lru.claims {
+			s.left -= float64(c.lost)
+			owed[c.source]++
+		}
+		t.update(t.owed, owed)
+		return
+	}
 	for _, m := range s.lru.nodes {
-		switch {
-		case t.model.StateBytes > 0 && m.state:
-			depth := 0
-			if n := t.nearest(s.lru, m); n != nil {
-				n.owed++
-				depth = n.depth
-			}
-			s.left -= float64(m.depth - depth)
-		case t.model.StateBytes == 0:
-			s.left -= float64(m.depth - m.parent.depth)
-			for n := t.data(m); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
-				both := float64(max(min(m.shared, n.depth)-max(m.parent.depth, n.parent.depth), 0))
-				n.owed += both
-				s.left += both
-			}
+		s.left -= float64(m.depth - m.parent.depth)
+		for n := t.data(m); n != nil && n != t.root && n.depth > m.parent.depth; n = n.parent {
+			both := float64(max(min(m.shared, n.depth)-max(m.parent.depth, n.parent.depth), 0))
+			owed[n.slot] += both
+			s.left += both
 		}
 	}
+	t.update(t.owed, owed)
 }
 
 // adds returns the tokens that the eviction of n puts at stake.
 func (t *Tree) adds(n *node) float64 {
 	if t.model.StateBytes == 0 {
-		return n.owed
+		return t.owed[n.slot]
 	}
-	return n.owed * float64(n.depth-t.resumable(n).depth)
+	return t.owed[n.slot] * float64(n.depth-t.resumable(n).depth)
 }
 
-// excess returns the tokens that the eviction of n puts at stake, or 0 if that is allowed.
-func (t *Tree) excess(n *node) float64 {
-	if t.stake == nil {
+// excess returns the tokens that an eviction adds, or 0 if that is allowed.
+func (t *Tree) excess(adds float64) float64 {
+	if t.stake == nil || adds <= t.stake.left {
 		return 0
 	}
-	if x := t.adds(n); x > t.stake.left {
-		return max(x, 0)
-	}
-	return 0
+	return max(adds, 0)
 }
 
 // lose takes the eviction of n into account.
 func (s *stake) lose(t *Tree, n *node) {
 	s.left -= t.adds(n)
 	if p := t.resumable(n); p != t.root && t.model.StateBytes > 0 {
-		p.owed += n.owed
+		t.owed[p.slot] += t.owed[n.slot]
 	}
 }

@@ -54,10 +54,13 @@ func (t *Tree) Find(input Tokens) (hit int, marks Marks) {
 }
 
 // Insert adds tokens, with the state after them or without, and evicts down to the capacity.
-func (t *Tree) Insert(tokens Tokens, state bool, now float64) {
+func (t *Tree) Insert(tokens Tokens, state bool, now float64) { t.insert(t.root, tokens, state, now) }
+
+// insert is Insert of tokens whose path passes a node.
+func (t *Tree) insert(above *node, tokens Tokens, state bool, now float64) {
 	end := t.root
 	if tokens.n > 0 {
-		end = t.ensure(tokens, state, now)
+		end = t.ensure(above, tokens, state, ofEnd, now)
 	}
 	t.requests++
 	t.now = now

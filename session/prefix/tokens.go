@@ -1,7 +1,5 @@
 package prefix
 
-import "sort"
-
 // MaxTokens bounds the length of a sequence.
 const MaxTokens = 1 << 24
 
@@ -45,7 +43,15 @@ func (t Tokens) run(i int) int {
 	if t.ends == nil {
 		return i
 	}
-	return sort.Search(len(t.ends), func(r int) bool { return int(t.ends[r]) > i })
+	from, to := 0, len(t.ends)
+	for from < to {
+		if r := (from + to) / 2; int(t.ends[r]) > i {
+			to = r
+		} else {
+			from = r + 1
+		}
+	}
+	return from
 }
 
 // id returns token i, in run r.

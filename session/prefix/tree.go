@@ -1,15 +1,16 @@
 package prefix
 
+import "slices"
+
 // node ends an edge of tokens from its parent. It has a whole sequence through it and not the edge,
 // so that edges are split and merged without copies.
 type node struct {
-	// The search for a victim reads these fields of each node: they share a cache line.
 	time     float64
 	worth    float64 // FLOPs that its edge saves, per byte
 	bytes    int64
 	path     int             // the last request whose path it was on
 	children map[int32]*node // by the first token of their edges; the root has Tree.begins
-	demand   float64         // of a cache with a history: expected uses per request
+	fan      int             // number of children, beside the fields that searches read
 	state    bool
 	kind     kind
 	read     int32 // the tokens before this one were part of a hit; those before the edge may count as such
@@ -17,15 +18,18 @@ type node struct {
 	tokens Tokens // its first depth tokens lead from the root to the node
 	depth  int
 	parent *node
-	made   int // its number, in order of creation
-	index  int // in Tree.nodes
+	made   int   // its number, in order of creation
+	index  int   // in Tree.nodes, where the last node takes the place of one that is removed
+	slot   int   // in Tree.slots, where it stays
+	part   *part // of Tree.ranking, where it has a place
+	place  int
 
-	uses   int     // hits so far
-	since  int     // of a history: the request since which it waits for the next use
-	cached *node   // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
-	owed   float64 // of a guarded cache: see stake.weigh
-	joined *node   // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
-	shared int     // of a node with cached, without states: the first of its tokens whose rows that has
+	uses   int   // hits so far
+	since  int   // of a history: the request since which it waits for the next use
+	cached *node // of a tree beside a cache: the cache's node that has its data, or had it, or one below; nil: none
+	source *node // of a tree beside a cache: the cache's node from which its sequence would resume; nil: none
+	joined *node // of a removed node of a cache without states: the one that has its rows, or those before it; nil: none
+	shared int   // of a node with cached, without states: the first of its tokens whose rows that has
 }
 
 // kind says why a node was made.
@@ -46,23 +50,31 @@ type Tree struct {
 	root      *node
 	begins    map[begin]*node // the root's children
 	nodes     []*node         // all but the root, in no order
+	slots     []*node         // the root and the nodes, by their slots; nil: free
+	free      []int           // slots
+	ranking   ranking
 	bytes     int64
 	made      int
 	requests  int
 	evictions int
 	reused    Reused
-	now       float64  // time of the last request
-	store     Store    // nil: none
-	history   *history // of a cache; nil: none
-	hazard    *hazard  // of a history; nil: none
-	stake     *stake   // of a guarded cache; nil: none
-	beside    []*Tree  // of a cache: trees whose nodes know which of its nodes has their data
-	cache     *Tree    // of such a tree; nil: none
+	now       float64   // time of the last request
+	store     Store     // nil: none
+	history   *history  // of a cache; nil: none
+	hazard    *hazard   // of a history; nil: none
+	stake     *stake    // of a guarded cache; nil: none
+	beside    []*Tree   // of a cache: trees whose nodes know which of its nodes has their data
+	cache     *Tree     // of such a tree; nil: none
+	claims    []claim   // of such a tree, by the indices of its nodes
+	demands   []float64 // of a cache with a history, by slot: expected uses per request
+	owed      []float64 // of a guarded cache, by slot: see stake.weigh
 }
 
 // NewTree returns an empty tree, for a model that passes [Model.Check] and a capacity in bytes.
 func NewTree(m Model, capacity int64, alpha float64) *Tree {
-	return &Tree{model: m, capacity: capacity, rule: rule{alpha: alpha}, root: &node{}, begins: map[begin]*node{}}
+	root := &node{}
+	return &Tree{model: m, capacity: capacity, rule: rule{alpha: alpha}, root: root, begins: map[begin]*node{},
+		slots: []*node{root}, demands: []float64{0}, owed: []float64{0}}
 }
 
 // Bytes returns the bytes of all nodes.
@@ -87,8 +99,11 @@ func (t *Tree) child(n *node, tokens Tokens) *node {
 }
 
 // walk follows tokens from the root while they match.
-func (t *Tree) walk(tokens Tokens) position {
-	at := position{node: t.root}
+func (t *Tree) walk(tokens Tokens) position { return t.walkOn(t.root, tokens) }
+
+// walkOn is walk from a node on their path.
+func (t *Tree) walkOn(n *node, tokens Tokens) position {
+	at := position{node: n, depth: n.depth}
 	for at.depth < tokens.n {
 		next := t.child(at.node, tokens)
 		if next == nil {
@@ -117,8 +132,10 @@ func (t *Tree) Lookup(input Tokens, now float64) (hit int, marks Marks) {
 	}
 	t.reused.hit(t, used, hit)
 	used.uses++
+	t.touch(used)
 	for p := used.parent; t.rule.leaves && p != t.root; p = p.parent {
 		p.time = now
+		t.touch(p)
 	}
 	return hit, marks
 }
@@ -154,20 +171,21 @@ func (t *Tree) branch(input Tokens) int {
 // Admit adds a sequence, input and output, with states at its end and at the marks of
 // [Tree.Lookup], and evicts down to the capacity.
 func (t *Tree) Admit(tokens Tokens, marks Marks, now float64) {
-	states := t.model.StateBytes > 0
+	states, n := t.model.StateBytes > 0, t.root
 	for at := marks.Next(0); at > 0 && states; at = marks.Next(at) {
-		n := t.ensure(tokens.Prefix(at), true, now)
-		n.kind = max(n.kind, ofPrompt)
+		kind := ofPrompt
 		if at == marks.Branch {
-			n.kind = ofBranch
+			kind = ofBranch
 		}
+		n = t.ensure(n, tokens.Prefix(at), true, kind, now)
 	}
-	t.Insert(tokens, states, now)
+	t.insert(n, tokens, states, now)
 }
 
-// ensure returns the node that ends the tokens, which it adds if necessary, with the time now.
-func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
-	at := t.walk(tokens)
+// ensure returns the node that ends the tokens, which it adds if necessary, with the time now. Its
+// path passes the node above.
+func (t *Tree) ensure(above *node, tokens Tokens, state bool, of kind, now float64) *node {
+	at := t.walkOn(above, tokens)
 	n := at.node
 	if at.child != nil {
 		n = t.split(at.child, at.depth, now)
@@ -181,15 +199,18 @@ func (t *Tree) ensure(tokens Tokens, state bool, now float64) *node {
 		}
 		n = leaf
 	}
-	if state && !n.state {
-		n.since = t.requests
+	marked := state && !n.state
+	if n.time, n.kind = now, max(n.kind, of); marked {
+		n.state, n.since = true, t.requests
 		t.reused.States++
 	}
 	t.link(n)
-	if state && !n.state && t.store != nil {
+	if marked && (t.rule.demand || t.stake != nil) {
+		t.touchBelow(n) // they may be worth less
+	}
+	if marked && t.store != nil {
 		t.store.Mark(n.made, n.depth)
 	}
-	n.time, n.state = now, n.state || state
 	t.measure(n)
 	return n
 }
@@ -212,6 +233,16 @@ func (t *Tree) add(n, parent *node, now float64) {
 	n.time, n.made, n.index, n.since = now, t.made, len(t.nodes), t.requests
 	t.made++
 	t.nodes = append(t.nodes, n)
+	if last := len(t.free) - 1; last >= 0 {
+		n.slot, t.free = t.free[last], t.free[:last]
+		t.slots[n.slot] = n
+	} else {
+		n.slot = len(t.slots)
+		t.slots, t.demands, t.owed = append(t.slots, n), append(t.demands, 0), append(t.owed, 0)
+	}
+	if t.cache != nil {
+		t.claims = append(t.claims, claim{})
+	}
 	t.attach(n, parent)
 }
 
@@ -228,11 +259,13 @@ func (t *Tree) attach(n, parent *node) {
 			parent.children = map[int32]*node{}
 		}
 		parent.children[n.tokens.At(parent.depth)] = n
+		parent.fan = len(parent.children)
+		t.touch(parent)
 	}
 	t.measure(n)
 }
 
-// measure updates the bytes and the worth of n.
+// measure updates the bytes, the worth and the rank of n.
 func (t *Tree) measure(n *node) {
 	t.bytes -= n.bytes
 	n.bytes = t.model.Bytes(n.depth-n.parent.depth, n.state)
@@ -245,6 +278,7 @@ func (t *Tree) measure(n *node) {
 		}
 		n.worth = (t.model.FLOPs(n.depth) - t.model.FLOPs(n.parent.depth)) / float64(bytes)
 	}
+	t.touch(n)
 }
 
 // Serve looks a request up and admits it at its time. It returns the hit.
@@ -276,12 +310,14 @@ func (p position) hasState(depth int) bool { return p.depth == depth && p.child 
 // tokens, which are immutable.
 func (t *Tree) Clone() *Tree {
 	c := *t
-	c.store = nil
-	c.root, c.begins, c.nodes = &node{}, map[begin]*node{}, make([]*node, len(t.nodes))
+	c.store, c.ranking = nil, ranking{}
+	c.free, c.demands, c.owed = slices.Clone(t.free), slices.Clone(t.demands), slices.Clone(t.owed)
+	c.root, c.begins, c.nodes, c.slots = &node{}, map[begin]*node{}, make([]*node, len(t.nodes)), make([]*node, len(t.slots))
+	c.slots[0] = c.root
 	for i, n := range t.nodes {
 		copied := *n
-		copied.children = nil
-		c.nodes[i] = &copied
+		copied.children, copied.fan, copied.part = nil, 0, nil
+		c.nodes[i], c.slots[n.slot] = &copied, &copied
 	}
 	for i, n := range t.nodes {
 		parent := c.root

@@ -31,7 +31,7 @@ func (t *Tree) Nodes() []Node {
 	out := make([]Node, len(nodes))
 	for i, n := range nodes {
 		out[i] = Node{place[n.parent], n.parent.depth, n.depth, n.tokens.At(n.parent.depth), n.state, n.time, n.bytes,
-			t.score(n, times, worths), t.candidate(n), n.made}
+			t.score(n.time, t.gain(n), times, worths), t.candidate(n), n.made}
 	}
 	return out
 }

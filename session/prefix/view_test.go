@@ -25,9 +25,9 @@ func TestNodes(t *testing.T) {
 				t.Fatalf("seed %d, %s: %d bytes shown, %d held", seed, name, sum, tree.Bytes())
 			}
 			tree.requests++ // nothing is on the path
-			if x := tree.victim(tree.candidate); x != nil {
+			if x := tree.victim(); x != nil {
 				evicted++
-				if n := nodes[lowest]; n.To != x.depth || n.Score != tree.score(x, first(tree.spans()), second(tree.spans())) {
+				if n := nodes[lowest]; n.To != x.depth || n.Score != tree.score(x.time, tree.gain(x), first(tree.spans()), second(tree.spans())) {
 					t.Fatalf("seed %d, %s: %+v goes next, shown is %+v", seed, name, x, n)
 				}
 			}

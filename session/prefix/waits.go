@@ -9,6 +9,7 @@ const (
 	usesKnown  = 4 // uses so far: 0, 1, 2, more
 	depthsEach = 8 // tokens: below 128, 512, 2,048, 8,192, and so on
 	families   = kinds * fans * usesKnown
+	idle       = families * depthsEach // of nodes that cannot be hit
 )
 
 const (
@@ -25,10 +26,7 @@ const (
 // bucketOf returns the bucket of an age, at least 1.
 func bucketOf(age int) int {
 	octave := bits.Len(uint(age)) - 1
-	half := 0
-	if octave > 0 {
-		half = age >> (octave - 1) & 1
-	}
+	half := age << 1 >> octave & 1
 	return min(2*octave+half, ages-1)
 }
 
@@ -36,6 +34,14 @@ func bucketOf(age int) int {
 func ageOf(bucket int) float64 {
 	return [2]float64{1, 1.5}[bucket%2] * float64(int(1)<<(bucket/2))
 }
+
+// widths are the numbers of ages of the buckets before the last.
+var widths = func() (w [ages - 1]float64) {
+	for b := range w {
+		w[b] = ageOf(b+1) - ageOf(b)
+	}
+	return w
+}()
 
 // waits counts, by age, uses of nodes and the requests for which nodes waited at that age. A node
 // waits from its last use to the next, or until it is forgotten.
@@ -46,8 +52,8 @@ type waits struct {
 
 func (w *waits) add(age int, used bool) {
 	last := bucketOf(age)
-	for b := range last {
-		w.time[b] += ageOf(b+1) - ageOf(b)
+	for b, width := range widths[:last] {
+		w.time[b] += width
 	}
 	w.time[last] += float64(age) - ageOf(last) + 1
 	if used {
@@ -96,7 +102,7 @@ func (w *waits) densities() (index [ages]float64) {
 // hazard learns how soon nodes of a tree are used again, by their class. Its clock are requests.
 type hazard struct {
 	counts
-	density  [families * depthsEach][ages]float64
+	density  [idle + 1][ages]float64
 	computed int // the request of the last update
 }
 
@@ -111,16 +117,16 @@ type counts struct {
 func newHazard() *hazard {
 	h := &hazard{}
 	for b := range ages - 1 {
-		h.all.uses[b], h.all.time[b] = 0.1, 10*(ageOf(b+1)-ageOf(b))
+		h.all.uses[b], h.all.time[b] = 0.1, 10*widths[b]
 	}
 	h.all.number = 1
 	return h
 }
 
-// classOf returns the family and the class of a node.
-func classOf(n *node) (family, class int) {
-	family = (int(n.kind)*fans+min(len(n.children), fans-1))*usesKnown + min(n.uses, usesKnown-1)
-	return family, family*depthsEach + min(bits.Len(uint(n.depth/64))/2, depthsEach-1)
+// classOf returns the class of a node, of depthsEach in each family.
+func classOf(n *node) int {
+	family := (int(n.kind)*fans+min(n.fan, fans-1))*usesKnown + min(n.uses, usesKnown-1)
+	return family*depthsEach + min(bits.Len(uint(n.depth/64))/2, depthsEach-1)
 }
 
 // count counts the end of a wait of a node, at a request.
@@ -129,19 +135,23 @@ func (h *counts) count(n *node, request int, used bool) {
 	if n.since = request; age < 1 && !used {
 		return
 	}
-	family, class := classOf(n)
-	for _, w := range []*waits{&h.all, &h.family[family], &h.class[class]} {
-		w.add(max(age, 1), used)
-	}
+	h.add(classOf(n), max(age, 1), used)
+}
+
+// add counts the end of a wait in a class.
+func (h *counts) add(class, age int, used bool) {
+	h.all.add(age, used)
+	h.family[class/depthsEach].add(age, used)
+	h.class[class].add(age, used)
 }
 
 // refresh updates the densities. Nodes that wait count up to now.
-func (h *hazard) refresh(waiting []*node, request int) {
+func (h *hazard) refresh(waiting []claim, request int) {
 	now := h.counts
-	for _, n := range waiting {
-		since := n.since
-		now.count(n, request, false)
-		n.since = since
+	for _, c := range waiting {
+		if age := request - c.since; c.class != idle && age > 0 {
+			now.add(int(c.class), age, false)
+		}
 	}
 	unseen := -1 // the first class of a family without waits
 	for f := range now.family {
@@ -173,8 +183,5 @@ func (h *hazard) refresh(waiting []*node, request int) {
 	h.computed = request
 }
 
-// of returns the density of a node at a request.
-func (h *hazard) of(n *node, request int) float64 {
-	_, class := classOf(n)
-	return h.density[class][bucketOf(max(request-n.since, 1))]
-}
+// of returns the density of a class at an age.
+func (h *hazard) of(class, age int) float64 { return h.density[class][bucketOf(max(age, 1))] }
