@@ -105,7 +105,7 @@ func TestGone(t *testing.T) {
 			t.Run(c.name+" in "+where, func(t *testing.T) {
 				t.Parallel()
 				timeout := 2 * time.Second
-				if c.fast { // it does not pass, even where a busy machine lets nobody run for seconds
+				if c.fast { // it does not pass, even where a busy machine runs no rank for seconds
 					timeout = 20 * time.Second
 				}
 				list, links := processes(t, 4, timeout)
