@@ -116,7 +116,11 @@ func TestKilled(t *testing.T) {
 // TestSignals: a signal to rank 0 ends all, and well; one to another ends all with an error that
 // names it.
 func TestSignals(t *testing.T) {
-	for _, victim := range []int{0, 1} {
+	victims := []int{1, 0}
+	if goldens.Few(t) {
+		victims = victims[:1]
+	}
+	for _, victim := range victims {
 		cmds, said := generating(t, 3, 20*time.Second)
 		if err := cmds[victim].Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
@@ -174,8 +178,8 @@ var launchers = map[string][]string{
 
 // TestMPI: under each launcher, by default under one, a golden passes on two processes, with the
 // differences, to the last bit, of ranks in one process, and the launcher gives rank 0's output
-// alone; so it does in two pipeline stages. In CI one of four goldens does, and with KRAIT_TEST_ALL
-// every one, on 1 to 4 processes.
+// alone. In CI one of four goldens does, also in two pipeline stages, and with KRAIT_TEST_ALL every
+// one, on 1 to 4 processes.
 func TestMPI(t *testing.T) {
 	folders, ranks := covering.Drawn(t, goldens.Folders(t, "..")), []int{1, 2, 3, 4}
 	if goldens.Few(nil) { // CI has a stage for it
@@ -194,7 +198,9 @@ func TestMPI(t *testing.T) {
 			for j := range max(len(folders), len(ranks)) { // each golden under each launcher, on other ranks
 				compareMPI(t, launcher, folders[j%len(folders)], ranks[(i+j)%len(ranks)])
 			}
-			compareMPI(t, launcher, folders[0], 2, "--mesh", "pp=2")
+			if !goldens.Few(nil) {
+				compareMPI(t, launcher, folders[0], 2, "--mesh", "pp=2")
+			}
 		})
 	}
 }

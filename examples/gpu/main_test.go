@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/krait-ml/krait/internal/goldens"
 )
 
 func Test(t *testing.T) {
+	goldens.CI(t)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/krait-ml/krait/internal/goldens"
 	"github.com/krait-ml/krait/session/prefix"
 )
 
@@ -38,6 +39,7 @@ func TestModel(t *testing.T) {
 // TestRegular: the published gain over LRU of leaves needs pauses that hardly vary. With
 // exponential ones there is none.
 func TestRegular(t *testing.T) {
+	goldens.CI(t)
 	gain := func(regular float64) float64 {
 		o, err := setting{trace: agents(60, regular), model: published, gigabytes: 20}.measure(server{flops: 5e14})
 		if err != nil {

@@ -85,7 +85,6 @@ func TestStopOfProcesses(t *testing.T) {
 // that wait end within the bound, with an error that names it, and so do those that wait for
 // words alone.
 func TestGone(t *testing.T) {
-	const timeout = time.Second
 	for _, c := range []struct {
 		name string
 		do   func(p *Processes, l *memoryLink)
@@ -97,7 +96,7 @@ func TestGone(t *testing.T) {
 		{"leaves", func(p *Processes, _ *memoryLink) { p.Close(nil) }, "rank 1 has left, and others wait for it", true},
 		{"closes with an error", func(p *Processes, _ *memoryLink) { p.Close(errors.New("terminated")) }, "rank 1: terminated", true},
 		{"freezes", func(_ *Processes, l *memoryLink) { close(l.frozen) }, "rank 1 has ", false},
-		{"hangs", func(*Processes, *memoryLink) {}, "rank 1 has not made progress in a step for 1s", false},
+		{"hangs", func(*Processes, *memoryLink) {}, "rank 1 has not made progress in a step for 2s", false},
 	} {
 		for _, where := range []string{"step", "words"} {
 			if where == "words" && c.name == "hangs" {
@@ -105,6 +104,10 @@ func TestGone(t *testing.T) {
 			}
 			t.Run(c.name+" in "+where, func(t *testing.T) {
 				t.Parallel()
+				timeout := 2 * time.Second
+				if c.fast { // it does not pass, even where a busy machine runs no rank for seconds
+					timeout = 20 * time.Second
+				}
 				list, links := processes(t, 4, timeout)
 				start := time.Now()
 				var begun sync.WaitGroup // the others must have what rank 1 still sent
@@ -137,7 +140,7 @@ func TestGone(t *testing.T) {
 					}
 				})
 				took := time.Since(start)
-				if took > 5*timeout || c.fast && took > timeout/2 {
+				if took > 10*timeout || c.fast && took > timeout/2 {
 					t.Errorf("it took %v", took)
 				}
 				if err := list[0].Err(); err == nil || !strings.Contains(err.Error(), c.want) {

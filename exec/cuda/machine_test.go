@@ -170,10 +170,10 @@ func TestMachine(t *testing.T) {
 	}{
 		{model: "mamba-b", ranks: 1},
 		{model: "mamba-b", ranks: 3, strategy: "channel", all: true},
-		{model: "mamba-b", ranks: 3, strategy: "naive"},
+		{model: "mamba-b", ranks: 3, strategy: "naive", ci: true},
 		{model: "mamba-b", ranks: 3, strategy: "naive", options: sim.Options{Devices: 3}, ci: true},
 		{model: "mamba-a-bf16", ranks: 2, strategy: "replicated-x", device: cuda.Device{NoGraphs: true}},
-		{model: "mamba2-g4", ranks: 3, strategy: "hoisted", options: sim.Options{NoBLAS: true}},
+		{model: "mamba2-g4", ranks: 3, strategy: "hoisted", options: sim.Options{NoBLAS: true}, ci: true},
 		{model: "mamba2-g4", ranks: 8, strategy: "channel", options: sim.Options{Devices: 8}, all: true},
 		{model: "zamba", ranks: 4, strategy: "channel", options: sim.Options{Devices: 4, Capability: [2]int{9, 0}}, all: true},
 		{model: "jamba", ranks: 3, strategy: "channel", device: cuda.Device{NoGEMM: true}, ci: true},

@@ -11,7 +11,7 @@ import (
 )
 
 // few is the most cases that a test runs by default, which may leave out options.
-const few = 4
+const few = 3
 
 // Cases returns the cases that a test runs: by default few, in CI every two options are together in
 // some case ([Pairs]), and with KRAIT_TEST_ALL it is all of them.

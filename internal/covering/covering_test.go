@@ -114,13 +114,13 @@ func TestDrawn(t *testing.T) {
 	}
 }
 
-// TestLevels: by default there are at most four cases, of different models; in CI each pair of what
-// [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
+// TestLevels: by default there are at most three cases, of different models; in CI each pair of
+// what [Each] has after the models, and of what [Cases] has; with KRAIT_TEST_ALL more.
 func TestLevels(t *testing.T) {
 	for _, c := range []struct {
 		all         string
 		cases, each int
-	}{{"", 4, 4}, {"ci", 12, 12}, {"fixed", 24, 20}} {
+	}{{"", 3, 3}, {"ci", 12, 12}, {"fixed", 24, 20}} {
 		t.Setenv("KRAIT_TEST_ALL", c.all)
 		if n := len(Cases(t, 4, 3, 2)); n != c.cases {
 			t.Errorf("KRAIT_TEST_ALL=%s: Cases returns %d, want %d", c.all, n, c.cases)
@@ -132,7 +132,7 @@ func TestLevels(t *testing.T) {
 			for _, x := range Each(t, []int{20}, 3) {
 				models[x[0]] = true
 			}
-			if len(models) != 4 || len(Cases(t, 3, 2)) != 3 {
+			if len(models) != 3 || len(Cases(t, 3, 2)) != 3 {
 				t.Errorf("by default Each tries the models %v of 20, and Cases %v", models, Cases(t, 3, 2))
 			}
 		}

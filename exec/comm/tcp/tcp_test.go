@@ -18,6 +18,14 @@ import (
 // join lets n processes join, in random order.
 func join(t *testing.T, n int, change func(o *Options)) ([]*Link, []error) {
 	t.Helper()
+	return joinUntil(t, n, "no error", change)
+}
+
+// joinUntil is join that cancels those who still wait when one has an error that contains want.
+func joinUntil(t *testing.T, n int, want string, change func(o *Options)) ([]*Link, []error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
 	id := "file:" + filepath.Join(t.TempDir(), "rank0")
 	links, errs := make([]*Link, n), make([]error, n)
 	var all sync.WaitGroup
@@ -26,7 +34,10 @@ func join(t *testing.T, n int, change func(o *Options)) ([]*Link, []error) {
 		change(&o)
 		all.Go(func() {
 			time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond)
-			links[r], errs[r] = Join(context.Background(), o)
+			links[r], errs[r] = Join(ctx, o)
+			if errs[r] != nil && strings.Contains(errs[r].Error(), want) {
+				cancel()
+			}
 		})
 	}
 	all.Wait()
@@ -121,14 +132,16 @@ func TestJoin(t *testing.T) {
 		{"two are rank 1", func(o *Options) { o.Rank = min(o.Rank, 1) }, "two processes are rank 1 of 3"},
 		{"another number", func(o *Options) { o.World += o.Rank / 2 }, "rank 2 is one of 4, rank 0 one of 3"},
 		{"no such rank", func(o *Options) { o.Rank += o.Rank / 2 }, "rank 3 of 3 processes: ranks are 0 to"},
-		{"one too few", func(o *Options) { o.World++ }, "rank 0: of 4 ranks 3 did not come after 300ms"},
+		{"one too few", func(o *Options) { o.World++ }, "rank 0: of 4 ranks 3 did not come after 2s"},
 		{"no place", func(o *Options) { o.ID = "localhost" }, `"localhost" does not name rank 0`},
-		{"no rank 0", func(o *Options) { o.Rank, o.World = o.Rank+1, 4 }, "rank 0 is not to be found at file:"},
+		{"no rank 0", func(o *Options) { o.Rank, o.World, o.Timeout = o.Rank+1, 4, 300*time.Millisecond }, "rank 0 is not to be found at file:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			_, errs := join(t, 3, func(o *Options) {
-				o.Timeout = 300 * time.Millisecond
+			_, errs := joinUntil(t, 3, c.want, func(o *Options) {
+				if strings.HasSuffix(c.want, "after 2s") {
+					o.Timeout = 2 * time.Second
+				}
 				c.change(o)
 			})
 			if !slices.ContainsFunc(errs, func(err error) bool { return err != nil && strings.Contains(err.Error(), c.want) }) {
