@@ -50,6 +50,7 @@ func emulatedWide(t *testing.T, workers int) *cpu.Device {
 	}
 	set := maps.Clone(chosen)
 	set["matmul"] = kernelscpu.ByPosition(set["matmul"], kernelscpu.Wide{Kernel: backwards, Serves: func(c *kernels.Call) bool { return c.Args[1].Blocks == nil }})
+	maps.Copy(set, kernelscpu.Experts(set))
 	return &cpu.Device{Kernels: set, Workers: workers}
 }
 

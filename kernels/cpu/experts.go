@@ -31,7 +31,7 @@ func Experts(set kernels.Set) kernels.Set {
 const (
 	expertRows = 16      // of a matrix, in a unit
 	gathered   = 512     // tokens that go through an expert together, at most
-	anyExperts = 4 << 20 // hidden units that there may be memory for, so that a token may use all experts
+	anyExperts = 1 << 20 // hidden units that there may be memory for, so that a token may use all experts
 )
 
 // mixture is a call of experts, and what is in its scratch memory.
