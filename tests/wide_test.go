@@ -96,10 +96,20 @@ func (w *wideCPU) folder(t *testing.T, golden string, i int) string {
 	return dir
 }
 
+// wideGoldens are some of the goldens, one with experts among them.
+func wideGoldens(t *testing.T) []string {
+	all := goldens.Folders(t, "..")
+	drawn, experts := covering.Drawn(t, all), all[slices.Index(goldens.Names, "granite-hybrid")]
+	if !slices.Contains(drawn, experts) {
+		drawn = append(drawn, experts)
+	}
+	return drawn
+}
+
 // TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do,
 // and neither do company, threads nor overlap.
 func TestCutsWide(t *testing.T) {
-	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	folders := wideGoldens(t)
 	for _, c := range covering.Each(t, []int{len(folders)}, 3) {
 		dir, s := folders[c[0]], []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3, Overlap: true}}[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), s.Ranks), func(t *testing.T) {
@@ -121,7 +131,7 @@ func TestCutsWide(t *testing.T) {
 // and are cached or not, have the tokens and log-probabilities, to the bit, that each has alone.
 func TestWideInCompany(t *testing.T) {
 	goldens.CI(t)
-	folders, cpus := covering.Drawn(t, goldens.Folders(t, "..")), wideCPUs(t)
+	folders, cpus := wideGoldens(t), wideCPUs(t)
 	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2, len(cpus)) {
 		dir, o, on := folders[c[0]], krait.Options{Slots: 4, MaxTokensPerStep: 150, Sharding: list[c[1]]}, cpus[c[3]]
