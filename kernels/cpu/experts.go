@@ -31,14 +31,14 @@ func Experts(set kernels.Set) kernels.Set {
 const (
 	expertRows = 16      // of a matrix, in a unit
 	gathered   = 512     // tokens that go through an expert together, at most
-	anyExperts = 1 << 20 // hidden units that there may be memory for, so that a token may use all experts
+	anyExperts = 1 << 20 // hidden units in memory, at most, for a token to use all experts
 )
 
 // mixture is a call of experts, and what is in its scratch memory.
 type mixture struct {
 	*kernels.Call
-	gate, up, down *kernels.Tensor // without a gate, what the function is of is up's product: gate is that matrix, and up nil
-	size, room     int             // hidden units of an expert, and experts of a token that there is room for
+	gate, up, down *kernels.Tensor // without a gate, the function is of up's product: gate is that matrix, and up nil
+	size, room     int             // hidden units of an expert; experts of a token, at most
 
 	ends, wide []int32   // of each expert: where its tokens end in the list, and how many of them are in whole blocks
 	tokens     []int32   // by expert; those in whole blocks first

@@ -98,8 +98,8 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 	})
 }
 
-// TestExpertsByPosition: tokens in whole blocks of prompts go through experts by wide products, others
-// by narrow ones, each with the bits that it has alone, whatever else its experts get.
+// TestExpertsByPosition: tokens in whole blocks of prompts go through experts by wide products,
+// others by narrow ones, each with the bits that it has alone, whatever else its experts get.
 func TestExpertsByPosition(t *testing.T) {
 	eachISA(t, "experts", func(t *testing.T, isa string, _ kernels.Kernel) {
 		set, err := narrowForISA(isa)
@@ -149,7 +149,7 @@ func checkExpertsWide(t *testing.T, set kernels.Set, w Wide, sizes []int, share 
 }
 
 // TestExpertsOfNoNumbers: a router leaves all experts where scores are no numbers, and then results
-// are none, also where there is memory for the top only.
+// are none, also with memory for the top only.
 func TestExpertsOfNoNumbers(t *testing.T) {
 	eachISA(t, "experts", func(t *testing.T, _ string, kernel kernels.Kernel) {
 		c := expertsCall(rand.New(rand.NewPCG(71, 0)), graph.F32, 6, 1, anyExperts/16, 1)

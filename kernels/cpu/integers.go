@@ -25,8 +25,8 @@ func roundedBytes(elems int) int { return elems + elems/4 }
 // integerRows is how many rows of weights a unit has.
 const integerRows = 16
 
-// integerProduct is y = x wᵀ: of rows of count blocks, ws bytes apart, with rounded tokens, xs bytes
-// apart.
+// integerProduct is y = x wᵀ: of rows of count blocks, ws bytes apart, with rounded tokens, xs
+// bytes apart.
 type integerProduct struct {
 	format          graph.DType
 	w               []byte
