@@ -187,7 +187,7 @@ func (b *benchRun) open(c *cobra.Command, dir string) error {
 // run measures the batches and prints a line for each.
 func (b *benchRun) run(c *cobra.Command) error {
 	w := b.out.lines(c)
-	fmt.Fprintln(w, describe(b.m, b.device.name)+beside(len(b.all)))
+	fmt.Fprintln(w, describe(b.m, &b.device)+beside(len(b.all)))
 	printRoofline(w, &b.file.Environment)
 	for _, b.o.Batch = range b.batches {
 		var end func()

@@ -62,7 +62,7 @@ func (b *benchRun) ops(c *cobra.Command, dir string) error {
 		return err
 	}
 	w := b.out.lines(c)
-	fmt.Fprintln(w, describe(b.m, b.device.name))
+	fmt.Fprintln(w, describe(b.m, &b.device))
 	for _, b.o.Batch = range b.batches {
 		r, err := bench.MeasureOps(c.Context(), b.m, &rec, links, b.o)
 		if err != nil {

@@ -62,7 +62,7 @@ func (f *forceFlags) tokens(m *krait.Model, n int) ([]int, error) {
 // speculate measures the batches with drafts and without.
 func (b *benchRun) speculate(c *cobra.Command, f *forceFlags) error {
 	w := b.out.lines(c)
-	fmt.Fprintln(w, describe(b.m, b.device.name))
+	fmt.Fprintln(w, describe(b.m, &b.device))
 	printRoofline(w, &b.file.Environment)
 	ids, err := f.tokens(b.m, b.o.Prompt+b.o.Tokens)
 	if err != nil {

@@ -158,7 +158,7 @@ func (b *traceBench) once(r *bench.TraceResult, cached bool, w io.Writer) error 
 	if !b.described {
 		b.described = true
 		b.trace = bench.MapTrace(b.trace, m.Vocab())
-		fmt.Fprintln(w, describe(m, f.device.name))
+		fmt.Fprintln(w, describe(m, &f.device))
 		b.describe(w)
 	}
 	tell, end := terminal.Progress(b.c.ErrOrStderr(), what, "requests", b.quiet)

@@ -18,10 +18,11 @@ import (
 
 func newCalibrate() *cobra.Command {
 	var o calibrate.Options
+	from := modelArg{kind: "DIR"}
 	var out string
 	var check, quiet, asJSON bool
 	c := &cobra.Command{
-		Use:   "calibrate [flags]",
+		Use:   "calibrate [flags] [DIR]",
 		Short: "Measure this machine's CPU for krait simulate",
 		Long: `Calibrate measures this machine's CPU: the speed of Krait's kernels, in models of random
 weights that it makes, and the overhead of steps and collectives. It writes the hardware
@@ -29,14 +30,23 @@ profile local, which krait simulate --hw local uses. It needs 700 MB of disk, an
 and about a minute. It measures all models in three passes, on new files each time, and averages
 the middle half of steps.
 
---check writes nothing: it compares the profile's predictions for two models of other sizes
-with measurements, medians of three turns, beside the speed of memory just before.
+With DIR it measures that model, too, and takes the operations that it has from it alone: the
+profile then fits it best, since how fast weights are read depends on their shapes and on where
+the system keeps the file.
+
+--check writes nothing: it compares the profile's predictions for two models of other sizes,
+or for DIR, with measurements, medians of three turns, beside the speed of memory just before.
 With --runs 10 it does so ten times, and counts the rows that are within 15 %.`,
 		Example: `  krait calibrate
   krait calibrate --check
+  krait calibrate ~/models/mamba-130m
   krait simulate --like mamba-130m --hw local --tp 2`,
-		Args: takes(0, 0, ""),
-		RunE: func(c *cobra.Command, _ []string) error {
+		Args: takes(0, 1, "one DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			var err error
+			if o.Model, err = from.take(c, args); err != nil {
+				return err
+			}
 			for _, n := range o.Ranks {
 				if n < 1 || n > passes.MaxRanks {
 					return fmt.Errorf("--tp is %d; it must be from 1 to %d", n, passes.MaxRanks)

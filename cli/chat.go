@@ -148,7 +148,7 @@ func (t *talk) open(dir string) (err error) {
 		return err
 	}
 	t.o = o
-	t.note("model   " + describe(t.m, t.f.device.name))
+	t.note("model   " + describe(t.m, &t.f.device))
 	if o.Temperature > 0 {
 		t.note(fmt.Sprint("seed    ", o.Seed))
 	}

@@ -164,7 +164,7 @@ func (t *talk) set(text string) error {
 func (t *talk) change(name string) error {
 	switch {
 	case name == "":
-		fmt.Fprintln(t.out, describe(t.m, t.f.device.name))
+		fmt.Fprintln(t.out, describe(t.m, &t.f.device))
 		return nil
 	case t.f.options.Processes != nil:
 		return errors.New("/model: the ranks are in several processes, which all must open the model: start krait chat anew")

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/cost"
@@ -30,12 +32,13 @@ type deviceFlags struct {
 	given   *pflag.Flag              // what says them
 	prepare func(*cuda.Device) error // of a GPU, before a model is opened on it; nil: nothing
 
-	flag    *pflag.Flag // --device
-	verbose bool        // say why it is the CPU
-	only    string      // why it must be the CPU if it is chosen; empty: it need not
-	settled bool        // auto and small are known:
-	auto    bool        // it is chosen for each model
-	small   bool        // also of few weights
+	flag      *pflag.Flag // --device
+	reference bool        // plain float64 kernels run
+	verbose   bool        // say why it is the CPU
+	only      string      // why it must be the CPU if it is chosen; empty: it need not
+	settled   bool        // auto and small are known:
+	auto      bool        // it is chosen for each model
+	small     bool        // also of few weights
 }
 
 func (f *deviceFlags) add(c *cobra.Command) {
@@ -80,6 +83,21 @@ func (f *deviceFlags) peerBytes(hardware string) (int, error) {
 		return int(p.Link.Peers.Value), nil
 	}
 	return 0, nil
+}
+
+// about names the device, and the precision of products where it is not f32, or where whole blocks
+// of prompts have products of their own; on a CPU with the instruction set.
+func (f *deviceFlags) about() string {
+	text, math := f.name, cmp.Or(f.options.Math, "f32")
+	set, err := kernelscpu.ChosenISA()
+	onCPU := f.name == "cpu" && err == nil && !f.reference
+	if math != "f32" || onCPU && slices.Contains(kernelscpu.WideMaths(set), math) {
+		text += ", math " + math
+		if onCPU {
+			text += " by " + set
+		}
+	}
+	return text
 }
 
 // openDevice is replaced in tests of failing ranks.

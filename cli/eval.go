@@ -95,7 +95,7 @@ Without DIR it uses the embedded model.`,
 			r.score(e)
 			now := !out.json && out.file == "" // before a comparison, which takes as long again
 			if now {
-				r.print(c.OutOrStdout(), describe(m, f.device.name))
+				r.print(c.OutOrStdout(), describe(m, &f.device))
 			}
 			if r.roundings = f.rounded(); r.roundings != (roundings{}) {
 				if r.Agreement, err = f.agreement(c, m, dir, tokens, o); err != nil {
@@ -109,7 +109,7 @@ Without DIR it uses the embedded model.`,
 			}
 			return out.print(c, r, func(w io.Writer) {
 				if !now {
-					r.print(w, describe(m, f.device.name))
+					r.print(w, describe(m, &f.device))
 				}
 				r.printAgainst(w)
 				r.printAgreement(w)

@@ -176,7 +176,7 @@ func (r *generateRun) run(c *cobra.Command, prompt string) error {
 	case r.to.file != "" && r.to.file != "-":
 		out = &text
 	}
-	fmt.Fprintln(info, "model  ", describe(r.m, r.device.name))
+	fmt.Fprintln(info, "model  ", describe(r.m, &r.device))
 	if r.o.Temperature > 0 {
 		fmt.Fprintln(info, "seed   ", r.o.Seed)
 	}

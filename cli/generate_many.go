@@ -61,7 +61,7 @@ func (f *manyFlags) run(c *cobra.Command, dir string, m *modelFlags, sampled *sa
 	defaults(c, replicas[0], &o)
 	sampled.seed(c, &o)
 	if !m.quiet && !to.json {
-		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], m.device.name)+beside(f.dp))
+		fmt.Fprintln(c.ErrOrStderr(), "model  ", describe(replicas[0], &m.device)+beside(f.dp))
 		if o.Temperature > 0 {
 			fmt.Fprintln(c.ErrOrStderr(), "seed   ", o.Seed)
 		}

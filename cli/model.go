@@ -106,6 +106,7 @@ func (f *modelFlags) load(c *cobra.Command, dir string) (m *krait.Model, err err
 
 // loadOn loads a model on the device that is named now.
 func (f *modelFlags) loadOn(c *cobra.Command, dir string, quiet bool) (m *krait.Model, err error) {
+	f.device.reference = f.options.Reference
 	if f.options.Device, err = f.device.open(hardwareName(c)); err != nil {
 		return nil, err
 	}
@@ -167,12 +168,12 @@ func vocabOf(g *graph.Graph) int {
 }
 
 // describe is one line about a model.
-func describe(m *krait.Model, device string) string {
+func describe(m *krait.Model, device *deviceFlags) string {
 	on := ranks(m.Ranks())
 	if mesh := m.Engine().Schedules()[0].Mesh; mesh.Ranks() > mesh.Along(graph.TP) {
 		on += fmt.Sprintf(" (%s)", mesh)
 	}
-	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), on, device)
+	text := fmt.Sprintf("%s (%s, %s parameters), %s on %s", visible(m.Name), m.Family(), thousands(m.Parameters()), on, device.about())
 	if how := m.Engine().Transport(); how != "" {
 		text += "; " + how
 	}

@@ -107,7 +107,7 @@ func (f *apiFlags) read() error {
 
 // serveAPI serves until the command ends, and then drains.
 func (f *serveFlags) serveAPI(c *cobra.Command, m *krait.Model, config *tls.Config) error {
-	f.observe.say(slog.LevelInfo, "model", describe(m, f.device.name))
+	f.observe.say(slog.LevelInfo, "model", describe(m, &f.device))
 	o := &f.api.o
 	o.Log = f.observe.logger()
 	if p := m.MemoryPlan(); p.Memory > 0 {

@@ -18,7 +18,7 @@ import (
 
 // servePrefill serves until the command is ended.
 func (f *serveFlags) servePrefill(c *cobra.Command, m *krait.Model, config *tls.Config) error {
-	f.observe.say(slog.LevelInfo, "model", describe(m, f.device.name))
+	f.observe.say(slog.LevelInfo, "model", describe(m, &f.device))
 	f.transfer.Log, f.transfer.Trace = f.observe.logger(), f.api.o.Trace
 	s, err := prefill.NewServer(m.Session(), f.transfer)
 	if err != nil {

@@ -107,7 +107,8 @@ func (t *Tensor) Row(i int) []float32 {
 func (t *Tensor) Cut(first, n int) Tensor {
 	out, at := *t, first*t.Stride
 	out.Dims[0] = n
-	out.F64, out.F32, out.U16, out.I32 = t.F64[min(at, len(t.F64)):], t.F32[min(at, len(t.F32)):], t.U16[min(at, len(t.U16)):], t.I32[min(at, len(t.I32)):]
+	out.F64, out.F32, out.I32 = t.F64[min(at, len(t.F64)):], t.F32[min(at, len(t.F32)):], t.I32[min(at, len(t.I32)):]
+	out.U16, out.U8 = t.U16[min(at, len(t.U16)):], t.U8[min(at, len(t.U8)):]
 	return out
 }
 

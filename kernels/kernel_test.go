@@ -1,6 +1,10 @@
 package kernels
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/krait-ml/krait/graph"
+)
 
 // TestRegister: an operation has one kernel in a set.
 func TestRegister(t *testing.T) {
@@ -14,4 +18,15 @@ func TestRegister(t *testing.T) {
 		}
 	}()
 	Register(set, Set{"silu": {}, "add": {}})
+}
+
+// TestCut: rows of a tensor begin where they lie, whatever its elements are.
+func TestCut(t *testing.T) {
+	x := Tensor{Dims: [graph.MaxRank]int{4, 3}, Cols: 3, Stride: 5}
+	x.F64, x.F32, x.U16, x.I32, x.U8 = make([]float64, 20), make([]float32, 20), make([]uint16, 20), make([]int32, 20), make([]byte, 20)
+	y := x.Cut(2, 1)
+	y.F64[0], y.F32[0], y.U16[0], y.I32[0], y.U8[0] = 1, 1, 1, 1, 1
+	if y.Rows() != 1 || x.F64[10] != 1 || x.F32[10] != 1 || x.U16[10] != 1 || x.I32[10] != 1 || x.U8[10] != 1 {
+		t.Errorf("row 2 of %+v is cut as %+v", x, y)
+	}
 }

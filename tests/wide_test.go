@@ -127,22 +127,28 @@ func TestCutsWide(t *testing.T) {
 	}
 }
 
-// TestWideInCompany: with wide products, requests that share steps, whose prompts share beginnings
-// and are cached or not, have the tokens and log-probabilities, to the bit, that each has alone.
+// TestWideInCompany: with wide products, requests that share steps have the tokens and
+// log-probabilities, to the bit, that each has alone in steps of other sizes: with prompts that
+// share beginnings and are cached or not, with choices of one prompt, log-probabilities of prompts,
+// drafts, and tenants that pause each other.
 func TestWideInCompany(t *testing.T) {
 	goldens.CI(t)
 	folders, cpus := wideGoldens(t), wideCPUs(t)
-	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}}
+	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}, {Ranks: 2, Prefill: "context", States: "conv=e4m3"}}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2, len(cpus)) {
-		dir, o, on := folders[c[0]], krait.Options{Slots: 4, MaxTokensPerStep: 150, Sharding: list[c[1]]}, cpus[c[3]]
+		dir, s, on := folders[c[0]], list[c[1]], cpus[c[3]]
 		t.Run(fmt.Sprintf("%s/%d/cache=%d/%s", filepath.Base(dir), c[1], c[2], on.name), func(t *testing.T) {
 			t.Parallel()
 			dir := on.folder(t, dir, c[0])
-			o.Device = on.of(2)
-			alone := openModel(t, dir, o)
-			o.PrefixCache = int64(c[2]) << 24
-			o.Device = on.of(6)
-			m := openModel(t, dir, o)
+			o := krait.Options{Slots: 3, MaxTokensPerStep: 150, Sharding: s, Device: on.of(6), Speculate: "ngram"}
+			a := krait.Options{Slots: 1, Sharding: s, Device: on.of(2)}
+			if s.Prefill != "" || s.States != "" { // where a cut changes bits, steps decide it
+				a.Slots, a.MaxTokensPerStep = o.Slots, o.MaxTokensPerStep
+			}
+			if s.States == "" { // states in 16 bits are rounded where the cache takes them, too
+				o.PrefixCache = int64(c[2]) << 24
+			}
+			alone, m := openModel(t, dir, a), openModel(t, dir, o)
 			prop.CheckN(t, 1, func(t *rapid.T) { wideInCompany(t, alone, m) })
 		})
 	}
@@ -150,19 +156,35 @@ func TestWideInCompany(t *testing.T) {
 
 func wideInCompany(t *rapid.T, alone, m *krait.Model) {
 	shared := randomIDs(260, alone.Vocab())
+	if rapid.Bool().Draw(t, "repeats") { // which n-grams continue
+		for i := range shared {
+			shared[i] = shared[i%17]
+		}
+	}
 	var all sync.WaitGroup
 	for i := range 4 {
 		n := rapid.IntRange(1, 250).Draw(t, "prompt")
-		g := krait.Generate{MaxTokens: rapid.IntRange(1, 3).Draw(t, "tokens"), LogProbs: true, IgnoreEOS: true, Seed: uint64(i), Temperature: float64(i % 2)}
+		g := krait.Generate{MaxTokens: rapid.IntRange(1, 9).Draw(t, "tokens"), LogProbs: true, IgnoreEOS: true, Temperature: float64(i % 2),
+			PromptLogProbs: rapid.IntRange(0, 3).Draw(t, "scored") == 0, Tenant: []string{"a", "b"}[i%2]}
 		prompt := append(slices.Clone(shared[:n]), i%alone.Vocab(), 3)
-		want, err := alone.GenerateIDs(context.Background(), prompt, g)
-		if err != nil {
-			t.Fatal(err)
+		var list []krait.Generate
+		var want []*krait.Generation
+		for range rapid.SampledFrom([]int{1, 1, 3}).Draw(t, "choices") {
+			g.Seed++
+			w, err := alone.GenerateIDs(context.Background(), prompt, g)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, want = append(list, g), append(want, w)
 		}
 		all.Go(func() {
-			got, err := m.GenerateIDs(context.Background(), prompt, g)
-			if err != nil || !slices.Equal(got.IDs, want.IDs) || !reflect.DeepEqual(got.LogProbs, want.LogProbs) {
-				t.Errorf("a prompt of %d tokens gives other bits in company: %v, %v, want %v", len(prompt), err, got, want)
+			err := m.GenerateChoices(context.Background(), prompt, list, func(k int, got *krait.Generation, err error) {
+				if w := want[k]; err != nil || !slices.Equal(got.IDs, w.IDs) || !reflect.DeepEqual(got.LogProbs, w.LogProbs) || !reflect.DeepEqual(got.PromptLogProbs, w.PromptLogProbs) {
+					t.Errorf("choice %d after a prompt of %d tokens has other bits in company: %v, %v, want %v", k, len(prompt), err, got, w)
+				}
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}

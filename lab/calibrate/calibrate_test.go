@@ -24,7 +24,7 @@ func TestRun(t *testing.T) {
 	if _, err := machineMemory(); err != nil {
 		t.Skip(err)
 	}
-	o := Options{Ranks: []int{1, 2}}
+	o := Options{Ranks: []int{1, 2}, Model: "../../testdata/golden/mamba-a"}
 	for _, name := range []string{"jamba", "mamba2-g1"} {
 		config, err := os.ReadFile("../../testdata/golden/" + name + "/config.json")
 		if err != nil {
@@ -46,7 +46,10 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	o.Parts, o.Runs = true, 2
+	if list, err := Check(context.Background(), p, o); err != nil || len(list) != 2*len(prompts) || list[0].Model != "mamba-a" {
+		t.Errorf("%v, of a given model: %+v", err, list)
+	}
+	o.Model, o.Parts, o.Runs = "", true, 2
 	if goldens.Few(t) {
 		o.models = o.models[:1]
 	}
@@ -126,5 +129,9 @@ func TestUsualSteps(t *testing.T) {
 	// The steps take 6, 10, 8, 12 and 101. Sums are exact, in any order.
 	if got, want := m.ops(), (map[at]sum{a: {40, 4 + 5}, b: {20, 5}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+	m.runs[run{given, batch{1, 4}, b}] = []sum{{7, 3}}
+	if got, want := m.ops(), (map[at]sum{a: {40, 4 + 5}, b: {7, 3}}); !reflect.DeepEqual(got, want) {
+		t.Errorf("with a given model: %v, want %v", got, want)
 	}
 }

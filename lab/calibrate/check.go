@@ -62,11 +62,23 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error
 	if o.models != nil {
 		models = o.models
 	}
+	var paths []string
+	if o.Model != "" {
+		paths = []string{o.Model}
+	} else {
+		for _, like := range models {
+			path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
+			if err != nil {
+				return nil, err
+			}
+			paths = append(paths, path)
+		}
+	}
 	var out []Comparison
 	runs := max(o.Runs, 1)
-	ended := o.counter(runs * o.passes * len(models) * len(o.Ranks))
+	ended := o.counter(runs * o.passes * len(paths) * len(o.Ranks))
 	for range runs {
-		list, err := o.check(ctx, dir, models, p, ended)
+		list, err := o.check(ctx, paths, p, ended)
 		if err != nil {
 			return nil, err
 		}
@@ -76,18 +88,14 @@ func Check(ctx context.Context, p *cost.Profile, o Options) ([]Comparison, error
 }
 
 // check compares all models on all numbers of ranks once.
-func (o *Options) check(ctx context.Context, dir string, models []synth.Options, p *cost.Profile, ended func()) (out []Comparison, err error) {
+func (o *Options) check(ctx context.Context, models []string, p *cost.Profile, ended func()) (out []Comparison, err error) {
 	var all []*subject
 	defer func() {
 		for _, s := range all {
 			s.model.Close()
 		}
 	}()
-	for _, like := range models {
-		path, err := o.write(ctx, dir, cmp.Or(like.Like, like.From, "model"), like)
-		if err != nil {
-			return nil, err
-		}
+	for _, path := range models {
 		for _, ranks := range o.Ranks {
 			s, err := o.subject(path, ranks)
 			if err != nil {

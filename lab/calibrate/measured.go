@@ -128,6 +128,7 @@ func (s *session) collectives(met [][]*exec.Event) {
 
 // ops returns the work and usual time of each operation: its mean over the middle half of the steps
 // of equal ones, by their times, so that the times of a step's operations add up to a usual step.
+// Operations of the given model are measured in it alone.
 func (m *samples) ops() map[at]sum {
 	type step struct {
 		model, ranks int
@@ -145,8 +146,15 @@ func (m *samples) ops() map[at]sum {
 		}
 		steps[of(k)] = seconds
 	}
+	has := map[at]bool{} // of the given model
+	for k := range m.runs {
+		has[k.at] = has[k.at] || k.model == given
+	}
 	out := map[at]sum{}
 	for k, list := range m.runs {
+		if has[k.at] && k.model != given {
+			continue
+		}
 		x, half := out[k.at], middleHalf(steps[of(k)])
 		for _, i := range half {
 			x.seconds += list[i].seconds / float64(len(half))

@@ -28,7 +28,8 @@ type Options struct {
 	Ranks    []int               // numbers of ranks, each of which divides the machine; nil: 1, and 2 on two processors
 	Workers  int                 // goroutines over all ranks; 0: GOMAXPROCS
 	Progress func(done, all int) // gets the number of models made and measurements; nil: not called
-	Models   string              // folder to store models in and reuse them from; empty: a temporary one
+	Model    string              // a model to measure beside the made ones, whose rates it replaces; Check compares it alone
+	Models   string              // folder to store made models in and reuse them from; empty: a temporary one
 	Parts    bool                // Check reports the prefill time of each operation
 	Runs     int                 // of Check, one after the other; 0: 1
 	models   []synth.Options     // replaces models and checked in tests, which then are quick and inexact
@@ -102,23 +103,43 @@ func Run(ctx context.Context, o Options) (*cost.Profile, error) {
 	if o.models != nil {
 		list = o.models
 	}
-	ended := o.counter(o.passes * len(list) * (1 + len(o.Ranks)))
+	all := o.passes * len(list) * (1 + len(o.Ranks))
+	if o.Model != "" {
+		all += o.passes * len(o.Ranks)
+	}
+	ended := o.counter(all)
 	for pass := range o.passes {
+		if o.Model != "" {
+			if err := m.onRanks(ctx, given, o.Model, &o, ended); err != nil {
+				return nil, err
+			}
+		}
 		for i, like := range list {
 			path, err := o.fresh(ctx, dir, i, pass, like)
 			if err != nil {
 				return nil, err
 			}
 			ended()
-			for _, ranks := range o.Ranks {
-				if err := m.model(ctx, i, path, ranks, &o); err != nil {
-					return nil, fmt.Errorf("%s on %d ranks: %w", like.Like, ranks, err)
-				}
-				ended()
+			if err := m.onRanks(ctx, i, path, &o, ended); err != nil {
+				return nil, err
 			}
 		}
 	}
 	return m.profile(total), nil
+}
+
+// given is the number of [Options.Model]; made models count from 0.
+const given = -1
+
+// onRanks measures a model on each number of ranks.
+func (m *samples) onRanks(ctx context.Context, number int, dir string, o *Options, ended func()) error {
+	for _, ranks := range o.Ranks {
+		if err := m.model(ctx, number, dir, ranks, o); err != nil {
+			return fmt.Errorf("on %d ranks: %w", ranks, err)
+		}
+		ended()
+	}
+	return nil
 }
 
 // fresh writes a model for a pass, unless it keeps models. Each pass has files of its own, since

@@ -62,8 +62,7 @@ func (g *vec) coding(name, signature, doc string, read, write, n int, step func(
 	g.held = map[constant]vector{}
 	g.function(name, signature, doc)
 	y, x, left := g.param("y"), g.param("x"), g.param("n")
-	by := g.new()
-	g.VBROADCASTSS(Mem{Base: g.param("by")}, by)
+	by := g.number(Mem{Base: g.param("by")})
 	g.Label("vectors")
 	step(Mem{Base: x}, Mem{Base: y}, by)
 	g.ADDQ(U8(read), x)

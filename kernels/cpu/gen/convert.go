@@ -22,17 +22,13 @@ func convert(c *build.Context) {
 			g.end()
 		}
 		const wider, narrower = "(y *float32, x *uint16, n int)", "(y *uint16, x *float32, n int)"
-		each("widenBF16", wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
-			v := g.new()
-			g.VPMOVZXWD(from, v)
-			g.VPSLLD(U8(16), v, v)
-			g.VMOVUPS(v, to)
-		})
-		each("widenF16", wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
-			v := g.new()
-			g.VCVTPH2PS(from, v)
-			g.VMOVUPS(v, to)
-		})
+		for _, f := range formats[1:] {
+			each("widen"+f.name, wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
+				v := g.new()
+				g.widen(f, from, v)
+				g.VMOVUPS(v, to)
+			})
+		}
 		each("roundBF16", narrower, "rounds n elements, which fill vectors and are not 0, to nearest and ties to even.", 4, 2, func(from, to Mem) {
 			g.roundBF16(g.load(from, nil), to)
 		})

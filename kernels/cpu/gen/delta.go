@@ -84,13 +84,6 @@ func (g *deltaRule) line(s, at, to reg.Register, r int) Mem {
 	return []Mem{{}, {Base: to, Index: g.row, Scale: 1}, {Base: to, Index: g.row, Scale: 2}, {Base: to, Index: g.row3, Scale: 1}}[r]
 }
 
-// number is a float in all lanes.
-func (g *deltaRule) number(from Mem) vector {
-	v := g.new()
-	g.VBROADCASTSS(from, v)
-	return v
-}
-
 func (g *deltaRule) read() {
 	g.function("deltaRead", "(s, known, out, k, q *float32, row, rows, cols int)",
 		"adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are row elements apart.")

@@ -9,31 +9,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// isa is an instruction set.
-type isa struct {
-	name   string
-	lanes  int
-	tokens int // that a tile takes at most: with 4 rows, 4·tokens sums and tokens + 1 more registers
-}
-
-var (
-	avx2   = isa{"AVX2", 8, 3}
-	avx512 = isa{"AVX512", 16, 6}
-)
-
-// format is that of weights.
-type format struct {
-	name, element string
-	size          int
-}
-
-var (
-	f32     = format{"F32", "float32", 4}
-	bf16    = format{"BF16", "uint16", 2}
-	f16     = format{"F16", "uint16", 2}
-	formats = []format{f32, bf16, f16}
-)
-
 // gemm generates tiles: products of 4 rows of weights, or of one, with some rows of x. The order of
 // a sum does not depend on the tile: lane i of a vector sums the elements i, i + lanes, … with
 // fused multiplications, and halves are added until one is left. A rest of k is a vector padded
@@ -237,20 +212,12 @@ func (g *generator) fetchAhead() {
 
 // widen loads a vector of weights as f32.
 func (g *generator) widen(from Mem, to vector) {
-	switch g.format {
-	case f32:
-		g.VMOVUPS(from, to)
-	case bf16:
-		if g.set.lanes == 16 {
-			g.VBROADCASTI64X4(from, to)
-			g.VPERMW_Z(to, g.upperHalves, g.odd, to)
-			return
-		}
-		g.VPMOVZXWD(from, to)
-		g.VPSLLD(U8(16), to, to)
-	case f16:
-		g.VCVTPH2PS(from, to)
+	if g.upperHalves == nil {
+		g.vec.widen(g.format, from, to)
+		return
 	}
+	g.VBROADCASTI64X4(from, to)
+	g.VPERMW_Z(to, g.upperHalves, g.odd, to)
 }
 
 // masked sums what of n elements does not fill a vector. It changes n.

@@ -123,8 +123,7 @@ func (g *multiplier) products(a Mem, x, sums []vector) {
 		g.VFMADD231PS_BCST(a, x[0], sums[0])
 		return
 	}
-	v := g.new()
-	g.VBROADCASTSS(a, v)
+	v := g.number(a)
 	for j, s := range sums {
 		g.VFMADD231PS(x[j], v, s)
 	}
@@ -136,8 +135,7 @@ func (g *multiplier) put(name string, y, by reg.Register, sums [][]vector) {
 	g.TESTQ(by, by)
 	g.JZ(LabelRef(name + "_alone"))
 	for _, row := range sums {
-		v := g.new()
-		g.VBROADCASTSS(Mem{Base: by}, v)
+		v := g.number(Mem{Base: by})
 		for j, s := range row {
 			at := Mem{Base: y, Disp: j * 4 * g.set.lanes}
 			g.VFMADD231PS(at, v, s)
@@ -216,12 +214,7 @@ func (g *vec) widenRow(f format) {
 	g.MOVQ(n, left)
 	g.Label("next")
 	v := g.YMM()
-	if f.name == "F16" {
-		g.VCVTPH2PS(Mem{Base: from}, v)
-	} else {
-		g.VPMOVZXWD(Mem{Base: from}, v)
-		g.VPSLLD(U8(16), v, v)
-	}
+	g.widen(f, Mem{Base: from}, v)
 	g.VMOVUPS(v, Mem{Base: to})
 	g.ADDQ(U8(32), to)
 	g.ADDQ(U8(16), from)

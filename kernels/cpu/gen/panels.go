@@ -253,8 +253,7 @@ func (g *panel) tile(vectors int) {
 			row = append(row, g.load(Mem{Base: w, Disp: (lane*vectors + v) * g.bytes()}, nil))
 		}
 		for t := range group {
-			b := g.new()
-			g.VBROADCASTSS(Mem{Base: x, Disp: 4 * (lane*group + t)}, b)
+			b := g.number(Mem{Base: x, Disp: 4 * (lane*group + t)})
 			for v := range vectors {
 				if g.set == avx512BF16 {
 					dot(g.Context, row[v], b, acc[lane][t][v])

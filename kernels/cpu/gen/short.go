@@ -154,16 +154,11 @@ func (g *shortSums) vectors() [][4]vector {
 // widen loads a vector of weights as float64.
 func (g *shortSums) widen(from Mem) vector {
 	w, n := g.new(), g.narrow()
-	switch g.format.name {
-	case "F32":
+	if g.format == f32 {
 		g.VCVTPS2PD(from, w)
 		return w
-	case "BF16":
-		g.VPMOVZXWD(from, n)
-		g.VPSLLD(U8(16), n, n)
-	case "F16":
-		g.VCVTPH2PS(from, n)
 	}
+	g.vec.widen(g.format, from, n)
 	g.VCVTPS2PD(n, w)
 	return w
 }
@@ -230,16 +225,16 @@ func (g *shortSums) column() vector {
 	w, wide := g.XMM(), g.YMM()
 	g.VPXOR(w, w, w)
 	for r := range 4 {
-		switch g.format.name {
-		case "F32":
+		switch g.format {
+		case f32:
 			g.VINSERTPS(U8(r<<4), g.w[r], w, w)
-		case "BF16":
+		case bf16:
 			g.VPINSRW(U8(2*r+1), g.w[r], w, w)
-		case "F16":
+		case f16:
 			g.VPINSRW(U8(r), g.w[r], w, w)
 		}
 	}
-	if g.format.name == "F16" {
+	if g.format == f16 {
 		g.VCVTPH2PS(w, w)
 	}
 	g.VCVTPS2PD(w, wide)

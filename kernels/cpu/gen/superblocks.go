@@ -14,12 +14,12 @@ func superblocks(c *build.Context) {
 	g.nibbles("widenQ4K", 16, 0)
 	g.nibbles("widenQ5K", 48, 16)
 	g.sixes()
-	g.codes("widenFours", layout{least: -1, high: -1, codes: 2, size: 18})
-	g.codes("widenFoursOff", layout{least: 2, high: -1, codes: 4, size: 20})
-	g.codes("widenFives", layout{least: -1, high: 2, codes: 6, size: 22})
-	g.codes("widenFivesOff", layout{least: 2, high: 4, codes: 8, size: 24})
-	g.codes("widenScaled", layout{scaled: 1, least: -1, high: -1, size: 16})
-	g.codes("widenHalves", layout{scaled: 2, least: -1, high: -1, size: 16})
+	g.codes("widenFours", q4x0, 0)
+	g.codes("widenFoursOff", q4x1, 0)
+	g.codes("widenFives", q5x0, 0)
+	g.codes("widenFivesOff", q5x1, 0)
+	g.codes("widenScaled", coded{size: 16}, 1)
+	g.codes("widenHalves", coded{size: 16}, 2)
 }
 
 // superGenerator is of one function at a time.
@@ -125,20 +125,15 @@ func (g *superGenerator) sixes() {
 	g.end()
 }
 
-// layout says at which bytes of a block things are, of size bytes; -1: nowhere, and the least
-// number is that of struct codes.
-type layout struct {
-	scaled                   int // scales of a part, where they are those of struct codes, one after another
-	least, high, codes, size int
-}
-
-// codes widens n blocks of 32 elements, of package cpu's struct codes.
-func (g *superGenerator) codes(name string, l layout) {
+// codes widens n blocks of 32 elements, of package cpu's struct codes, which has the least number
+// where a block has none. Of 1 or 2 scaled parts a block takes its scales from struct codes, one
+// after another.
+func (g *superGenerator) codes(name string, l coded, scaled int) {
 	g.function(name, "(to *float32, block *byte, n int, scales *float32)", "widens n times 32 codes by a struct codes.")
 	g.begin()
 	n := g.param("n")
 	f16 := blockGenerator{vec: g.vec}
-	if l.scaled == 0 {
+	if scaled == 0 {
 		f16.scales()
 	}
 	four, one := g.low(4), g.low(1)
@@ -151,7 +146,7 @@ func (g *superGenerator) codes(name string, l layout) {
 	g.VMOVDQU(Mem{Base: g.scales, Disp: 64}, lanes)
 	g.Label("block")
 	var scales [2]vector // of the lower and of the upper halves of bytes
-	switch l.scaled {
+	switch scaled {
 	case 0:
 		scales[0] = g.YMM()
 		g.VBROADCASTSS(f16.scale(Mem{Base: g.block}), scales[0])
@@ -160,15 +155,15 @@ func (g *superGenerator) codes(name string, l layout) {
 		fallthrough
 	case 1:
 		scales[0] = g.scale(25)
-		g.ADDQ(U8(uint8(4*l.scaled)), g.scales)
+		g.ADDQ(U8(uint8(4*scaled)), g.scales)
 	}
 	if scales[1] == nil {
 		scales[1] = scales[0]
 	}
-	if l.least >= 0 {
+	if l.least > 0 {
 		g.VBROADCASTSS(f16.scale(Mem{Base: g.block, Disp: l.least}), least)
 	}
-	if l.high >= 0 {
+	if l.high > 0 {
 		g.VPBROADCASTD(Mem{Base: g.block, Disp: l.high}, high)
 	}
 	for i := 0; i < 16; i += 8 {
@@ -179,7 +174,7 @@ func (g *superGenerator) codes(name string, l layout) {
 			g.VPERMPS(levels[1], code, v)
 			g.VPSLLD(U8(28), code, code) // its fourth bit is the sign
 			g.VBLENDVPS(code, v, low, v)
-			if l.high >= 0 {
+			if l.high > 0 {
 				upper := g.YMM()
 				g.VPSRLVD(lanes, high, upper)
 				upper = g.bits(upper, one, 16*half+i, 4)

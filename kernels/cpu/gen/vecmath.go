@@ -208,6 +208,26 @@ func (g *vec) hold(n int, body func(g *vec)) {
 	}
 }
 
+// number is a number of memory, or of the lowest lane of a register, in all lanes.
+func (g *vec) number(from Op) vector {
+	v := g.new()
+	g.VBROADCASTSS(from, v)
+	return v
+}
+
+// widen loads numbers of a format as f32, as many as a register has lanes.
+func (g *vec) widen(f format, from Op, to vector) {
+	switch f {
+	case f32:
+		g.VMOVUPS(from, to)
+	case bf16:
+		g.VPMOVZXWD(from, to)
+		g.VPSLLD(U8(16), to, to)
+	case f16:
+		g.VCVTPH2PS(from, to)
+	}
+}
+
 // copy is a register with a constant, or with what another has.
 func (g *vec) copy(from Op) vector {
 	v := g.new()

@@ -40,18 +40,16 @@ type singleGenerator struct {
 
 // singles generates those of all formats.
 func (g *integerGenerator) singles() {
-	for _, f := range []single{
-		{name: "Q8", size: 34, elems: 32, products: (*singleGenerator).q8},
-		{name: "Q4x0", size: 18, elems: 32, offset: 8, hold: holdCoded, products: codes(coded{codes: 2})},
-		{name: "Q4x1", size: 20, elems: 32, least: true, hold: holdCoded, products: codes(coded{codes: 4})},
-		{name: "Q5x0", size: 22, elems: 32, offset: 16, hold: holdCoded, products: codes(coded{codes: 6, high: 2})},
-		{name: "Q5x1", size: 24, elems: 32, least: true, hold: holdCoded, products: codes(coded{codes: 8, high: 4})},
-		{name: "IQ4NL", size: 18, elems: 32, hold: holdCoded, products: codes(coded{codes: 2, levels: true})},
-		{name: "IQ4XS", size: 136, elems: 256, hold: holdXS, products: (*singleGenerator).iq4xs},
-		{name: "Q4K", size: 144, elems: 256, least: true, hold: holdSuper, products: nibbles(16, 0)},
-		{name: "Q5K", size: 176, elems: 256, least: true, hold: holdSuper, products: nibbles(48, 16)},
-		{name: "Q6K", size: 210, elems: 256, scale: 206, last: true, hold: holdSixes, products: (*singleGenerator).q6k},
-	} {
+	list := []single{{name: "Q8", size: 34, elems: 32, products: (*singleGenerator).q8}}
+	for _, l := range codedBlocks {
+		list = append(list, single{name: l.name, size: l.size, elems: 32, least: l.least > 0, offset: l.offset, hold: holdCoded, products: codes(l)})
+	}
+	for _, f := range append(list,
+		single{name: "IQ4XS", size: 136, elems: 256, hold: holdXS, products: (*singleGenerator).iq4xs},
+		single{name: "Q4K", size: 144, elems: 256, least: true, hold: holdSuper, products: nibbles(16, 0)},
+		single{name: "Q5K", size: 176, elems: 256, least: true, hold: holdSuper, products: nibbles(48, 16)},
+		single{name: "Q6K", size: 210, elems: 256, scale: 206, last: true, hold: holdSixes, products: (*singleGenerator).q6k},
+	) {
 		s := &singleGenerator{integerGenerator: g, single: f, l: roundedOf(f.elems)}
 		s.write()
 	}

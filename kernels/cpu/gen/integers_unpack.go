@@ -11,11 +11,9 @@ func (g *integerGenerator) unpacks() {
 	g.unpackNibbles("unpackQ4K", superFours, 16, 0)
 	g.unpackNibbles("unpackQ5K", superFives, 48, 16)
 	g.unpackSixes()
-	g.unpackCoded("unpackQ4x0", coded{codes: 2, size: 18, offset: 8})
-	g.unpackCoded("unpackQ4x1", coded{codes: 4, size: 20, least: 2})
-	g.unpackCoded("unpackQ5x0", coded{codes: 6, size: 22, high: 2, offset: 16})
-	g.unpackCoded("unpackQ5x1", coded{codes: 8, size: 24, high: 4, least: 2})
-	g.unpackCoded("unpackIQ4NL", coded{codes: 2, size: 18, levels: true})
+	for _, l := range codedBlocks {
+		g.unpackCoded(l)
+	}
 	g.unpackIQ4XS()
 }
 
@@ -263,16 +261,9 @@ func (g *integerGenerator) unpackSixes() {
 	g.next(210, superSixes.bytes())
 }
 
-// coded says at which bytes of a block of 32 elements things are, 0: nowhere.
-type coded struct {
-	codes, size, high, least int
-	offset                   float32 // that codes are without
-	levels                   bool    // codes stand for those of IQ4_NL
-}
-
 // unpackCoded unpacks blocks of 32 codes with a scale in f16.
-func (g *integerGenerator) unpackCoded(name string, l coded) {
-	g.unpack(name)
+func (g *integerGenerator) unpackCoded(l coded) {
+	g.unpack("unpack" + l.name)
 	g.nibbles(l.codes, 0, l)
 	d := g.halves(0)
 	g.store(d, fours.scale())
