@@ -200,10 +200,12 @@ type Kernel struct {
 	Scratch func(c *Call) int // bytes; nil: none
 }
 
-// Prepare does for a call all that comes before Run.
+// Prepare does for a call all that comes before Run. It makes scratch memory that the call lacks.
 func (k *Kernel) Prepare(c *Call) {
 	if k.Scratch != nil {
-		c.Scratch = NewScratch(k.Scratch(c))
+		if n := k.Scratch(c); n > len(c.Scratch) {
+			c.Scratch = NewScratch(n)
+		}
 	}
 	if k.Before != nil {
 		k.Before.Prepare(c)

@@ -50,6 +50,7 @@ func emulatedWide(t *testing.T, workers int) *cpu.Device {
 	}
 	set := maps.Clone(chosen)
 	set["matmul"] = kernelscpu.ByPosition(set["matmul"], kernelscpu.Wide{Kernel: backwards, Serves: func(c *kernels.Call) bool { return c.Args[1].Blocks == nil }})
+	maps.Copy(set, kernelscpu.Experts(set))
 	return &cpu.Device{Kernels: set, Workers: workers}
 }
 
@@ -95,10 +96,20 @@ func (w *wideCPU) folder(t *testing.T, golden string, i int) string {
 	return dir
 }
 
+// wideGoldens are some of the goldens, one with experts among them.
+func wideGoldens(t *testing.T) []string {
+	all := goldens.Folders(t, "..")
+	drawn, experts := covering.Drawn(t, all), all[slices.Index(goldens.Names, "granite-hybrid")]
+	if !slices.Contains(drawn, experts) {
+		drawn = append(drawn, experts)
+	}
+	return drawn
+}
+
 // TestCutsWide is TestCuts with wide products: cuts at multiples of 64 change no bit, others do,
 // and neither do company, threads nor overlap.
 func TestCutsWide(t *testing.T) {
-	folders := covering.Drawn(t, goldens.Folders(t, ".."))
+	folders := wideGoldens(t)
 	for _, c := range covering.Each(t, []int{len(folders)}, 3) {
 		dir, s := folders[c[0]], []krait.Sharding{{Ranks: 1}, {Ranks: 2}, {Ranks: 3, Overlap: true}}[c[1]]
 		t.Run(fmt.Sprintf("%s/tp=%d", filepath.Base(dir), s.Ranks), func(t *testing.T) {
@@ -122,7 +133,7 @@ func TestCutsWide(t *testing.T) {
 // drafts, and tenants that pause each other.
 func TestWideInCompany(t *testing.T) {
 	goldens.CI(t)
-	folders, cpus := covering.Drawn(t, goldens.Folders(t, "..")), wideCPUs(t)
+	folders, cpus := wideGoldens(t), wideCPUs(t)
 	list := []krait.Sharding{{Ranks: 1}, {Ranks: 3}, {Ranks: 2, Strategy: "sequence"}, {Ranks: 2, Prefill: "context"}, {Stages: 2}, {Ranks: 2, Prefill: "context", States: "conv=e4m3"}}
 	for _, c := range covering.Each(t, []int{len(folders)}, len(list), 2, len(cpus)) {
 		dir, s, on := folders[c[0]], list[c[1]], cpus[c[3]]

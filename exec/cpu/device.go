@@ -66,10 +66,11 @@ func (d *Device) rounds(s *lowering.Schedule, st *lowering.Step) bool {
 		return false
 	}
 	return slices.ContainsFunc(st.Args, func(a lowering.Ref) bool {
+		last := len(a.Type.Dims) - 1
 		if d.Math == "int8" {
 			return a.Type.DType.HasCodes()
 		}
-		return a.Type.DType == graph.BF16 && len(a.Type.Dims) > 1 && graph.RowElems(s.Local(a.Type).Dims) >= kernels.ShortDepth
+		return a.Type.DType == graph.BF16 && last > 0 && s.Local(a.Type).Dims[last].Len() >= kernels.ShortDepth
 	})
 }
 
@@ -78,7 +79,7 @@ func (d *Device) multiplies(op *graph.Op) bool {
 	if op.Launches {
 		return slices.ContainsFunc(op.Apart().Steps, func(s graph.ApartStep) bool { return d.multiplies(s.Op) })
 	}
-	return op.Name == "matmul" || d.Math == "int8" && (op.Name == "experts" || op.Name == "ungated_experts")
+	return op.Name == "matmul" || op.Name == "experts" || op.Name == "ungated_experts"
 }
 
 // Chains says that recurrences pass states from rank to rank, unless GatherStates is set.

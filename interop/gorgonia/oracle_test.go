@@ -183,6 +183,7 @@ func spoil(op string, i int) kernels.Set {
 	set[op] = kernels.Kernel{
 		Units: func(*kernels.Call) int { return 1 },
 		Run: func(c *kernels.Call, _, _ int) {
+			right.Prepare(c)
 			right.Run(c, 0, right.Units(c))
 			rows := rowsOf
 			if op == "attention" && i > 0 {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -21,8 +22,8 @@ func expertsCall(rng *rand.Rand, d graph.DType, tokens, width, hidden, outs int)
 	x, p := table(graph.F32, tokens, width, width+1, 1), table(graph.F32, tokens, experts, experts, 0)
 	fill(&x, gauss)
 	for t := range tokens {
-		for i := range experts {
-			if t%5 > 0 && i != rng.IntN(experts) {
+		for _, i := range rng.Perm(experts)[:2] {
+			if t%5 > 0 {
 				p.Row(t)[i] = rng.Float32()
 			}
 		}
@@ -70,13 +71,12 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 				y := &c.Results[0]
 				fill(y, func() float32 { return 1e30 })
 				kernel.Prepare(c)
-				if b := kernel.Before; b != nil { // in two parts, the second first
-					cut := rng.IntN(b.Units(c) + 1)
-					b.Run(c, cut, b.Units(c))
-					b.Run(c, 0, cut)
-				}
+				b := kernel.Before // in two parts, the second first
+				cut := rng.IntN(b.Units(c) + 1)
+				b.Run(c, cut, b.Units(c))
+				b.Run(c, 0, cut)
 				units := kernel.Units(c)
-				cut := rng.IntN(units + 1)
+				cut = rng.IntN(units + 1)
 				kernel.Run(c, cut, units)
 				kernel.Run(c, 0, cut)
 				want := *c
@@ -93,6 +93,77 @@ func testExperts(t *testing.T, op string, edit func(c *kernels.Call)) {
 					runAll(kernel, &one)
 					sameBits(t, i, token, y.Row(token), one.Results[0].Row(0))
 				}
+			}
+		}
+	})
+}
+
+// TestExpertsByPosition: tokens in whole blocks of prompts go through experts by wide products,
+// others by narrow ones, each with the bits that it has alone, whatever else its experts get.
+func TestExpertsByPosition(t *testing.T) {
+	eachISA(t, "experts", func(t *testing.T, isa string, _ kernels.Kernel) {
+		set, err := narrowForISA(isa)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkExpertsWide(t, set, Wide{backwards, longBF16}, []int{24, kernels.ShortDepth, kernels.ShortDepth + 3, 5}, 2e-6)
+		if isa != plain { // an expert has more tokens than go through it together
+			checkExpertsWide(t, set, Wide{backwards, func(*kernels.Call) bool { return true }}, []int{gathered * 2, 9, 8, 3}, 2e-6)
+		}
+	})
+}
+
+// checkExpertsWide is of sizes that are tokens, terms, hidden units and outputs: results are within
+// a share of those in float64.
+func checkExpertsWide(t *testing.T, set kernels.Set, w Wide, sizes []int, share float64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(61, 0))
+	narrow, both := maps.Clone(set), maps.Clone(set)
+	both["matmul"] = ByPosition(set["matmul"], w)
+	maps.Copy(narrow, Experts(narrow))
+	maps.Copy(both, Experts(both))
+	c := expertsCall(rng, graph.BF16, sizes[0], sizes[1], sizes[2], sizes[3])
+	fill(&c.Results[0], func() float32 { return 1e30 })
+	c.Wide = drawWide(rng, sizes[0])
+	runAll(both["experts"], c)
+	want := *c
+	want.Results = []kernels.Tensor{table(graph.F32, sizes[0], sizes[3], sizes[3], 0)}
+	reference.Kernels["experts"].Run(&want, 0, 1)
+	near(t, "experts", &c.Results[0], &want.Results[0], share)
+	other := false
+	for token := range sizes[0] {
+		one, y := *c, [2]kernels.Tensor{}
+		one.Args = append([]kernels.Tensor{part(c.Args[0], token, token+1), part(c.Args[1], token, token+1)}, c.Args[2:]...)
+		for i, wide := range [][]graph.Run{nil, {{Start: 0, Len: 1}}} {
+			y[i] = table(graph.F32, 1, sizes[3], sizes[3], 0)
+			one.Results, one.Wide = y[i:i+1], wide
+			runAll([]kernels.Set{narrow, both}[i]["experts"], &one)
+		}
+		in := slices.ContainsFunc(c.Wide, func(b graph.Run) bool { return b.Start <= token && token < b.End() })
+		sameBits(t, 0, token, c.Results[0].Row(token), y[map[bool]int{true: 1}[in]].Row(0))
+		other = other || !slices.Equal(y[0].Row(0), y[1].Row(0))
+	}
+	if !other {
+		t.Error("wide products have the bits of narrow ones")
+	}
+}
+
+// TestExpertsOfNoNumbers: a router leaves all experts where scores are no numbers, and then results
+// are none, also with memory for the top only.
+func TestExpertsOfNoNumbers(t *testing.T) {
+	eachISA(t, "experts", func(t *testing.T, _ string, kernel kernels.Kernel) {
+		c := expertsCall(rand.New(rand.NewPCG(71, 0)), graph.F32, 6, 1, anyExperts/16, 1)
+		for token := range 6 {
+			if row := c.Args[1].Row(token); token != 3 {
+				for i := range row {
+					row[i] = float32(math.NaN())
+				}
+			}
+		}
+		runAll(kernel, c)
+		for token := range 6 {
+			if v := c.Results[0].Row(token)[0]; (v == v) != (token == 3) {
+				t.Errorf("token %d has %g", token, v)
 			}
 		}
 	})
@@ -177,16 +248,12 @@ func sameBits(t *testing.T, i, token int, got, alone []float32) {
 	}
 }
 
-// TestProductsAllocate: nothing is allocated once there are buffers. The plain experts
-// have theirs on the heap.
+// TestProductsAllocate: nothing is allocated once there are buffers.
 func TestProductsAllocate(t *testing.T) {
 	for _, op := range []string{"matmul", "experts"} {
 		eachISA(t, op, func(t *testing.T, isa string, kernel kernels.Kernel) {
 			for _, d := range weightTypes {
 				for _, tokens := range []int{1, 30} {
-					if isa == plain && op == "experts" {
-						continue
-					}
 					c := expertsCall(rand.New(rand.NewPCG(1, 0)), d, tokens, 16, 40, 16)
 					if op == "matmul" {
 						w := table(d, 41, 16, 16, 0)

@@ -25,8 +25,8 @@ func roundedBytes(elems int) int { return elems + elems/4 }
 // integerRows is how many rows of weights a unit has.
 const integerRows = 16
 
-// integerProduct is y = x wᵀ, or where more is set y + x wᵀ: of rows of count blocks, ws bytes
-// apart, with rounded tokens, xs bytes apart.
+// integerProduct is y = x wᵀ: of rows of count blocks, ws bytes apart, with rounded tokens, xs
+// bytes apart.
 type integerProduct struct {
 	format          graph.DType
 	w               []byte
@@ -35,7 +35,6 @@ type integerProduct struct {
 	xs, tokens      int
 	y               []float32
 	ys              int
-	more            bool
 }
 
 // integersOf is what rounds n elements of a line from col on, and which blocks they touch.
@@ -109,9 +108,6 @@ func (p *integers) matmul(other kernels.Kernel) kernels.Kernel {
 
 func none(*kernels.Call) int { return 0 }
 
-// into puts integer products into a set.
-func (p *integers) into(set kernels.Set) { set["matmul"] = p.matmul(set["matmul"]) }
-
 func integerGrid(c *kernels.Call) grid {
 	return gridOf((c.Args[1].Rows()+integerRows-1)/integerRows, c.Args[0].Rows())
 }
@@ -182,7 +178,7 @@ func multiplyCodes(m integerProduct) {
 	var codes [graph.MaxBlockLen]int8
 	var scales, least [16]float32
 	for r := range m.rows {
-		for t := 0; t < m.tokens && !m.more; t++ {
+		for t := 0; t < m.tokens; t++ {
 			m.y[t*m.ys+r] = 0
 		}
 		for i := range m.count {

@@ -195,6 +195,24 @@ func TestTilesInterpreted(t *testing.T) {
 	}
 }
 
+// TestExpertsInterpreted: experts by AMX's tiles and by AVX512_BF16 in the interpreter.
+func TestExpertsInterpreted(t *testing.T) {
+	set, err := narrowForISA(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, "amx_amd64.s")
+	bf16 := func(c *kernels.Call) bool { return c.Args[1].DType == graph.BF16 }
+	for parts, share := range map[int]float64{1: 1e-2, 3: 2e-6} {
+		tiles := kernels.Kernel{Units: func(*kernels.Call) int { return 1 }, Run: func(c *kernels.Call, _, _ int) { interpretTiles(m, tiled{parts}, *c, false) }}
+		checkExpertsWide(t, set, Wide{tiles, bf16}, []int{9, 33, 18, 17}, share)
+	}
+	if slices.Contains(ISAs(), "avx2") {
+		written := interpretedPanels(newMachine(t, "panels_amd64.s"), dots, "AVX512", "AVX512BF16")
+		checkExpertsWide(t, set, written.ofPairs(&convertAVX2), []int{4, kernels.ShortDepth, 3, 2}, 1e-2)
+	}
+}
+
 // TestShortPanelInterpreted: panels of AVX-512 have the bits of a token alone.
 func TestShortPanelInterpreted(t *testing.T) {
 	m := newMachine(t, "short_amd64.s")

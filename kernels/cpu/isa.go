@@ -58,20 +58,22 @@ func ISAs() []string {
 // ForISA is the set for an instruction set that can be used here: plain, avx2, avx512, avx512_bf16,
 // amx or neon.
 func ForISA(name string) (kernels.Set, error) {
-	return changed(name, "f32", func(kernels.Set) {})
+	return changed(name, "f32", func(narrow kernels.Kernel) kernels.Kernel { return narrow })
 }
 
-// changed is the set for an instruction set with other products, and the wide ones for a number
-// format of activations. It has operations that are fused for other devices, by these products.
-func changed(isa, math string, products func(set kernels.Set)) (kernels.Set, error) {
+// changed is the set for an instruction set with another matmul, and the wide ones for a number
+// format of activations. It has experts and operations that are fused for other devices, by these
+// products.
+func changed(isa, math string, matmul func(narrow kernels.Kernel) kernels.Kernel) (kernels.Set, error) {
 	set, err := narrowForISA(isa)
 	if err != nil {
 		return nil, err
 	}
-	products(set)
+	set["matmul"] = matmul(set["matmul"])
 	if w, ok := wideProducts[math][isa]; ok {
 		set["matmul"] = ByPosition(set["matmul"], w)
 	}
+	maps.Copy(set, Experts(set))
 	compose(set)
 	return set, nil
 }
@@ -143,8 +145,8 @@ func ForMath(math string) (kernels.Set, error) {
 
 var maths = map[string]func() (kernels.Set, error){"": Chosen, "f32": Chosen, "bf16": Rounding, "int8": Integers}
 
-// integerProducts puts those of an instruction set into a set.
-var integerProducts = map[string]func(set kernels.Set){plain: plainIntegers.into}
+// integerProducts are those of the instruction sets.
+var integerProducts = map[string]*integers{plain: &plainIntegers}
 
 // Integers is the chosen set with integer products: weights in blocks of whole numbers (those of
 // [graph.DType.HasCodes]) are multiplied with activations that are rounded to 8 bits.
@@ -158,5 +160,5 @@ func Integers() (kernels.Set, error) {
 
 // IntegersForISA is [Integers] for an instruction set.
 func IntegersForISA(name string) (kernels.Set, error) {
-	return changed(name, "f32", func(set kernels.Set) { integerProducts[name](set) })
+	return changed(name, "f32", func(narrow kernels.Kernel) kernels.Kernel { return integerProducts[name].matmul(narrow) })
 }

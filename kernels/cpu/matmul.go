@@ -14,11 +14,17 @@ const (
 	matmulDepth = 512 // of the inner axis that is widened at a time
 )
 
-// byDepth takes one of two kernels by the terms of the sums. Weights in blocks are off by
-// more than sums of f32 are: theirs are all long.
+// shortSums reports whether the sums of a matmul are in float64. Weights in blocks are off by more
+// than sums of f32 are: theirs are all long. So are those of experts, which are most of a model.
+func shortSums(c *kernels.Call) bool {
+	w := &c.Args[1]
+	return w.Cols < kernels.ShortDepth && w.Blocks == nil && c.Attrs[long] == nil
+}
+
+// byDepth takes one of two kernels by the terms of the sums.
 func byDepth(short, long func(c *kernels.Call, lo, hi int)) func(c *kernels.Call, lo, hi int) {
 	return func(c *kernels.Call, lo, hi int) {
-		if w := &c.Args[1]; w.Cols < kernels.ShortDepth && w.Blocks == nil {
+		if shortSums(c) {
 			short(c, lo, hi)
 		} else {
 			long(c, lo, hi)

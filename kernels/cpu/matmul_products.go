@@ -6,10 +6,11 @@ import "github.com/krait-ml/krait/kernels"
 
 // kernels are the operations that are products of rows.
 func (p *products) kernels(short *shortProducts) kernels.Set {
-	set, heads := p.expertKernels(), kernels.Kernel{Units: headUnits, Run: p.heads}
-	set["head_down"], set["head_up"] = heads, heads
-	set["matmul"] = kernels.Kernel{Units: p.units, Run: byDepth(short.matmul, p.matmul), Before: p.panels.before(), Scratch: p.panels.scratch}
-	return set
+	heads := kernels.Kernel{Units: headUnits, Run: p.heads}
+	return kernels.Set{
+		"head_down": heads, "head_up": heads,
+		"matmul": {Units: p.units, Run: byDepth(short.matmul, p.matmul), Before: p.panels.before(), Scratch: p.panels.scratch},
+	}
 }
 
 // matmulGrid cuts the columns of the result into groups of rows of the weight.
@@ -18,8 +19,8 @@ func matmulGrid(c *kernels.Call) grid {
 }
 
 func (p *products) units(c *kernels.Call) int {
-	switch w := &c.Args[1]; {
-	case w.Cols < kernels.ShortDepth && w.Blocks == nil:
+	switch {
+	case shortSums(c):
 		return matmulUnits(c)
 	case p.panels.serve(c):
 		return p.panelGrid(c).units()

@@ -19,8 +19,7 @@ type products struct {
 	one       stream[float32]
 	bf16, f16 narrow
 	blocks    map[graph.DType]blockWeights
-	panels    *panels   // nil: all tokens go through tiles
-	integers  *integers // nil: activations stay f32
+	panels    *panels // nil: all tokens go through tiles
 }
 
 // weight is what weights are made of in memory; of blocks, bytes.
@@ -57,8 +56,8 @@ func (s stream[E]) multiply(m *product, w []E) (product, []E) {
 	return rest, w
 }
 
-// product is y = x wᵀ, or where more is set y + x wᵀ. Rows of w, x and y are ws, xs and ys
-// elements apart; those of w begin at an element of the weight.
+// product is y = x wᵀ. Rows of w, x and y are ws, xs and ys elements apart; those of w begin at an
+// element of the weight.
 type product struct {
 	w               *kernels.Tensor
 	at, ws, rows, k int
@@ -66,7 +65,6 @@ type product struct {
 	xs, tokens      int
 	y               []float32
 	ys              int
-	more            bool
 }
 
 const (
@@ -89,11 +87,7 @@ func (p *products) multiply(m *product) {
 		return
 	}
 	if m.w.Blocks != nil {
-		if p.integers != nil && m.w.DType.HasCodes() {
-			p.multiplyIntegers(m)
-		} else {
-			p.multiplyBlocks(m)
-		}
+		p.multiplyBlocks(m)
 		return
 	}
 	m.check()
@@ -126,9 +120,6 @@ func (m *product) check() {
 
 // clear makes n columns from r on zero, for some tokens from t on.
 func (m *product) clear(t, tokens, r, n int) {
-	if m.more {
-		return
-	}
 	for i := t; i < t+tokens; i++ {
 		clear(m.y[i*m.ys+r:][:n])
 	}

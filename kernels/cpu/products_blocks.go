@@ -93,22 +93,3 @@ func (p *products) sweepBlocks(m *product, with *blockWeights, w []byte) {
 	}
 	buf.giveBack()
 }
-
-// multiplyIntegers is multiplyBlocks with activations rounded to 8 bits.
-func (p *products) multiplyIntegers(m *product) {
-	b := m.w.Blocks
-	line, col := m.at/b.Cols, m.at%b.Cols
-	first, count, bytes := integersOf(b, col, m.k)
-	stride, size := b.Bytes(1), b.Format.Bytes
-	w := m.w.U8[line*stride+first*size : (line+m.rows-1)*stride+(first+count)*size]
-	buf, x := borrowBytes(min(blockTokens, m.tokens) * bytes)
-	for t := 0; t < m.tokens; t += blockTokens {
-		n := min(blockTokens, m.tokens-t)
-		p.integers.roundTokens(x, m.x[t*m.xs:], m.xs, m.k, n, b, col)
-		p.integers.multiply(integerProduct{
-			format: m.w.DType, w: w, ws: stride, rows: m.rows, count: count,
-			x: x[:n*bytes], xs: bytes, tokens: n, y: m.y[t*m.ys:], ys: m.ys, more: m.more,
-		})
-	}
-	buf.giveBack()
-}

@@ -49,8 +49,8 @@ var (
 )
 
 func init() {
-	for name, p := range map[string]products{"avx2": productsAVX2, "avx512": productsAVX512, "avx512_bf16": productsAVX512, "amx": productsAVX512} {
-		integerProducts[name] = p.withIntegers(&integersAVX2)
+	for _, name := range []string{"avx2", "avx512", "avx512_bf16", "amx"} {
+		integerProducts[name] = &integersAVX2
 	}
 }
 
@@ -74,9 +74,7 @@ func multiplyCodedAVX2(m integerProduct) {
 
 // multiplySingle takes rows from where they are past one token.
 func multiplySingle(m integerProduct) {
-	if !m.more {
-		clear(m.y[:m.rows])
-	}
+	clear(m.y[:m.rows])
 	single, size := codedAVX2[m.format].single, m.count*m.format.Format().Bytes
 	groups, rest := m.rows/integerGroup, m.rows%integerGroup
 	if groups > 0 {
@@ -145,7 +143,7 @@ func (m *integerProduct) pass(with *codedWeights, panel []byte, apart int, sums 
 		tokens = min(len(with.dots), m.tokens-t)
 		for i := range tokens {
 			to := sums[i*integerRows:][:rows]
-			if clear(to); m.more || from > 0 {
+			if clear(to); from > 0 {
 				copy(to, m.y[(t+i)*m.ys+r:])
 			}
 		}

@@ -204,7 +204,7 @@ func (s *packing) multiply(r, n int) {
 		s.set.multiply[vectors-1](&s.panel[i*apart], &s.packed[i*each], &s.sums[0], s.steps, groups, adds, level, ahead, lines, step)
 	}
 	more := 0
-	if s.more || s.from > 0 {
+	if s.from > 0 {
 		more = 1
 	}
 	sums := s.sums[(panelLevels-1)*level:]

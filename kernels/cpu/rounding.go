@@ -20,7 +20,7 @@ func Rounding() (kernels.Set, error) {
 
 // RoundingForISA is [Rounding] for an instruction set.
 func RoundingForISA(name string) (kernels.Set, error) {
-	return changed(name, "bf16", func(set kernels.Set) { set["matmul"] = inBF16.kernel(set["matmul"]) })
+	return changed(name, "bf16", inBF16.kernel)
 }
 
 // rounding is a way to round activations before another matmul multiplies them, where the weight is

@@ -136,6 +136,7 @@ type cutCall struct {
 	kernels.Call
 	args    [2]kernels.Tensor
 	results [1]kernels.Tensor
+	wide    [1]graph.Run
 }
 
 var cutCalls = sync.Pool{New: func() any { return new(cutCall) }}
