@@ -116,3 +116,29 @@ func densityOf(list []wait, first waits, n *node, bucket func(int) int, age int)
 	}
 	return best
 }
+
+// TestClassOf: nodes of a class have one kind, fan-out, uses and power of four of tokens.
+func TestClassOf(t *testing.T) {
+	seen := map[int][4]int{}
+	for k := range 3 {
+		for fan := range 5 {
+			for uses := range 6 {
+				for octave := range 16 { // depths from 32 tokens on
+					n := &node{kind: kind(k), uses: uses, depth: 32 << octave, children: map[int32]*node{}}
+					for i := range fan {
+						n.children[int32(i)] = nil
+					}
+					want := [4]int{k, min(fan, 2), min(uses, 3), min(octave/2, 7)}
+					family, class := classOf(n)
+					if was, ok := seen[class]; ok && was != want || class/8 != family {
+						t.Fatalf("class %d of family %d has %v and %v", class, family, was, want)
+					}
+					seen[class] = want
+				}
+			}
+		}
+	}
+	if len(seen) != 3*3*4*8 {
+		t.Errorf("%d classes, want %d", len(seen), 3*3*4*8)
+	}
+}
