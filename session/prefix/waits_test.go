@@ -15,6 +15,10 @@ type wait struct {
 	weight        float64
 }
 
+func waitOf(n *node, age int, used bool) wait {
+	return wait{classOf(n) / depthsEach, classOf(n), age, used, 1}
+}
+
 // TestWaits: densities are what the list of all waits says, by ages read off a table.
 func TestWaits(t *testing.T) {
 	edges := []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512} // of ages 0, 2, 3, …
@@ -42,20 +46,21 @@ func TestWaits(t *testing.T) {
 			n := nodes[rng.IntN(len(nodes))]
 			used := rng.IntN(2) == 0
 			if age := max(request-n.since, 1); request > n.since || used {
-				f, c := classOf(n)
-				list = append(list, wait{f, c, age, used, 1})
+				list = append(list, waitOf(n, age, used))
 			}
 			h.count(n, request, used)
 		}
-		h.refresh(nodes, request)
 		now := slices.Clone(list)
+		waiting := []claim{{since: request - 3, class: idle}} // that one does not count
 		for _, n := range nodes {
-			if f, c := classOf(n); request > n.since {
-				now = append(now, wait{f, c, request - n.since, false, 1})
+			waiting = append(waiting, claim{since: n.since, class: int32(classOf(n))})
+			if request > n.since {
+				now = append(now, waitOf(n, request-n.since, false))
 			}
 		}
+		h.refresh(waiting, request)
 		for _, n := range nodes {
-			got := h.of(n, request)
+			got := h.of(classOf(n), request-n.since)
 			if want := densityOf(now, first, n, bucket, max(request-n.since, 1)); math.Abs(got-want) > 1e-9*want {
 				t.Fatalf("request %d: a node that waits for %d requests has a density of %g, want %g", request, request-n.since, got, want)
 			}
@@ -69,7 +74,7 @@ func TestWaits(t *testing.T) {
 
 // densityOf is the density of a class at an age, from a list of waits.
 func densityOf(list []wait, first waits, n *node, bucket func(int) int, age int) float64 {
-	f, c := classOf(n)
+	c := classOf(n)
 	sum := func(of func(wait) bool) (w waits) {
 		for _, x := range list {
 			if !of(x) {
@@ -106,7 +111,7 @@ func densityOf(list []wait, first waits, n *node, bucket func(int) int, age int)
 		all.time[b] += first.time[b]
 	}
 	all.number += first.number
-	family := extend(sum(func(x wait) bool { return x.family == f }), all)
+	family := extend(sum(func(x wait) bool { return x.family == c/depthsEach }), all)
 	class := extend(sum(func(x wait) bool { return x.class == c }), family)
 	best, uses, time := 0.0, 0.0, 0.0
 	for b := bucket(age); b < len(class.uses); b++ {
@@ -124,14 +129,11 @@ func TestClassOf(t *testing.T) {
 		for fan := range 5 {
 			for uses := range 6 {
 				for octave := range 16 { // depths from 32 tokens on
-					n := &node{kind: kind(k), uses: uses, depth: 32 << octave, children: map[int32]*node{}}
-					for i := range fan {
-						n.children[int32(i)] = nil
-					}
+					n := &node{kind: kind(k), uses: uses, depth: 32 << octave, fan: fan}
 					want := [4]int{k, min(fan, 2), min(uses, 3), min(octave/2, 7)}
-					family, class := classOf(n)
-					if was, ok := seen[class]; ok && was != want || class/8 != family {
-						t.Fatalf("class %d of family %d has %v and %v", class, family, was, want)
+					class := classOf(n)
+					if was, ok := seen[class]; ok && was != want {
+						t.Fatalf("class %d has %v and %v", class, was, want)
 					}
 					seen[class] = want
 				}
