@@ -106,9 +106,9 @@ func TestExpertsByPosition(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		checkExpertsWide(t, set, Wide{backwards, longBF16}, []int{24, kernels.ShortDepth, kernels.ShortDepth + 3, 5}, 2e-6)
+		checkExpertsWide(t, set, Wide{Kernel: backwards, Serves: longBF16}, []int{24, kernels.ShortDepth, kernels.ShortDepth + 3, 5}, 2e-6)
 		if isa != plain { // an expert has more tokens than go through it together
-			checkExpertsWide(t, set, Wide{backwards, func(*kernels.Call) bool { return true }}, []int{gathered * 2, 9, 8, 3}, 2e-6)
+			checkExpertsWide(t, set, Wide{Kernel: backwards, Serves: func(*kernels.Call) bool { return true }}, []int{gathered * 2, 9, 8, 3}, 2e-6)
 		}
 	})
 }

@@ -122,7 +122,9 @@ func TestFused(t *testing.T) {
 func TestFusedForLaunches(t *testing.T) {
 	sets := map[string]func(isa string) (kernels.Set, error){"f32": ForISA, "bf16": RoundingForISA, "int8": IntegersForISA,
 		"wide": func(isa string) (kernels.Set, error) {
-			return changed(isa, "", func(narrow kernels.Kernel) kernels.Kernel { return ByPosition(narrow, Wide{backwards, longBF16}) })
+			return changed(isa, "", func(narrow kernels.Kernel) kernels.Kernel {
+				return ByPosition(narrow, Wide{Kernel: backwards, Serves: longBF16})
+			})
 		}}
 	for math, of := range sets {
 		for _, isa := range ISAs() {

@@ -205,7 +205,7 @@ func TestExpertsInterpreted(t *testing.T) {
 	bf16 := func(c *kernels.Call) bool { return c.Args[1].DType == graph.BF16 }
 	for parts, share := range map[int]float64{1: 1e-2, 3: 2e-6} {
 		tiles := kernels.Kernel{Units: func(*kernels.Call) int { return 1 }, Run: func(c *kernels.Call, _, _ int) { interpretTiles(m, tiled{parts}, *c, false) }}
-		checkExpertsWide(t, set, Wide{tiles, bf16}, []int{9, 33, 18, 17}, share)
+		checkExpertsWide(t, set, Wide{Kernel: tiles, Serves: bf16}, []int{9, 33, 18, 17}, share)
 	}
 	if slices.Contains(ISAs(), "avx2") {
 		written := interpretedPanels(newMachine(t, "panels_amd64.s"), dots, "AVX512", "AVX512BF16")

@@ -22,8 +22,8 @@ const plain = "plain"
 // not have, the best before it is taken.
 var avx2, avx512, neon = kernels.Set{}, kernels.Set{}, kernels.Set{}
 
-// wideProducts are the products of whole blocks of a prompt ([ByPosition]), by the number format of
-// activations and the instruction set.
+// wideProducts are the products of whole blocks of a prompt, or of all tokens ([ByPosition]), by
+// the number format of activations and the instruction set.
 var wideProducts = map[string]map[string]Wide{"f32": {}, "bf16": {}}
 
 // instructionSets lists them, each better than those before it.
@@ -31,6 +31,7 @@ var instructionSets = []instructionSet{
 	{"avx2", hasAVX2, avx2},
 	{"avx512", hasAVX512, avx512},
 	{"avx512_bf16", hasAVX512BF16, nil},
+	{"amx_all", hasAMX, nil}, // AMX for all tokens: faster for many sequences, slower for one
 	{"amx", hasAMX, nil},
 	{"neon", hasNEON, neon},
 }
@@ -79,7 +80,7 @@ func changed(isa, math string, matmul func(narrow kernels.Kernel) kernels.Kernel
 }
 
 // WideMaths lists the number formats of activations ([ForMath]) in which an instruction set has
-// wide products for whole blocks of prompts ([ByPosition]).
+// wide products ([ByPosition]).
 func WideMaths(isa string) (list []string) {
 	for math, sets := range wideProducts {
 		if _, ok := sets[isa]; ok {

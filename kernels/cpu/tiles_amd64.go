@@ -9,8 +9,12 @@ import (
 )
 
 func init() {
-	wideProducts["f32"]["amx"] = tiled{3}.wide()
-	wideProducts["bf16"]["amx"] = tiled{1}.wide()
+	for math, t := range map[string]tiled{"f32": {3}, "bf16": {1}} {
+		w := Wide{Kernel: t.kernel(), Serves: longBF16}
+		wideProducts[math]["amx"] = w
+		w.All = true
+		wideProducts[math]["amx_all"] = w
+	}
 }
 
 // tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since those in f32
@@ -73,8 +77,6 @@ type tileFetch struct {
 	at                    uintptr
 	apart, stride, behind int // apart 0: nothing
 }
-
-func (p tiled) wide() Wide { return Wide{Kernel: p.kernel(), Serves: longBF16} }
 
 func (p tiled) kernel() kernels.Kernel {
 	return kernels.Kernel{Units: p.units, Run: p.run, Scratch: p.scratch, Before: &kernels.Kernel{Units: p.tiles, Run: p.packTiles}}

@@ -12,6 +12,7 @@ import (
 type Wide struct {
 	kernels.Kernel
 	Serves func(c *kernels.Call) bool // by the weight alone
+	All    bool                       // for all rows, wherever they are
 }
 
 // longBF16 reports whether the weight is in bf16 and sums are not in float64.
@@ -21,9 +22,10 @@ func longBF16(c *kernels.Call) bool {
 
 // ByPosition is a product of x and a weight that gives rows in whole blocks of a prompt
 // ([kernels.Call.Wide]) to a wide kernel, where that serves the weight, and other rows to a narrow
-// one. So the bits of a row depend on the token's position, and not on other rows.
+// one. So the bits of a row depend on the token's position, and not on other rows. One for all rows
+// gets all of those weights.
 func ByPosition(narrow kernels.Kernel, w Wide) kernels.Kernel {
-	p := &byPosition{of: [2]*kernels.Kernel{&narrow, &w.Kernel}, serves: w.Serves}
+	p := &byPosition{of: [2]*kernels.Kernel{&narrow, &w.Kernel}, serves: w.Serves, all: w.All}
 	k := *p.stage(p.of)
 	k.Scratch = func(c *kernels.Call) (n int) {
 		for r := p.rows(c); r.next(); {
@@ -37,6 +39,7 @@ func ByPosition(narrow kernels.Kernel, w Wide) kernels.Kernel {
 type byPosition struct {
 	of     [2]*kernels.Kernel // narrow and wide
 	serves func(c *kernels.Call) bool
+	all    bool
 }
 
 // stage is what runs a stage of both kernels after those before it; nil: there is none.
@@ -88,7 +91,11 @@ type rows struct {
 
 func (p *byPosition) rows(c *kernels.Call) rows {
 	r := rows{byPosition: p, whole: c}
-	if len(c.Wide) > 0 && p.serves(c) {
+	switch {
+	case !p.serves(c):
+	case p.all:
+		r.kind = 1
+	case len(c.Wide) > 0:
 		r.wide, r.cut = c.Wide, cutCalls.Get().(*cutCall)
 	}
 	return r

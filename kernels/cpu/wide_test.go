@@ -49,9 +49,9 @@ func drawWide(r *rand.Rand, rows int) (list []graph.Run) {
 	return list
 }
 
-// TestByPosition: rows in whole blocks of a prompt have the bits that the wide kernel gives them
-// alone, and all others those of the narrow one, however the work is cut; weights that the wide one
-// does not serve stay with the narrow one. A call allocates nothing.
+// TestByPosition: rows in whole blocks of a prompt, or all, have the bits that the wide kernel
+// gives them alone, and others those of the narrow one, however the work is cut; weights that the
+// wide one does not serve stay with the narrow one. A call allocates nothing.
 func TestByPosition(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, _ kernels.Kernel) {
 		r := rand.New(rand.NewPCG(31, 0))
@@ -64,7 +64,8 @@ func TestByPosition(t *testing.T) {
 			if i%2 == 0 {
 				narrow = inBF16.kernel(narrow)
 			}
-			both := ByPosition(narrow, Wide{backwards, longBF16})
+			all := r.IntN(4) == 0
+			both := ByPosition(narrow, Wide{backwards, longBF16, all})
 			tokens, n, k := 1+r.IntN(150), 1+r.IntN(40), kernels.ShortDepth+r.IntN(40)
 			if i%8 == 7 {
 				k = 40
@@ -82,7 +83,7 @@ func TestByPosition(t *testing.T) {
 			}
 			for row := range tokens {
 				kernel := narrow
-				if longBF16(call) && slices.ContainsFunc(call.Wide, func(b graph.Run) bool { return b.Start <= row && row < b.End() }) {
+				if longBF16(call) && (all || slices.ContainsFunc(call.Wide, func(b graph.Run) bool { return b.Start <= row && row < b.End() })) {
 					kernel = backwards
 				}
 				one := table(graph.F32, 1, n, n, 0)
@@ -92,7 +93,7 @@ func TestByPosition(t *testing.T) {
 				}
 			}
 			if i < 4 {
-				both = ByPosition(narrow, Wide{narrow, longBF16})
+				both = ByPosition(narrow, Wide{narrow, longBF16, all})
 				if n := allocations(both, call); n != 0 {
 					t.Errorf("case %d: %v allocations", i, n)
 				}
@@ -101,8 +102,8 @@ func TestByPosition(t *testing.T) {
 	})
 }
 
-// TestWideOfISAs: instruction sets with wide products give them rows of whole blocks, and no
-// others.
+// TestWideOfISAs: instruction sets with wide products give them rows of whole blocks and no others,
+// or all rows.
 func TestWideOfISAs(t *testing.T) {
 	for math, list := range wideProducts {
 		for isa, wide := range list {
@@ -132,7 +133,7 @@ func TestWideOfISAs(t *testing.T) {
 					runAll(kernel, call)
 				}
 				for row := range tokens {
-					in := row >= 3 && row < 67
+					in := wide.All || row >= 3 && row < 67
 					if slices.Equal(y[0].Row(row), y[2].Row(row)) != in || slices.Equal(y[0].Row(row), y[1].Row(row)) == in {
 						t.Errorf("row %d is of the wrong kernel", row)
 					}
