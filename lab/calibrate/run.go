@@ -135,7 +135,7 @@ const given = -1
 func (m *samples) onRanks(ctx context.Context, number int, dir string, o *Options, ended func()) error {
 	for _, ranks := range o.Ranks {
 		if err := m.model(ctx, number, dir, ranks, o); err != nil {
-			return fmt.Errorf("on %d ranks: %w", ranks, err)
+			return fmt.Errorf("--tp %d: %w", ranks, err)
 		}
 		ended()
 	}

@@ -123,9 +123,6 @@ const (
 	MostRate  = 1e6
 )
 
-// mostSeconds is the last time of an arrival: 285 years, as in traces.
-const mostSeconds = 9e9
-
 // Check returns an error for numbers out of range.
 func (l Load) Check() error {
 	if !(l.Bursts >= 0 && l.Bursts <= 100) || l.Bursts > 0 && l.Rate == 0 {
@@ -208,7 +205,7 @@ func (l Load) Arrivals(trace []prefix.Request, seed uint64) []time.Duration {
 		} else {
 			at = trace[i].At - trace[0].At
 		}
-		due[i] = time.Duration(math.Round(min(at, mostSeconds) * 1e9))
+		due[i] = time.Duration(math.Round(min(at, prefix.MostSeconds) * 1e9))
 	}
 	return due
 }

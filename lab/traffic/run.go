@@ -9,6 +9,7 @@ import (
 
 	"github.com/krait-ml/krait/internal/balance"
 	"github.com/krait-ml/krait/lab/load"
+	"github.com/krait-ml/krait/session/prefix"
 )
 
 // simulation runs events in the order of their times: of one time the arrivals first, and then the
@@ -73,8 +74,8 @@ func (e *events) Pop() any {
 	return x
 }
 
-// mostTime is when a simulation must have ended.
-const mostTime = time.Duration(9e18)
+// mostTime is when a simulation must have ended: with the last time of traces.
+const mostTime = time.Duration(prefix.MostSeconds * 1e9)
 
 // at plans what happens at a time.
 func (s *simulation) at(t time.Duration, happen func()) { s.plan(&event{at: t, happen: happen}) }
