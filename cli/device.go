@@ -248,7 +248,7 @@ func findDevices(name string) (*deviceList, error) {
 func (l *deviceList) print(w io.Writer) {
 	fmt.Fprintf(w, "cpu: %s, of %s (%s chooses)\n", l.CPU.Set, strings.Join(l.CPU.Sets, ", "), kernelscpu.ISAVariable)
 	if len(l.CPU.Wide) > 0 {
-		fmt.Fprintf(w, "  blocks of prompts in bf16 weights by %s: --math %s\n", l.CPU.Set, strings.Join(l.CPU.Wide, ", "))
+		fmt.Fprintf(w, "  wide products of bf16 weights by %s: --math %s\n", l.CPU.Set, strings.Join(l.CPU.Wide, ", "))
 	}
 	switch {
 	case l.Error != "":
