@@ -14,10 +14,11 @@ func amxLargest(x *float32, k int) uint32
 //go:noescape
 func amxTiles(w *uint16, ws int, k int, rows int, to *byte)
 
-// amxFetch asks for the first 8 lines of some rows of weights.
+// amxTurn writes results of n tokens with up to 16 rows, which are behind each other with 16 tokens
+// in the lanes, to the rows of y.
 //
 //go:noescape
-func amxFetch(w *uint16, ws int, rows int)
+func amxTurn(from *float32, y *float32, ys int, n int, rows int)
 
 // amxPeak multiplies 6 n times two tiles.
 //
@@ -35,19 +36,29 @@ func amxPack3(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne3(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply3x1 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 1 tiles,
-// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
-// the least.
+// amxRuns3x1 multiplies runs of weights with tokens packed in 3 parts and 1 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxRuns3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply3x2 multiplies pairs of 16 rows of weights with tokens packed in 3 parts and 2 tiles,
-// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
-// the least.
+// amxPacked3x1 multiplies packed weights with tokens packed in 3 parts and 1 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxPacked3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+
+// amxRuns3x2 multiplies runs of weights with tokens packed in 3 parts and 2 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+//
+//go:noescape
+func amxRuns3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+
+// amxPacked3x2 multiplies packed weights with tokens packed in 3 parts and 2 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+//
+//go:noescape
+func amxPacked3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
 // amxPack1 writes tiles of n tokens in 1 parts, times 2^scale. The rows are some bytes behind x;
 // there are 16, of which those from n on are not used.
@@ -60,16 +71,26 @@ func amxPack1(x *float32, rows *[16]int, scale *[16]float32, k int, to *byte, n 
 //go:noescape
 func amxPackOne1(x *float32, scale float32, k int, to *byte)
 
-// amxMultiply1x1 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 1 tiles,
-// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
-// the least.
+// amxRuns1x1 multiplies runs of weights with tokens packed in 1 parts and 1 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxRuns1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxMultiply1x2 multiplies pairs of 16 rows of weights with tokens packed in 1 parts and 2 tiles,
-// as the work says. Bits of odd stand for tokens of whose results some are not finite or less than
-// the least.
+// amxPacked1x1 multiplies packed weights with tokens packed in 1 parts and 1 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxMultiply1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxPacked1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+
+// amxRuns1x2 multiplies runs of weights with tokens packed in 1 parts and 2 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+//
+//go:noescape
+func amxRuns1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+
+// amxPacked1x2 multiplies packed weights with tokens packed in 1 parts and 2 tiles, as the work
+// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+//
+//go:noescape
+func amxPacked1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)

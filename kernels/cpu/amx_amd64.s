@@ -72,25 +72,165 @@ next:
 	VZEROUPPER
 	RET
 
-// func amxFetch(w *uint16, ws int, rows int)
-// Requires: MMX+
-TEXT ·amxFetch(SB), NOSPLIT, $0-24
-	MOVQ w+0(FP), AX
-	MOVQ ws+8(FP), CX
-	MOVQ rows+16(FP), DX
+// func amxTurn(from *float32, y *float32, ys int, n int, rows int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·amxTurn(SB), NOSPLIT, $0-40
+	MOVQ       from+0(FP), AX
+	MOVQ       y+8(FP), CX
+	MOVQ       ys+16(FP), DX
+	MOVQ       n+24(FP), BX
+	MOVQ       rows+32(FP), SI
+	SHLQ       $0x02, DX
+	MOVQ       $0x00000010, DI
+	CMPQ       SI, DI
+	CMOVQLT    SI, DI
+	MOVQ       $-1, SI
+	BZHIQ      DI, SI, SI
+	KMOVW      SI, K1
+	VMOVUPS    (AX), Z0
+	VMOVUPS    64(AX), Z1
+	VMOVUPS    128(AX), Z2
+	VMOVUPS    192(AX), Z3
+	VMOVUPS    256(AX), Z4
+	VMOVUPS    320(AX), Z5
+	VMOVUPS    384(AX), Z6
+	VMOVUPS    448(AX), Z7
+	VMOVUPS    512(AX), Z8
+	VMOVUPS    576(AX), Z9
+	VMOVUPS    640(AX), Z10
+	VMOVUPS    704(AX), Z11
+	VMOVUPS    768(AX), Z12
+	VMOVUPS    832(AX), Z13
+	VMOVUPS    896(AX), Z14
+	VMOVUPS    960(AX), Z15
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z0
+	VUNPCKLPS  Z3, Z2, Z1
+	VUNPCKHPS  Z3, Z2, Z2
+	VUNPCKLPD  Z1, Z16, Z3
+	VUNPCKHPD  Z1, Z16, Z1
+	VUNPCKLPD  Z2, Z0, Z16
+	VUNPCKHPD  Z2, Z0, Z0
+	VUNPCKLPS  Z5, Z4, Z2
+	VUNPCKHPS  Z5, Z4, Z4
+	VUNPCKLPS  Z7, Z6, Z5
+	VUNPCKHPS  Z7, Z6, Z6
+	VUNPCKLPD  Z5, Z2, Z7
+	VUNPCKHPD  Z5, Z2, Z2
+	VUNPCKLPD  Z6, Z4, Z5
+	VUNPCKHPD  Z6, Z4, Z4
+	VUNPCKLPS  Z9, Z8, Z6
+	VUNPCKHPS  Z9, Z8, Z8
+	VUNPCKLPS  Z11, Z10, Z9
+	VUNPCKHPS  Z11, Z10, Z10
+	VUNPCKLPD  Z9, Z6, Z11
+	VUNPCKHPD  Z9, Z6, Z6
+	VUNPCKLPD  Z10, Z8, Z9
+	VUNPCKHPD  Z10, Z8, Z8
+	VUNPCKLPS  Z13, Z12, Z10
+	VUNPCKHPS  Z13, Z12, Z12
+	VUNPCKLPS  Z15, Z14, Z13
+	VUNPCKHPS  Z15, Z14, Z14
+	VUNPCKLPD  Z13, Z10, Z15
+	VUNPCKHPD  Z13, Z10, Z10
+	VUNPCKLPD  Z14, Z12, Z13
+	VUNPCKHPD  Z14, Z12, Z12
+	VSHUFF32X4 $0x88, Z7, Z3, Z14
+	VSHUFF32X4 $0xdd, Z7, Z3, Z3
+	VSHUFF32X4 $0x88, Z15, Z11, Z7
+	VSHUFF32X4 $0xdd, Z15, Z11, Z11
+	VSHUFF32X4 $0x88, Z7, Z14, Z15
+	VSHUFF32X4 $0xdd, Z7, Z14, Z7
+	VSHUFF32X4 $0x88, Z11, Z3, Z14
+	VSHUFF32X4 $0xdd, Z11, Z3, Z3
+	VSHUFF32X4 $0x88, Z2, Z1, Z11
+	VSHUFF32X4 $0xdd, Z2, Z1, Z1
+	VSHUFF32X4 $0x88, Z10, Z6, Z2
+	VSHUFF32X4 $0xdd, Z10, Z6, Z6
+	VSHUFF32X4 $0x88, Z2, Z11, Z10
+	VSHUFF32X4 $0xdd, Z2, Z11, Z2
+	VSHUFF32X4 $0x88, Z6, Z1, Z11
+	VSHUFF32X4 $0xdd, Z6, Z1, Z1
+	VSHUFF32X4 $0x88, Z5, Z16, Z6
+	VSHUFF32X4 $0xdd, Z5, Z16, Z5
+	VSHUFF32X4 $0x88, Z13, Z9, Z16
+	VSHUFF32X4 $0xdd, Z13, Z9, Z9
+	VSHUFF32X4 $0x88, Z16, Z6, Z13
+	VSHUFF32X4 $0xdd, Z16, Z6, Z6
+	VSHUFF32X4 $0x88, Z9, Z5, Z16
+	VSHUFF32X4 $0xdd, Z9, Z5, Z5
+	VSHUFF32X4 $0x88, Z4, Z0, Z9
+	VSHUFF32X4 $0xdd, Z4, Z0, Z0
+	VSHUFF32X4 $0x88, Z12, Z8, Z4
+	VSHUFF32X4 $0xdd, Z12, Z8, Z8
+	VSHUFF32X4 $0x88, Z4, Z9, Z12
+	VSHUFF32X4 $0xdd, Z4, Z9, Z4
+	VSHUFF32X4 $0x88, Z8, Z0, Z9
+	VSHUFF32X4 $0xdd, Z8, Z0, Z0
+	VMOVUPS    Z15, K1, (CX)
+	CMPQ       BX, $0x01
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z10, K1, (CX)
+	CMPQ       BX, $0x02
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z13, K1, (CX)
+	CMPQ       BX, $0x03
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z12, K1, (CX)
+	CMPQ       BX, $0x04
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z14, K1, (CX)
+	CMPQ       BX, $0x05
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z11, K1, (CX)
+	CMPQ       BX, $0x06
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z16, K1, (CX)
+	CMPQ       BX, $0x07
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z9, K1, (CX)
+	CMPQ       BX, $0x08
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z7, K1, (CX)
+	CMPQ       BX, $0x09
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z2, K1, (CX)
+	CMPQ       BX, $0x0a
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z6, K1, (CX)
+	CMPQ       BX, $0x0b
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z4, K1, (CX)
+	CMPQ       BX, $0x0c
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z3, K1, (CX)
+	CMPQ       BX, $0x0d
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z1, K1, (CX)
+	CMPQ       BX, $0x0e
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z5, K1, (CX)
+	CMPQ       BX, $0x0f
+	JLE        written
+	ADDQ       DX, CX
+	VMOVUPS    Z0, K1, (CX)
 
-next:
-	PREFETCHT0 (AX)
-	PREFETCHT0 64(AX)
-	PREFETCHT0 128(AX)
-	PREFETCHT0 192(AX)
-	PREFETCHT0 256(AX)
-	PREFETCHT0 320(AX)
-	PREFETCHT0 384(AX)
-	PREFETCHT0 448(AX)
-	LEAQ       (AX)(CX*2), AX
-	DECQ       DX
-	JNZ        next
+written:
+	VZEROUPPER
 	RET
 
 // func amxPeak(work *byte, n int)
@@ -818,9 +958,354 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// func amxRuns3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply3x1(SB), NOSPLIT, $0-36
+TEXT ·amxRuns3x1(SB), NOSPLIT, $0-36
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	LONG $0x4978e2c4
+	BYTE $0x02
+	MOVQ 10600(DX), BX
+	MOVQ $0x00000040, R12
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R9
+	SHLQ $0x02, R9
+
+pair:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), R8
+	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
+	SHRQ $0x05, AX
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	MOVQ    AX, 10656(DX)
+	TESTQ   AX, AX
+	JNZ     next
+	MOVQ    10560(DX), AX
+	ANDQ    $0x1f, AX
+	JZ      next
+	DECQ    CX
+	JZ      stepped
+
+next:
+	LEAQ       512(SI), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+
+	// TILELOADD 0(SI)(BX*1), T4
+	LONG $0x4b7be2c4
+	WORD $0x1e24
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x083c
+
+	// TDPBF16PS T7, T4, T0
+	LONG $0x5c42e2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+	ADDQ R12, SI
+	DECQ CX
+	JNZ  next
+
+stepped:
+	MOVQ  10656(DX), AX
+	TESTQ AX, AX
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
+	JNE   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00000800
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+	JMP  block
+
+multiplied:
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), DI
+	MOVQ    DI, SI
+
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (DI)
+	ADDQ        BX, CX
+	ADDQ        R12, DI
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x083c
+
+	// TDPBF16PS T7, T4, T0
+	LONG $0x5c42e2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG         $0x4b7aa2c4
+	LONG         $0x01402284
+	WORD         $0x0000
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), CX
+	MOVQ         10592(DX), CX
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z3
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z2
+	VMOVUPS      320(DX), Z4
+	VADDPS       4416(DX), Z4, Z4
+	VSCALEFPS    Z2, Z4, Z4
+	VPANDD       Z0, Z4, Z5
+	VPMINUD      Z5, Z3, Z3
+	VPMAXUD      Z5, Z1, Z1
+	VMOVUPS      384(DX), Z5
+	VADDPS       4480(DX), Z5, Z5
+	VSCALEFPS    Z2, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z3, Z3
+	VPMAXUD      Z6, Z1, Z1
+	VMOVUPS      448(DX), Z6
+	VADDPS       4544(DX), Z6, Z6
+	VSCALEFPS    Z2, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z3, Z3
+	VPMAXUD      Z7, Z1, Z1
+	VMOVUPS      512(DX), Z7
+	VADDPS       4608(DX), Z7, Z7
+	VSCALEFPS    Z2, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z3, Z3
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      576(DX), Z8
+	VADDPS       4672(DX), Z8, Z8
+	VSCALEFPS    Z2, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z3, Z3
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      640(DX), Z9
+	VADDPS       4736(DX), Z9, Z9
+	VSCALEFPS    Z2, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z3, Z3
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      704(DX), Z10
+	VADDPS       4800(DX), Z10, Z10
+	VSCALEFPS    Z2, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z3, Z3
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      768(DX), Z11
+	VADDPS       4864(DX), Z11, Z11
+	VSCALEFPS    Z2, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z3, Z3
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      832(DX), Z12
+	VADDPS       4928(DX), Z12, Z12
+	VSCALEFPS    Z2, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z3, Z3
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      896(DX), Z13
+	VADDPS       4992(DX), Z13, Z13
+	VSCALEFPS    Z2, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z3, Z3
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      960(DX), Z14
+	VADDPS       5056(DX), Z14, Z14
+	VSCALEFPS    Z2, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z3, Z3
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      1024(DX), Z15
+	VADDPS       5120(DX), Z15, Z15
+	VSCALEFPS    Z2, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z3, Z3
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      1088(DX), Z16
+	VADDPS       5184(DX), Z16, Z16
+	VSCALEFPS    Z2, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z3, Z3
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      1152(DX), Z17
+	VADDPS       5248(DX), Z17, Z17
+	VSCALEFPS    Z2, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z3, Z3
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1216(DX), Z18
+	VADDPS       5312(DX), Z18, Z18
+	VSCALEFPS    Z2, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z3, Z3
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1280(DX), Z19
+	VADDPS       5376(DX), Z19, Z19
+	VSCALEFPS    Z2, Z19, Z19
+	VPANDD       Z0, Z19, Z0
+	VPMINUD      Z0, Z3, Z3
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z3, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z4, (AX)
+	VMOVUPS      Z5, 1024(AX)
+	VMOVUPS      Z6, 2048(AX)
+	VMOVUPS      Z7, 3072(AX)
+	VMOVUPS      Z8, 4096(AX)
+	VMOVUPS      Z9, 5120(AX)
+	VMOVUPS      Z10, 6144(AX)
+	VMOVUPS      Z11, 7168(AX)
+	VMOVUPS      Z12, 8192(AX)
+	VMOVUPS      Z13, 9216(AX)
+	VMOVUPS      Z14, 10240(AX)
+	VMOVUPS      Z15, 11264(AX)
+	VMOVUPS      Z16, 12288(AX)
+	VMOVUPS      Z17, 13312(AX)
+	VMOVUPS      Z18, 14336(AX)
+	VMOVUPS      Z19, 15360(AX)
+	MOVQ         10608(DX), AX
+	ADDQ         AX, w+8(FP)
+	ADDQ         R12, y+24(FP)
+	DECQ         10584(DX)
+	JNZ          pair
+
+	// TILERELEASE
+	LONG $0x4978e2c4
+	BYTE $0xc0
+	VZEROUPPER
+	RET
+
+// func amxPacked3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxPacked3x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -841,312 +1326,26 @@ pair:
 	LONG $0x497be2c4
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
-	MOVQ SI, DI
-	CMPQ 10592(DX), $0x10
-	JLE  no_second_1
-	ADDQ 10608(DX), DI
-
-no_second_1:
+	LEAQ 1024(SI), DI
 	MOVQ x+16(FP), R8
 	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
 	SHRQ $0x05, AX
-	JZ   tail
-	MOVQ $0x00000000, 10688(DX)
-	MOVQ 10640(DX), R10
-	MOVQ 10648(DX), R13
-	LEAQ (R10)(R13*2), R11
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+	MOVQ 10624(DX), BX
+	MOVQ 10632(DX), R11
+	LEAQ (BX)(R11*2), R10
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	MOVQ    AX, 10680(DX)
-	CMPQ    10672(DX), $0x00
-	JNE     beginning
-	CMPQ    BX, $0x40
-	JZ      copied
-	TESTQ   R13, R13
-	JNZ     fetching
+	MOVQ    AX, 10656(DX)
+	CMPQ    10640(DX), $0x40
+	JLE     few
 	MOVQ    y+24(FP), AX
-
-step_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R8)(R9*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x083c
-
-	// TDPBF16PS T7, T4, T0
-	LONG $0x5c42e2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T7, T5, T1
-	LONG $0x5c42e2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-	ADDQ 10616(DX), SI
-	ADDQ 10616(DX), DI
-	DECQ CX
-	JNZ  step_next
-	JMP  stepped
-
-fetching:
-	MOVQ y+24(FP), AX
-
-fetching_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
-
-	// TILELOADD 0(R8)(R9*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x083c
-
-	// TDPBF16PS T7, T4, T0
-	LONG $0x5c42e2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T7, T5, T1
-	LONG       $0x5c42e2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
-	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
-	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
-	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
-	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
-	DECQ       CX
-	JNZ        fetching_next
-	JMP        stepped
-
-beginning:
-beginning_next:
-	MOVQ $0x00000008, R14
-	LEAQ 512(SI), AX
-
-near_2:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       R14
-	JNZ        near_2
-	MOVQ       $0x00000008, R14
-	LEAQ       512(DI), AX
-
-near_3:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       R14
-	JNZ        near_3
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
-
-	// TILELOADD 0(R8)(R9*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x083c
-
-	// TDPBF16PS T7, T4, T0
-	LONG $0x5c42e2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T7, T5, T1
-	LONG       $0x5c42e2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
-	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
-	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
-	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
-	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
-	DECQ       CX
-	JNZ        beginning_next
-	JMP        stepped
-
-copied:
-	CMPQ 10656(DX), $0x40
-	JLE  few
-	MOVQ y+24(FP), AX
 
 many_next:
 	// PREFETCHW 0(AX)
@@ -1156,13 +1355,13 @@ many_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -1225,14 +1424,14 @@ many_next:
 	PREFETCHT0 5056(DI)
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R11*1)
 	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 (R10)(R11*1)
+	PREFETCHT1 64(BX)
+	PREFETCHT1 64(BX)(R11*1)
 	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
+	PREFETCHT1 64(R10)(R11*1)
 
 	// TILELOADD 0(R8)(R9*1), T7
 	LONG $0x4b7b82c4
@@ -1263,18 +1462,18 @@ many_next:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 128(BX)
+	PREFETCHT1 128(BX)(R11*1)
 	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 128(R10)(R11*1)
+	PREFETCHT1 192(BX)
+	PREFETCHT1 192(BX)(R11*1)
 	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 192(R10)(R11*1)
+	PREFETCHT1 256(BX)
+	PREFETCHT1 256(BX)(R11*1)
 	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
+	PREFETCHT1 256(R10)(R11*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -1305,22 +1504,22 @@ many_next:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 320(BX)
+	PREFETCHT1 320(BX)(R11*1)
 	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 320(R10)(R11*1)
+	PREFETCHT1 384(BX)
+	PREFETCHT1 384(BX)(R11*1)
 	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 384(R10)(R11*1)
+	PREFETCHT1 448(BX)
+	PREFETCHT1 448(BX)(R11*1)
 	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
+	PREFETCHT1 448(R10)(R11*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R10
 	DECQ       CX
 	JNZ        many_next
 	JMP        stepped
@@ -1336,13 +1535,13 @@ few_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -1465,23 +1664,23 @@ few_next:
 	BYTE       $0xcd
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R11*1)
 	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
+	PREFETCHT1 (R10)(R11*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R10
 	DECQ       CX
 	JNZ        few_next
 
 stepped:
-	MOVQ  10680(DX), AX
+	MOVQ  10656(DX), AX
 	TESTQ AX, AX
-	JZ    tail
-	INCQ  10688(DX)
-	CMPQ  10688(DX), $0x01
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
@@ -1525,88 +1724,7 @@ kept:
 	BYTE $0xc8
 	JMP  block
 
-tail:
-	MOVQ    10560(DX), SI
-	MOVQ    10592(DX), AX
-	MOVQ    SI, CX
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, CX
-	ADDQ    CX, CX
-	ADDQ    w+8(FP), CX
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    8512(DX), R10
-	MOVQ    R10, SI
-	MOVQ    R10, DI
-	CMPQ    10592(DX), $0x10
-	JLE     no_second_4
-	ADDQ    $0x00000400, DI
-
-no_second_4:
-copy:
-	VMOVDQU16.Z (CX), K1, Z0
-	VMOVDQU32   Z0, (R10)
-	ADDQ        BX, CX
-	ADDQ        R12, R10
-	DECQ        AX
-	JNZ         copy
-
-	// TILELOADD 0(SI)(R12*1), T4
-	LONG $0x4b7ba2c4
-	WORD $0x2624
-
-	// TILELOADD 0(DI)(R12*1), T5
-	LONG $0x4b7ba2c4
-	WORD $0x272c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R8)(R9*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x083c
-
-	// TDPBF16PS T7, T4, T0
-	LONG $0x5c42e2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T7, T5, T1
-	LONG $0x5c42e2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-sums:
+multiplied:
 	// TILESTORED T0, 320(DX)(R12*1)
 	LONG $0x4b7aa2c4
 	LONG $0x01402284
@@ -1715,18 +1833,12 @@ sums:
 	PREFETCHT0   6080(R8)
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
-	MOVQ         10576(DX), SI
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z4
+	MOVQ         10576(DX), BX
+	MOVQ         10592(DX), SI
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z4
 	VPXORD       Z1, Z1, Z1
 	VMOVUPS      64(DX), Z3
 	VMOVUPS      320(DX), Z5
@@ -1825,14 +1937,22 @@ sums:
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z1, Z1
-	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -1897,74 +2017,71 @@ sums:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	LEAQ         (AX), R8
-	VMOVUPS      Z18, K1, (R8)
+	VMOVUPS      Z18, K1, (DI)
 	CMPQ         CX, $0x01
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z13, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z13, K1, (DI)
 	CMPQ         CX, $0x02
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
 	CMPQ         CX, $0x03
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
 	CMPQ         CX, $0x04
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
 	CMPQ         CX, $0x05
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
 	CMPQ         CX, $0x06
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
 	CMPQ         CX, $0x07
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
 	CMPQ         CX, $0x08
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
 	CMPQ         CX, $0x09
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 	CMPQ         CX, $0x0a
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
 	CMPQ         CX, $0x0b
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
 	CMPQ         CX, $0x0c
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
 	CMPQ         CX, $0x0d
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
 	CMPQ         CX, $0x0e
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z4, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z4, K1, (DI)
 	CMPQ         CX, $0x0f
-	JLE          stored_5
-	ADDQ         SI, R8
-	VMOVUPS      Z3, K1, (R8)
+	JLE          stored_1
+	ADDQ         BX, DI
+	VMOVUPS      Z3, K1, (DI)
 
-stored_5:
+stored_1:
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_6
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_2
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -2067,14 +2184,22 @@ stored_5:
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z2, Z2
-	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, SI
+	BZHIQ        DI, SI, SI
+	SHRL         $0x10, SI
+	KMOVW        SI, K1
+	LEAQ         64(AX), AX
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -2139,76 +2264,75 @@ stored_5:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	LEAQ         64(AX), AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z13, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z5, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z4, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_7
-	ADDQ         SI, AX
+	JLE          stored_3
+	ADDQ         BX, AX
 	VMOVUPS      Z3, K1, (AX)
 
-stored_7:
-no_second_6:
-	MOVQ 10624(DX), AX
+stored_3:
+no_second_2:
+	MOVQ 10608(DX), AX
 	ADDQ AX, w+8(FP)
 	ADDQ $0x00000080, y+24(FP)
-	MOVQ 10664(DX), AX
-	ADDQ AX, 10640(DX)
+	MOVQ 10648(DX), AX
+	ADDQ AX, 10624(DX)
 	DECQ 10584(DX)
 	JNZ  pair
 
@@ -2218,9 +2342,569 @@ no_second_6:
 	VZEROUPPER
 	RET
 
-// func amxMultiply3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// func amxRuns3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply3x2(SB), NOSPLIT, $8-36
+TEXT ·amxRuns3x2(SB), NOSPLIT, $0-36
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	LONG $0x4978e2c4
+	BYTE $0x02
+	MOVQ 10600(DX), BX
+	MOVQ $0x00000040, R12
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R11
+	SUBQ $0x10, R11
+	MOVQ R12, R9
+	SHLQ $0x02, R11
+
+pair:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+
+	// TILEZERO T2
+	LONG $0x497be2c4
+	BYTE $0xd0
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), R8
+	MOVQ R8, R10
+	ADDQ 10616(DX), R10
+	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
+	SHRQ $0x05, AX
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	MOVQ    AX, 10656(DX)
+	TESTQ   AX, AX
+	JNZ     next
+	MOVQ    10560(DX), AX
+	ANDQ    $0x1f, AX
+	JZ      next
+	DECQ    CX
+	JZ      stepped
+
+next:
+	LEAQ       512(SI), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+
+	// TILELOADD 0(SI)(BX*1), T4
+	LONG $0x4b7be2c4
+	WORD $0x1e24
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+	ADDQ R12, SI
+	DECQ CX
+	JNZ  next
+
+stepped:
+	MOVQ  10656(DX), AX
+	TESTQ AX, AX
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
+	JNE   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
+
+	// TILESTORED T2, 6464(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x19402294
+	WORD $0x0000
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00001000
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+
+	// TILEZERO T2
+	LONG $0x497be2c4
+	BYTE $0xd0
+	JMP  block
+
+multiplied:
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), DI
+	MOVQ    DI, SI
+
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (DI)
+	ADDQ        BX, CX
+	ADDQ        R12, DI
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	LONG         $0x4b7aa2c4
+	LONG         $0x09402294
+	WORD         $0x0000
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), CX
+	MOVQ         10592(DX), CX
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z4
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z3
+	VMOVUPS      320(DX), Z5
+	VADDPS       4416(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z1, Z1
+	VMOVUPS      384(DX), Z6
+	VADDPS       4480(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z1, Z1
+	VMOVUPS      448(DX), Z7
+	VADDPS       4544(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      512(DX), Z8
+	VADDPS       4608(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      576(DX), Z9
+	VADDPS       4672(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      640(DX), Z10
+	VADDPS       4736(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      704(DX), Z11
+	VADDPS       4800(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      768(DX), Z12
+	VADDPS       4864(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      832(DX), Z13
+	VADDPS       4928(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      896(DX), Z14
+	VADDPS       4992(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      960(DX), Z15
+	VADDPS       5056(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      1024(DX), Z16
+	VADDPS       5120(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      1088(DX), Z17
+	VADDPS       5184(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1152(DX), Z18
+	VADDPS       5248(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1216(DX), Z19
+	VADDPS       5312(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z1, Z1
+	VMOVUPS      1280(DX), Z20
+	VADDPS       5376(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z5, (AX)
+	VMOVUPS      Z6, 1024(AX)
+	VMOVUPS      Z7, 2048(AX)
+	VMOVUPS      Z8, 3072(AX)
+	VMOVUPS      Z9, 4096(AX)
+	VMOVUPS      Z10, 5120(AX)
+	VMOVUPS      Z11, 6144(AX)
+	VMOVUPS      Z12, 7168(AX)
+	VMOVUPS      Z13, 8192(AX)
+	VMOVUPS      Z14, 9216(AX)
+	VMOVUPS      Z15, 10240(AX)
+	VMOVUPS      Z16, 11264(AX)
+	VMOVUPS      Z17, 12288(AX)
+	VMOVUPS      Z18, 13312(AX)
+	VMOVUPS      Z19, 14336(AX)
+	VMOVUPS      Z20, 15360(AX)
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z4
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS      192(DX), Z3
+	VMOVUPS      2368(DX), Z5
+	VADDPS       6464(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z2, Z2
+	VMOVUPS      2432(DX), Z6
+	VADDPS       6528(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z2, Z2
+	VMOVUPS      2496(DX), Z7
+	VADDPS       6592(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z2, Z2
+	VMOVUPS      2560(DX), Z8
+	VADDPS       6656(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z2, Z2
+	VMOVUPS      2624(DX), Z9
+	VADDPS       6720(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z2, Z2
+	VMOVUPS      2688(DX), Z10
+	VADDPS       6784(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z2, Z2
+	VMOVUPS      2752(DX), Z11
+	VADDPS       6848(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z2, Z2
+	VMOVUPS      2816(DX), Z12
+	VADDPS       6912(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z2, Z2
+	VMOVUPS      2880(DX), Z13
+	VADDPS       6976(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z2, Z2
+	VMOVUPS      2944(DX), Z14
+	VADDPS       7040(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z2, Z2
+	VMOVUPS      3008(DX), Z15
+	VADDPS       7104(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z2, Z2
+	VMOVUPS      3072(DX), Z16
+	VADDPS       7168(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z2, Z2
+	VMOVUPS      3136(DX), Z17
+	VADDPS       7232(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z2, Z2
+	VMOVUPS      3200(DX), Z18
+	VADDPS       7296(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z2, Z2
+	VMOVUPS      3264(DX), Z19
+	VADDPS       7360(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z2, Z2
+	VMOVUPS      3328(DX), Z20
+	VADDPS       7424(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z2, Z2
+	VPCMPUD      $0x01, 256(DX), Z4, K1
+	KMOVW        K1, CX
+	SHLL         $0x10, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, CX
+	SHLL         $0x10, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z5, 16384(AX)
+	VMOVUPS      Z6, 17408(AX)
+	VMOVUPS      Z7, 18432(AX)
+	VMOVUPS      Z8, 19456(AX)
+	VMOVUPS      Z9, 20480(AX)
+	VMOVUPS      Z10, 21504(AX)
+	VMOVUPS      Z11, 22528(AX)
+	VMOVUPS      Z12, 23552(AX)
+	VMOVUPS      Z13, 24576(AX)
+	VMOVUPS      Z14, 25600(AX)
+	VMOVUPS      Z15, 26624(AX)
+	VMOVUPS      Z16, 27648(AX)
+	VMOVUPS      Z17, 28672(AX)
+	VMOVUPS      Z18, 29696(AX)
+	VMOVUPS      Z19, 30720(AX)
+	VMOVUPS      Z20, 31744(AX)
+	MOVQ         10608(DX), AX
+	ADDQ         AX, w+8(FP)
+	ADDQ         R12, y+24(FP)
+	DECQ         10584(DX)
+	JNZ          pair
+
+	// TILERELEASE
+	LONG $0x4978e2c4
+	BYTE $0xc0
+	VZEROUPPER
+	RET
+
+// func amxPacked3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxPacked3x2(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -2251,454 +2935,28 @@ pair:
 	LONG $0x497be2c4
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
-	MOVQ SI, DI
-	CMPQ 10592(DX), $0x10
-	JLE  no_second_8
-	ADDQ 10608(DX), DI
-
-no_second_8:
+	LEAQ 1024(SI), DI
 	MOVQ x+16(FP), R8
 	MOVQ R8, R10
-	ADDQ 10632(DX), R10
+	ADDQ 10616(DX), R10
 	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
 	SHRQ $0x05, AX
-	JZ   tail
-	MOVQ $0x00000000, 10688(DX)
-	MOVQ 10640(DX), R13
-	MOVQ 10648(DX), R15
-	LEAQ (R13)(R15*2), R14
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+	MOVQ 10624(DX), BX
+	MOVQ 10632(DX), R14
+	LEAQ (BX)(R14*2), R13
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	MOVQ    AX, 10680(DX)
-	CMPQ    10672(DX), $0x00
-	JNE     beginning
-	CMPQ    BX, $0x40
-	JZ      copied
-	TESTQ   R15, R15
-	JNZ     fetching
+	MOVQ    AX, 10656(DX)
+	CMPQ    10640(DX), $0x40
+	JLE     few
 	MOVQ    y+24(FP), AX
-
-step_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-	ADDQ 10616(DX), SI
-	ADDQ 10616(DX), DI
-	DECQ CX
-	JNZ  step_next
-	JMP  stepped
-
-fetching:
-	MOVQ y+24(FP), AX
-
-fetching_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
-	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
-	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
-	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
-	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
-	DECQ       CX
-	JNZ        fetching_next
-	JMP        stepped
-
-beginning:
-beginning_next:
-	MOVQ $0x00000008, BP
-	LEAQ 512(SI), AX
-
-near_9:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       BP
-	JNZ        near_9
-	MOVQ       $0x00000008, BP
-	LEAQ       512(DI), AX
-
-near_10:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       BP
-	JNZ        near_10
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
-	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
-	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
-	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
-	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
-	DECQ       CX
-	JNZ        beginning_next
-	JMP        stepped
-
-copied:
-	CMPQ 10656(DX), $0x40
-	JLE  few
-	MOVQ y+24(FP), AX
 
 many_next:
 	// PREFETCHW 0(AX)
@@ -2715,13 +2973,13 @@ many_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -2814,14 +3072,14 @@ many_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R14*1)
 	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 (R13)(R14*1)
+	PREFETCHT1 64(BX)
+	PREFETCHT1 64(BX)(R14*1)
 	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
+	PREFETCHT1 64(R13)(R14*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -2882,18 +3140,18 @@ many_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 128(BX)
+	PREFETCHT1 128(BX)(R14*1)
 	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 128(R13)(R14*1)
+	PREFETCHT1 192(BX)
+	PREFETCHT1 192(BX)(R14*1)
 	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 192(R13)(R14*1)
+	PREFETCHT1 256(BX)
+	PREFETCHT1 256(BX)(R14*1)
 	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
+	PREFETCHT1 256(R13)(R14*1)
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -2954,22 +3212,22 @@ many_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 320(BX)
+	PREFETCHT1 320(BX)(R14*1)
 	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 320(R13)(R14*1)
+	PREFETCHT1 384(BX)
+	PREFETCHT1 384(BX)(R14*1)
 	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 384(R13)(R14*1)
+	PREFETCHT1 448(BX)
+	PREFETCHT1 448(BX)(R14*1)
 	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
+	PREFETCHT1 448(R13)(R14*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R13
 	DECQ       CX
 	JNZ        many_next
 	JMP        stepped
@@ -2992,13 +3250,13 @@ few_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -3211,23 +3469,23 @@ few_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R14*1)
 	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
+	PREFETCHT1 (R13)(R14*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R13
 	DECQ       CX
 	JNZ        few_next
 
 stepped:
-	MOVQ  10680(DX), AX
+	MOVQ  10656(DX), AX
 	TESTQ AX, AX
-	JZ    tail
-	INCQ  10688(DX)
-	CMPQ  10688(DX), $0x01
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
@@ -3299,130 +3557,7 @@ kept:
 	BYTE $0xd8
 	JMP  block
 
-tail:
-	MOVQ    10560(DX), SI
-	MOVQ    10592(DX), AX
-	MOVQ    SI, CX
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, CX
-	ADDQ    CX, CX
-	ADDQ    w+8(FP), CX
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    8512(DX), R13
-	MOVQ    R13, SI
-	MOVQ    R13, DI
-	CMPQ    10592(DX), $0x10
-	JLE     no_second_11
-	ADDQ    $0x00000400, DI
-
-no_second_11:
-copy:
-	VMOVDQU16.Z (CX), K1, Z0
-	VMOVDQU32   Z0, (R13)
-	ADDQ        BX, CX
-	ADDQ        R12, R13
-	DECQ        AX
-	JNZ         copy
-
-	// TILELOADD 0(SI)(R12*1), T4
-	LONG $0x4b7ba2c4
-	WORD $0x2624
-
-	// TILELOADD 0(DI)(R12*1), T5
-	LONG $0x4b7ba2c4
-	WORD $0x272c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-sums:
+multiplied:
 	// TILESTORED T0, 320(DX)(R12*1)
 	LONG $0x4b7aa2c4
 	LONG $0x01402284
@@ -3444,7 +3579,7 @@ sums:
 	WORD         $0x0000
 	MOVQ         x+16(FP), R8
 	MOVQ         R8, R10
-	ADDQ         10632(DX), R10
+	ADDQ         10616(DX), R10
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   128(R8)
@@ -3639,18 +3774,12 @@ sums:
 	PREFETCHT0   6080(R10)
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
-	MOVQ         10576(DX), SI
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z6
+	MOVQ         10576(DX), BX
+	MOVQ         10592(DX), SI
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
 	VPXORD       Z1, Z1, Z1
 	VMOVUPS      64(DX), Z5
 	VMOVUPS      320(DX), Z7
@@ -3749,14 +3878,22 @@ sums:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z1, Z1
-	VPCMPUD      $0x01, 128(DX), Z6, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 128(DX), Z6, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -3821,42 +3958,39 @@ sums:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         (AX), R8
-	VMOVUPS      Z20, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z18, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z19, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z11, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	VMOVUPS      Z20, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z18, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z19, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z11, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_13
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_5
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -3959,14 +4093,22 @@ sums:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z2, Z2
-	VPCMPUD      $0x01, 128(DX), Z6, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 128(DX), Z6, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x10, R8
+	KMOVW        R8, K1
+	LEAQ         64(AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -4031,54 +4173,46 @@ sums:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         64(AX), DI
 	VMOVUPS      Z20, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z15, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z18, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z17, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z19, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z16, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z11, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z14, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z12, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z7, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z10, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z9, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z8, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z0, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z6, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z5, K1, (DI)
 
-no_second_13:
+no_second_5:
 	SUBQ         $0x10, CX
-	LEAQ         (AX)(SI*8), AX
-	LEAQ         (AX)(SI*8), AX
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z6
+	LEAQ         (AX)(BX*8), AX
+	LEAQ         (AX)(BX*8), AX
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
 	VPXORD       Z3, Z3, Z3
 	VMOVUPS      192(DX), Z5
 	VMOVUPS      2368(DX), Z7
@@ -4177,16 +4311,24 @@ no_second_13:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z3, Z3
-	VPCMPUD      $0x01, 256(DX), Z6, K2
-	KMOVW        K2, R8
-	SHLL         $0x10, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z3, K2
-	KMOVW        K2, R8
-	SHLL         $0x10, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 256(DX), Z6, K1
+	KMOVW        K1, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z3, K1
+	KMOVW        K1, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -4251,74 +4393,71 @@ no_second_13:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         (AX), R8
-	VMOVUPS      Z20, K1, (R8)
+	VMOVUPS      Z20, K1, (DI)
 	CMPQ         CX, $0x01
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
 	CMPQ         CX, $0x02
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z18, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z18, K1, (DI)
 	CMPQ         CX, $0x03
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
 	CMPQ         CX, $0x04
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z19, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z19, K1, (DI)
 	CMPQ         CX, $0x05
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
 	CMPQ         CX, $0x06
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z11, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z11, K1, (DI)
 	CMPQ         CX, $0x07
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
 	CMPQ         CX, $0x08
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
 	CMPQ         CX, $0x09
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
 	CMPQ         CX, $0x0a
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
 	CMPQ         CX, $0x0b
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
 	CMPQ         CX, $0x0c
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
 	CMPQ         CX, $0x0d
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
 	CMPQ         CX, $0x0e
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
 	CMPQ         CX, $0x0f
-	JLE          stored_15
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	JLE          stored_7
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 
-stored_15:
+stored_7:
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_16
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_8
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -4421,16 +4560,24 @@ stored_15:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z4, Z4
-	VPCMPUD      $0x01, 256(DX), Z6, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 256(DX), Z6, K1
+	KMOVW        K1, DI
 	SHLL         $0x10, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z4, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z4, K1
+	KMOVW        K1, DI
 	SHLL         $0x10, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, SI
+	BZHIQ        DI, SI, SI
+	SHRL         $0x10, SI
+	KMOVW        SI, K1
+	LEAQ         64(AX), AX
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -4495,76 +4642,75 @@ stored_15:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         64(AX), AX
 	VMOVUPS      Z20, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z19, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z11, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_17
-	ADDQ         SI, AX
+	JLE          stored_9
+	ADDQ         BX, AX
 	VMOVUPS      Z5, K1, (AX)
 
-stored_17:
-no_second_16:
-	MOVQ 10624(DX), AX
+stored_9:
+no_second_8:
+	MOVQ 10608(DX), AX
 	ADDQ AX, w+8(FP)
 	ADDQ $0x00000080, y+24(FP)
-	MOVQ 10664(DX), AX
-	ADDQ AX, 10640(DX)
+	MOVQ 10648(DX), AX
+	ADDQ AX, 10624(DX)
 	DECQ 10584(DX)
 	JNZ  pair
 
@@ -5129,9 +5275,314 @@ step:
 	VZEROUPPER
 	RET
 
-// func amxMultiply1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// func amxRuns1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply1x1(SB), NOSPLIT, $0-36
+TEXT ·amxRuns1x1(SB), NOSPLIT, $0-36
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	LONG $0x4978e2c4
+	BYTE $0x02
+	MOVQ 10600(DX), BX
+	MOVQ $0x00000040, R12
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R9
+	SHLQ $0x02, R9
+
+pair:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), R8
+	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
+	SHRQ $0x05, AX
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	MOVQ    AX, 10656(DX)
+	TESTQ   AX, AX
+	JNZ     next
+	MOVQ    10560(DX), AX
+	ANDQ    $0x1f, AX
+	JZ      next
+	DECQ    CX
+	JZ      stepped
+
+next:
+	LEAQ       512(SI), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+
+	// TILELOADD 0(SI)(BX*1), T4
+	LONG $0x4b7be2c4
+	WORD $0x1e24
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+	ADDQ R12, SI
+	DECQ CX
+	JNZ  next
+
+stepped:
+	MOVQ  10656(DX), AX
+	TESTQ AX, AX
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
+	JNE   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00000800
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+	JMP  block
+
+multiplied:
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), DI
+	MOVQ    DI, SI
+
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (DI)
+	ADDQ        BX, CX
+	ADDQ        R12, DI
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG         $0x4b7aa2c4
+	LONG         $0x01402284
+	WORD         $0x0000
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), CX
+	MOVQ         10592(DX), CX
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z3
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z2
+	VMOVUPS      320(DX), Z4
+	VADDPS       4416(DX), Z4, Z4
+	VSCALEFPS    Z2, Z4, Z4
+	VPANDD       Z0, Z4, Z5
+	VPMINUD      Z5, Z3, Z3
+	VPMAXUD      Z5, Z1, Z1
+	VMOVUPS      384(DX), Z5
+	VADDPS       4480(DX), Z5, Z5
+	VSCALEFPS    Z2, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z3, Z3
+	VPMAXUD      Z6, Z1, Z1
+	VMOVUPS      448(DX), Z6
+	VADDPS       4544(DX), Z6, Z6
+	VSCALEFPS    Z2, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z3, Z3
+	VPMAXUD      Z7, Z1, Z1
+	VMOVUPS      512(DX), Z7
+	VADDPS       4608(DX), Z7, Z7
+	VSCALEFPS    Z2, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z3, Z3
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      576(DX), Z8
+	VADDPS       4672(DX), Z8, Z8
+	VSCALEFPS    Z2, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z3, Z3
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      640(DX), Z9
+	VADDPS       4736(DX), Z9, Z9
+	VSCALEFPS    Z2, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z3, Z3
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      704(DX), Z10
+	VADDPS       4800(DX), Z10, Z10
+	VSCALEFPS    Z2, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z3, Z3
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      768(DX), Z11
+	VADDPS       4864(DX), Z11, Z11
+	VSCALEFPS    Z2, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z3, Z3
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      832(DX), Z12
+	VADDPS       4928(DX), Z12, Z12
+	VSCALEFPS    Z2, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z3, Z3
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      896(DX), Z13
+	VADDPS       4992(DX), Z13, Z13
+	VSCALEFPS    Z2, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z3, Z3
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      960(DX), Z14
+	VADDPS       5056(DX), Z14, Z14
+	VSCALEFPS    Z2, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z3, Z3
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      1024(DX), Z15
+	VADDPS       5120(DX), Z15, Z15
+	VSCALEFPS    Z2, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z3, Z3
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      1088(DX), Z16
+	VADDPS       5184(DX), Z16, Z16
+	VSCALEFPS    Z2, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z3, Z3
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      1152(DX), Z17
+	VADDPS       5248(DX), Z17, Z17
+	VSCALEFPS    Z2, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z3, Z3
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1216(DX), Z18
+	VADDPS       5312(DX), Z18, Z18
+	VSCALEFPS    Z2, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z3, Z3
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1280(DX), Z19
+	VADDPS       5376(DX), Z19, Z19
+	VSCALEFPS    Z2, Z19, Z19
+	VPANDD       Z0, Z19, Z0
+	VPMINUD      Z0, Z3, Z3
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z3, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z4, (AX)
+	VMOVUPS      Z5, 1024(AX)
+	VMOVUPS      Z6, 2048(AX)
+	VMOVUPS      Z7, 3072(AX)
+	VMOVUPS      Z8, 4096(AX)
+	VMOVUPS      Z9, 5120(AX)
+	VMOVUPS      Z10, 6144(AX)
+	VMOVUPS      Z11, 7168(AX)
+	VMOVUPS      Z12, 8192(AX)
+	VMOVUPS      Z13, 9216(AX)
+	VMOVUPS      Z14, 10240(AX)
+	VMOVUPS      Z15, 11264(AX)
+	VMOVUPS      Z16, 12288(AX)
+	VMOVUPS      Z17, 13312(AX)
+	VMOVUPS      Z18, 14336(AX)
+	VMOVUPS      Z19, 15360(AX)
+	MOVQ         10608(DX), AX
+	ADDQ         AX, w+8(FP)
+	ADDQ         R12, y+24(FP)
+	DECQ         10584(DX)
+	JNZ          pair
+
+	// TILERELEASE
+	LONG $0x4978e2c4
+	BYTE $0xc0
+	VZEROUPPER
+	RET
+
+// func amxPacked1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxPacked1x1(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -5152,228 +5603,26 @@ pair:
 	LONG $0x497be2c4
 	BYTE $0xc8
 	MOVQ w+8(FP), SI
-	MOVQ SI, DI
-	CMPQ 10592(DX), $0x10
-	JLE  no_second_18
-	ADDQ 10608(DX), DI
-
-no_second_18:
+	LEAQ 1024(SI), DI
 	MOVQ x+16(FP), R8
 	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
 	SHRQ $0x05, AX
-	JZ   tail
-	MOVQ $0x00000000, 10688(DX)
-	MOVQ 10640(DX), R10
-	MOVQ 10648(DX), R13
-	LEAQ (R10)(R13*2), R11
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+	MOVQ 10624(DX), BX
+	MOVQ 10632(DX), R11
+	LEAQ (BX)(R11*2), R10
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	MOVQ    AX, 10680(DX)
-	CMPQ    10672(DX), $0x00
-	JNE     beginning
-	CMPQ    BX, $0x40
-	JZ      copied
-	TESTQ   R13, R13
-	JNZ     fetching
+	MOVQ    AX, 10656(DX)
+	CMPQ    10640(DX), $0x40
+	JLE     few
 	MOVQ    y+24(FP), AX
-
-step_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-	ADDQ 10616(DX), SI
-	ADDQ 10616(DX), DI
-	DECQ CX
-	JNZ  step_next
-	JMP  stepped
-
-fetching:
-	MOVQ y+24(FP), AX
-
-fetching_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
-	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
-	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
-	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
-	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
-	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
-	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
-	DECQ       CX
-	JNZ        fetching_next
-	JMP        stepped
-
-beginning:
-beginning_next:
-	MOVQ $0x00000008, R14
-	LEAQ 512(SI), AX
-
-near_19:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       R14
-	JNZ        near_19
-	MOVQ       $0x00000008, R14
-	LEAQ       512(DI), AX
-
-near_20:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       R14
-	JNZ        near_20
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG       $0x5c4ae2c4
-	BYTE       $0xcd
-	LEAQ       (R8)(R9*8), R8
-	LEAQ       (R8)(R9*8), R8
-	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
-	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
-	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
-	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
-	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
-	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
-	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
-	DECQ       CX
-	JNZ        beginning_next
-	JMP        stepped
-
-copied:
-	CMPQ 10656(DX), $0x40
-	JLE  few
-	MOVQ y+24(FP), AX
 
 many_next:
 	// PREFETCHW 0(AX)
@@ -5383,13 +5632,13 @@ many_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -5452,42 +5701,42 @@ many_next:
 	PREFETCHT0 5056(DI)
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R11*1)
 	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
+	PREFETCHT1 (R10)(R11*1)
+	PREFETCHT1 64(BX)
+	PREFETCHT1 64(BX)(R11*1)
 	PREFETCHT1 64(R10)
-	PREFETCHT1 64(R10)(R13*1)
-	PREFETCHT1 64(R11)
-	PREFETCHT1 64(R11)(R13*1)
+	PREFETCHT1 64(R10)(R11*1)
+	PREFETCHT1 128(BX)
+	PREFETCHT1 128(BX)(R11*1)
 	PREFETCHT1 128(R10)
-	PREFETCHT1 128(R10)(R13*1)
-	PREFETCHT1 128(R11)
-	PREFETCHT1 128(R11)(R13*1)
+	PREFETCHT1 128(R10)(R11*1)
+	PREFETCHT1 192(BX)
+	PREFETCHT1 192(BX)(R11*1)
 	PREFETCHT1 192(R10)
-	PREFETCHT1 192(R10)(R13*1)
-	PREFETCHT1 192(R11)
-	PREFETCHT1 192(R11)(R13*1)
+	PREFETCHT1 192(R10)(R11*1)
+	PREFETCHT1 256(BX)
+	PREFETCHT1 256(BX)(R11*1)
 	PREFETCHT1 256(R10)
-	PREFETCHT1 256(R10)(R13*1)
-	PREFETCHT1 256(R11)
-	PREFETCHT1 256(R11)(R13*1)
+	PREFETCHT1 256(R10)(R11*1)
+	PREFETCHT1 320(BX)
+	PREFETCHT1 320(BX)(R11*1)
 	PREFETCHT1 320(R10)
-	PREFETCHT1 320(R10)(R13*1)
-	PREFETCHT1 320(R11)
-	PREFETCHT1 320(R11)(R13*1)
+	PREFETCHT1 320(R10)(R11*1)
+	PREFETCHT1 384(BX)
+	PREFETCHT1 384(BX)(R11*1)
 	PREFETCHT1 384(R10)
-	PREFETCHT1 384(R10)(R13*1)
-	PREFETCHT1 384(R11)
-	PREFETCHT1 384(R11)(R13*1)
+	PREFETCHT1 384(R10)(R11*1)
+	PREFETCHT1 448(BX)
+	PREFETCHT1 448(BX)(R11*1)
 	PREFETCHT1 448(R10)
-	PREFETCHT1 448(R10)(R13*1)
-	PREFETCHT1 448(R11)
-	PREFETCHT1 448(R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
+	PREFETCHT1 448(R10)(R11*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R10
 	DECQ       CX
 	JNZ        many_next
 	JMP        stepped
@@ -5503,13 +5752,13 @@ few_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -5572,23 +5821,23 @@ few_next:
 	PREFETCHT0 5056(DI)
 	LEAQ       (R8)(R9*8), R8
 	LEAQ       (R8)(R9*8), R8
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R11*1)
 	PREFETCHT1 (R10)
-	PREFETCHT1 (R10)(R13*1)
-	PREFETCHT1 (R11)
-	PREFETCHT1 (R11)(R13*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R10
-	ADDQ       10656(DX), R11
+	PREFETCHT1 (R10)(R11*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R10
 	DECQ       CX
 	JNZ        few_next
 
 stepped:
-	MOVQ  10680(DX), AX
+	MOVQ  10656(DX), AX
 	TESTQ AX, AX
-	JZ    tail
-	INCQ  10688(DX)
-	CMPQ  10688(DX), $0x01
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
@@ -5632,60 +5881,7 @@ kept:
 	BYTE $0xc8
 	JMP  block
 
-tail:
-	MOVQ    10560(DX), SI
-	MOVQ    10592(DX), AX
-	MOVQ    SI, CX
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, CX
-	ADDQ    CX, CX
-	ADDQ    w+8(FP), CX
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    8512(DX), R10
-	MOVQ    R10, SI
-	MOVQ    R10, DI
-	CMPQ    10592(DX), $0x10
-	JLE     no_second_21
-	ADDQ    $0x00000400, DI
-
-no_second_21:
-copy:
-	VMOVDQU16.Z (CX), K1, Z0
-	VMOVDQU32   Z0, (R10)
-	ADDQ        BX, CX
-	ADDQ        R12, R10
-	DECQ        AX
-	JNZ         copy
-
-	// TILELOADD 0(SI)(R12*1), T4
-	LONG $0x4b7ba2c4
-	WORD $0x2624
-
-	// TILELOADD 0(DI)(R12*1), T5
-	LONG $0x4b7ba2c4
-	WORD $0x272c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-sums:
+multiplied:
 	// TILESTORED T0, 320(DX)(R12*1)
 	LONG $0x4b7aa2c4
 	LONG $0x01402284
@@ -5730,18 +5926,12 @@ sums:
 	PREFETCHT0   1984(R8)
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
-	MOVQ         10576(DX), SI
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z4
+	MOVQ         10576(DX), BX
+	MOVQ         10592(DX), SI
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z4
 	VPXORD       Z1, Z1, Z1
 	VMOVUPS      64(DX), Z3
 	VMOVUPS      320(DX), Z5
@@ -5840,14 +6030,22 @@ sums:
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z1, Z1
-	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -5912,74 +6110,71 @@ sums:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	LEAQ         (AX), R8
-	VMOVUPS      Z18, K1, (R8)
+	VMOVUPS      Z18, K1, (DI)
 	CMPQ         CX, $0x01
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z13, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z13, K1, (DI)
 	CMPQ         CX, $0x02
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
 	CMPQ         CX, $0x03
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
 	CMPQ         CX, $0x04
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
 	CMPQ         CX, $0x05
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
 	CMPQ         CX, $0x06
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
 	CMPQ         CX, $0x07
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
 	CMPQ         CX, $0x08
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
 	CMPQ         CX, $0x09
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 	CMPQ         CX, $0x0a
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
 	CMPQ         CX, $0x0b
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
 	CMPQ         CX, $0x0c
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
 	CMPQ         CX, $0x0d
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
 	CMPQ         CX, $0x0e
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z4, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z4, K1, (DI)
 	CMPQ         CX, $0x0f
-	JLE          stored_22
-	ADDQ         SI, R8
-	VMOVUPS      Z3, K1, (R8)
+	JLE          stored_10
+	ADDQ         BX, DI
+	VMOVUPS      Z3, K1, (DI)
 
-stored_22:
+stored_10:
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_23
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_11
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -6082,14 +6277,22 @@ stored_22:
 	VPANDD       Z0, Z20, Z0
 	VPMINUD      Z0, Z4, Z4
 	VPMAXUD      Z0, Z2, Z2
-	VPCMPUD      $0x01, 128(DX), Z4, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, SI
+	BZHIQ        DI, SI, SI
+	SHRL         $0x10, SI
+	KMOVW        SI, K1
+	LEAQ         64(AX), AX
 	VUNPCKLPS    Z6, Z5, Z0
 	VUNPCKHPS    Z6, Z5, Z3
 	VUNPCKLPS    Z8, Z7, Z4
@@ -6154,76 +6357,75 @@ stored_22:
 	VSHUFF32X4   $0xdd, Z7, Z12, Z7
 	VSHUFF32X4   $0x88, Z11, Z3, Z12
 	VSHUFF32X4   $0xdd, Z11, Z3, Z3
-	LEAQ         64(AX), AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z13, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z5, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z4, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_24
-	ADDQ         SI, AX
+	JLE          stored_12
+	ADDQ         BX, AX
 	VMOVUPS      Z3, K1, (AX)
 
-stored_24:
-no_second_23:
-	MOVQ 10624(DX), AX
+stored_12:
+no_second_11:
+	MOVQ 10608(DX), AX
 	ADDQ AX, w+8(FP)
 	ADDQ $0x00000080, y+24(FP)
-	MOVQ 10664(DX), AX
-	ADDQ AX, 10640(DX)
+	MOVQ 10648(DX), AX
+	ADDQ AX, 10624(DX)
 	DECQ 10584(DX)
 	JNZ  pair
 
@@ -6233,9 +6435,489 @@ no_second_23:
 	VZEROUPPER
 	RET
 
-// func amxMultiply1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// func amxRuns1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 // Requires: AVX, AVX512BW, AVX512F, BMI2, CMOV, MMX+
-TEXT ·amxMultiply1x2(SB), NOSPLIT, $8-36
+TEXT ·amxRuns1x2(SB), NOSPLIT, $0-36
+	MOVQ work+0(FP), DX
+
+	// LDTILECFG (DX)
+	LONG $0x4978e2c4
+	BYTE $0x02
+	MOVQ 10600(DX), BX
+	MOVQ $0x00000040, R12
+	MOVL $0x00000000, odd+32(FP)
+	MOVQ 10568(DX), R11
+	SUBQ $0x10, R11
+	MOVQ R12, R9
+	SHLQ $0x02, R11
+
+pair:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+
+	// TILEZERO T2
+	LONG $0x497be2c4
+	BYTE $0xd0
+	MOVQ w+8(FP), SI
+	MOVQ x+16(FP), R8
+	MOVQ R8, R10
+	ADDQ 10616(DX), R10
+	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
+	SHRQ $0x05, AX
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+
+block:
+	MOVQ    $0x00000010, CX
+	CMPQ    AX, CX
+	CMOVQLT AX, CX
+	SUBQ    CX, AX
+	MOVQ    AX, 10656(DX)
+	TESTQ   AX, AX
+	JNZ     next
+	MOVQ    10560(DX), AX
+	ANDQ    $0x1f, AX
+	JZ      next
+	DECQ    CX
+	JZ      stepped
+
+next:
+	LEAQ       512(SI), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+	LEAQ       (AX)(BX*2), AX
+	PREFETCHT0 (AX)
+	PREFETCHT0 (AX)(BX*1)
+
+	// TILELOADD 0(SI)(BX*1), T4
+	LONG $0x4b7be2c4
+	WORD $0x1e24
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+	ADDQ R12, SI
+	DECQ CX
+	JNZ  next
+
+stepped:
+	MOVQ  10656(DX), AX
+	TESTQ AX, AX
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
+	JNE   later
+
+	// TILESTORED T0, 4416(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x11402284
+	WORD $0x0000
+
+	// TILESTORED T2, 6464(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x19402294
+	WORD $0x0000
+	JMP  kept
+
+later:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x09402294
+	WORD $0x0000
+	XORQ CX, CX
+
+add:
+	VMOVUPS 320(DX)(CX*1), Z0
+	VADDPS  4416(DX)(CX*1), Z0, Z0
+	VMOVUPS Z0, 4416(DX)(CX*1)
+	ADDQ    R12, CX
+	CMPQ    CX, $0x00001000
+	JLT     add
+
+kept:
+	// TILEZERO T0
+	LONG $0x497be2c4
+	BYTE $0xc0
+
+	// TILEZERO T2
+	LONG $0x497be2c4
+	BYTE $0xd0
+	JMP  block
+
+multiplied:
+	MOVQ    10560(DX), SI
+	MOVQ    10592(DX), AX
+	MOVQ    SI, CX
+	ANDQ    $0x1f, SI
+	JZ      sums
+	SUBQ    SI, CX
+	ADDQ    CX, CX
+	ADDQ    w+8(FP), CX
+	MOVQ    $0x00000020, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVQ    $-1, SI
+	BZHIQ   DI, SI, SI
+	KMOVD   SI, K1
+	LEAQ    8512(DX), DI
+	MOVQ    DI, SI
+
+copy:
+	VMOVDQU16.Z (CX), K1, Z0
+	VMOVDQU32   Z0, (DI)
+	ADDQ        BX, CX
+	ADDQ        R12, DI
+	DECQ        AX
+	JNZ         copy
+
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
+
+	// TILELOADD 0(R8)(R9*1), T6
+	LONG $0x4b7b82c4
+	WORD $0x0834
+
+	// TDPBF16PS T6, T4, T0
+	LONG $0x5c4ae2c4
+	BYTE $0xc4
+	LEAQ (R8)(R9*8), R8
+	LEAQ (R8)(R9*8), R8
+
+	// TILELOADD 0(R10)(R11*1), T7
+	LONG $0x4b7b82c4
+	WORD $0x1a3c
+
+	// TDPBF16PS T7, T4, T2
+	LONG $0x5c42e2c4
+	BYTE $0xd4
+	LEAQ (R10)(R11*8), R10
+	LEAQ (R10)(R11*8), R10
+
+sums:
+	// TILESTORED T0, 320(DX)(R12*1)
+	LONG $0x4b7aa2c4
+	LONG $0x01402284
+	WORD $0x0000
+
+	// TILESTORED T2, 2368(DX)(R12*1)
+	LONG         $0x4b7aa2c4
+	LONG         $0x09402294
+	WORD         $0x0000
+	MOVQ         y+24(FP), AX
+	MOVQ         10568(DX), CX
+	MOVQ         10576(DX), CX
+	MOVQ         10592(DX), CX
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z4
+	VPXORD       Z1, Z1, Z1
+	VMOVUPS      64(DX), Z3
+	VMOVUPS      320(DX), Z5
+	VADDPS       4416(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z1, Z1
+	VMOVUPS      384(DX), Z6
+	VADDPS       4480(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z1, Z1
+	VMOVUPS      448(DX), Z7
+	VADDPS       4544(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z1, Z1
+	VMOVUPS      512(DX), Z8
+	VADDPS       4608(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z1, Z1
+	VMOVUPS      576(DX), Z9
+	VADDPS       4672(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z1, Z1
+	VMOVUPS      640(DX), Z10
+	VADDPS       4736(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z1, Z1
+	VMOVUPS      704(DX), Z11
+	VADDPS       4800(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z1, Z1
+	VMOVUPS      768(DX), Z12
+	VADDPS       4864(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z1, Z1
+	VMOVUPS      832(DX), Z13
+	VADDPS       4928(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z1, Z1
+	VMOVUPS      896(DX), Z14
+	VADDPS       4992(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z1, Z1
+	VMOVUPS      960(DX), Z15
+	VADDPS       5056(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z1, Z1
+	VMOVUPS      1024(DX), Z16
+	VADDPS       5120(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z1, Z1
+	VMOVUPS      1088(DX), Z17
+	VADDPS       5184(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z1, Z1
+	VMOVUPS      1152(DX), Z18
+	VADDPS       5248(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z1, Z1
+	VMOVUPS      1216(DX), Z19
+	VADDPS       5312(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z1, Z1
+	VMOVUPS      1280(DX), Z20
+	VADDPS       5376(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z1, Z1
+	VPCMPUD      $0x01, 128(DX), Z4, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z5, (AX)
+	VMOVUPS      Z6, 1024(AX)
+	VMOVUPS      Z7, 2048(AX)
+	VMOVUPS      Z8, 3072(AX)
+	VMOVUPS      Z9, 4096(AX)
+	VMOVUPS      Z10, 5120(AX)
+	VMOVUPS      Z11, 6144(AX)
+	VMOVUPS      Z12, 7168(AX)
+	VMOVUPS      Z13, 8192(AX)
+	VMOVUPS      Z14, 9216(AX)
+	VMOVUPS      Z15, 10240(AX)
+	VMOVUPS      Z16, 11264(AX)
+	VMOVUPS      Z17, 12288(AX)
+	VMOVUPS      Z18, 13312(AX)
+	VMOVUPS      Z19, 14336(AX)
+	VMOVUPS      Z20, 15360(AX)
+	MOVL         $0x7fffffff, CX
+	VPBROADCASTD CX, Z0
+	MOVL         $0xffffffff, CX
+	VPBROADCASTD CX, Z4
+	VPXORD       Z2, Z2, Z2
+	VMOVUPS      192(DX), Z3
+	VMOVUPS      2368(DX), Z5
+	VADDPS       6464(DX), Z5, Z5
+	VSCALEFPS    Z3, Z5, Z5
+	VPANDD       Z0, Z5, Z6
+	VPMINUD      Z6, Z4, Z4
+	VPMAXUD      Z6, Z2, Z2
+	VMOVUPS      2432(DX), Z6
+	VADDPS       6528(DX), Z6, Z6
+	VSCALEFPS    Z3, Z6, Z6
+	VPANDD       Z0, Z6, Z7
+	VPMINUD      Z7, Z4, Z4
+	VPMAXUD      Z7, Z2, Z2
+	VMOVUPS      2496(DX), Z7
+	VADDPS       6592(DX), Z7, Z7
+	VSCALEFPS    Z3, Z7, Z7
+	VPANDD       Z0, Z7, Z8
+	VPMINUD      Z8, Z4, Z4
+	VPMAXUD      Z8, Z2, Z2
+	VMOVUPS      2560(DX), Z8
+	VADDPS       6656(DX), Z8, Z8
+	VSCALEFPS    Z3, Z8, Z8
+	VPANDD       Z0, Z8, Z9
+	VPMINUD      Z9, Z4, Z4
+	VPMAXUD      Z9, Z2, Z2
+	VMOVUPS      2624(DX), Z9
+	VADDPS       6720(DX), Z9, Z9
+	VSCALEFPS    Z3, Z9, Z9
+	VPANDD       Z0, Z9, Z10
+	VPMINUD      Z10, Z4, Z4
+	VPMAXUD      Z10, Z2, Z2
+	VMOVUPS      2688(DX), Z10
+	VADDPS       6784(DX), Z10, Z10
+	VSCALEFPS    Z3, Z10, Z10
+	VPANDD       Z0, Z10, Z11
+	VPMINUD      Z11, Z4, Z4
+	VPMAXUD      Z11, Z2, Z2
+	VMOVUPS      2752(DX), Z11
+	VADDPS       6848(DX), Z11, Z11
+	VSCALEFPS    Z3, Z11, Z11
+	VPANDD       Z0, Z11, Z12
+	VPMINUD      Z12, Z4, Z4
+	VPMAXUD      Z12, Z2, Z2
+	VMOVUPS      2816(DX), Z12
+	VADDPS       6912(DX), Z12, Z12
+	VSCALEFPS    Z3, Z12, Z12
+	VPANDD       Z0, Z12, Z13
+	VPMINUD      Z13, Z4, Z4
+	VPMAXUD      Z13, Z2, Z2
+	VMOVUPS      2880(DX), Z13
+	VADDPS       6976(DX), Z13, Z13
+	VSCALEFPS    Z3, Z13, Z13
+	VPANDD       Z0, Z13, Z14
+	VPMINUD      Z14, Z4, Z4
+	VPMAXUD      Z14, Z2, Z2
+	VMOVUPS      2944(DX), Z14
+	VADDPS       7040(DX), Z14, Z14
+	VSCALEFPS    Z3, Z14, Z14
+	VPANDD       Z0, Z14, Z15
+	VPMINUD      Z15, Z4, Z4
+	VPMAXUD      Z15, Z2, Z2
+	VMOVUPS      3008(DX), Z15
+	VADDPS       7104(DX), Z15, Z15
+	VSCALEFPS    Z3, Z15, Z15
+	VPANDD       Z0, Z15, Z16
+	VPMINUD      Z16, Z4, Z4
+	VPMAXUD      Z16, Z2, Z2
+	VMOVUPS      3072(DX), Z16
+	VADDPS       7168(DX), Z16, Z16
+	VSCALEFPS    Z3, Z16, Z16
+	VPANDD       Z0, Z16, Z17
+	VPMINUD      Z17, Z4, Z4
+	VPMAXUD      Z17, Z2, Z2
+	VMOVUPS      3136(DX), Z17
+	VADDPS       7232(DX), Z17, Z17
+	VSCALEFPS    Z3, Z17, Z17
+	VPANDD       Z0, Z17, Z18
+	VPMINUD      Z18, Z4, Z4
+	VPMAXUD      Z18, Z2, Z2
+	VMOVUPS      3200(DX), Z18
+	VADDPS       7296(DX), Z18, Z18
+	VSCALEFPS    Z3, Z18, Z18
+	VPANDD       Z0, Z18, Z19
+	VPMINUD      Z19, Z4, Z4
+	VPMAXUD      Z19, Z2, Z2
+	VMOVUPS      3264(DX), Z19
+	VADDPS       7360(DX), Z19, Z19
+	VSCALEFPS    Z3, Z19, Z19
+	VPANDD       Z0, Z19, Z20
+	VPMINUD      Z20, Z4, Z4
+	VPMAXUD      Z20, Z2, Z2
+	VMOVUPS      3328(DX), Z20
+	VADDPS       7424(DX), Z20, Z20
+	VSCALEFPS    Z3, Z20, Z20
+	VPANDD       Z0, Z20, Z0
+	VPMINUD      Z0, Z4, Z4
+	VPMAXUD      Z0, Z2, Z2
+	VPCMPUD      $0x01, 256(DX), Z4, K1
+	KMOVW        K1, CX
+	SHLL         $0x10, CX
+	ORL          CX, odd+32(FP)
+	MOVL         $0x7f800000, CX
+	VPBROADCASTD CX, Z0
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, CX
+	SHLL         $0x10, CX
+	ORL          CX, odd+32(FP)
+	VMOVUPS      Z5, 16384(AX)
+	VMOVUPS      Z6, 17408(AX)
+	VMOVUPS      Z7, 18432(AX)
+	VMOVUPS      Z8, 19456(AX)
+	VMOVUPS      Z9, 20480(AX)
+	VMOVUPS      Z10, 21504(AX)
+	VMOVUPS      Z11, 22528(AX)
+	VMOVUPS      Z12, 23552(AX)
+	VMOVUPS      Z13, 24576(AX)
+	VMOVUPS      Z14, 25600(AX)
+	VMOVUPS      Z15, 26624(AX)
+	VMOVUPS      Z16, 27648(AX)
+	VMOVUPS      Z17, 28672(AX)
+	VMOVUPS      Z18, 29696(AX)
+	VMOVUPS      Z19, 30720(AX)
+	VMOVUPS      Z20, 31744(AX)
+	MOVQ         10608(DX), AX
+	ADDQ         AX, w+8(FP)
+	ADDQ         R12, y+24(FP)
+	DECQ         10584(DX)
+	JNZ          pair
+
+	// TILERELEASE
+	LONG $0x4978e2c4
+	BYTE $0xc0
+	VZEROUPPER
+	RET
+
+// func amxPacked1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·amxPacked1x2(SB), NOSPLIT, $0-36
 	MOVQ work+0(FP), DX
 
 	// LDTILECFG (DX)
@@ -6266,286 +6948,28 @@ pair:
 	LONG $0x497be2c4
 	BYTE $0xd8
 	MOVQ w+8(FP), SI
-	MOVQ SI, DI
-	CMPQ 10592(DX), $0x10
-	JLE  no_second_25
-	ADDQ 10608(DX), DI
-
-no_second_25:
+	LEAQ 1024(SI), DI
 	MOVQ x+16(FP), R8
 	MOVQ R8, R10
-	ADDQ 10632(DX), R10
+	ADDQ 10616(DX), R10
 	MOVQ 10560(DX), AX
+	ADDQ $0x1f, AX
 	SHRQ $0x05, AX
-	JZ   tail
-	MOVQ $0x00000000, 10688(DX)
-	MOVQ 10640(DX), R13
-	MOVQ 10648(DX), R15
-	LEAQ (R13)(R15*2), R14
+	JZ   multiplied
+	MOVQ $0x00000000, 10664(DX)
+	MOVQ 10624(DX), BX
+	MOVQ 10632(DX), R14
+	LEAQ (BX)(R14*2), R13
 
 block:
 	MOVQ    $0x00000010, CX
 	CMPQ    AX, CX
 	CMOVQLT AX, CX
 	SUBQ    CX, AX
-	MOVQ    AX, 10680(DX)
-	CMPQ    10672(DX), $0x00
-	JNE     beginning
-	CMPQ    BX, $0x40
-	JZ      copied
-	TESTQ   R15, R15
-	JNZ     fetching
+	MOVQ    AX, 10656(DX)
+	CMPQ    10640(DX), $0x40
+	JLE     few
 	MOVQ    y+24(FP), AX
-
-step_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-	ADDQ 10616(DX), SI
-	ADDQ 10616(DX), DI
-	DECQ CX
-	JNZ  step_next
-	JMP  stepped
-
-fetching:
-	MOVQ y+24(FP), AX
-
-fetching_next:
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// PREFETCHW 0(AX)
-	LONG $0x00480d0f
-
-	// PREFETCHW 64(AX)
-	LONG $0x40480d0f
-	ADDQ 10576(DX), AX
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
-	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
-	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
-	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
-	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
-	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
-	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
-	DECQ       CX
-	JNZ        fetching_next
-	JMP        stepped
-
-beginning:
-beginning_next:
-	MOVQ $0x00000008, BP
-	LEAQ 512(SI), AX
-
-near_26:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       BP
-	JNZ        near_26
-	MOVQ       $0x00000008, BP
-	LEAQ       512(DI), AX
-
-near_27:
-	PREFETCHT0 (AX)
-	PREFETCHT0 (AX)(BX*1)
-	LEAQ       (AX)(BX*2), AX
-	DECQ       BP
-	JNZ        near_27
-
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
-
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG       $0x5c42e2c4
-	BYTE       $0xdd
-	LEAQ       (R10)(R11*8), R10
-	LEAQ       (R10)(R11*8), R10
-	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
-	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
-	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
-	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
-	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
-	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
-	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
-	DECQ       CX
-	JNZ        beginning_next
-	JMP        stepped
-
-copied:
-	CMPQ 10656(DX), $0x40
-	JLE  few
-	MOVQ y+24(FP), AX
 
 many_next:
 	// PREFETCHW 0(AX)
@@ -6562,13 +6986,13 @@ many_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -6661,42 +7085,42 @@ many_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R14*1)
 	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
+	PREFETCHT1 (R13)(R14*1)
+	PREFETCHT1 64(BX)
+	PREFETCHT1 64(BX)(R14*1)
 	PREFETCHT1 64(R13)
-	PREFETCHT1 64(R13)(R15*1)
-	PREFETCHT1 64(R14)
-	PREFETCHT1 64(R14)(R15*1)
+	PREFETCHT1 64(R13)(R14*1)
+	PREFETCHT1 128(BX)
+	PREFETCHT1 128(BX)(R14*1)
 	PREFETCHT1 128(R13)
-	PREFETCHT1 128(R13)(R15*1)
-	PREFETCHT1 128(R14)
-	PREFETCHT1 128(R14)(R15*1)
+	PREFETCHT1 128(R13)(R14*1)
+	PREFETCHT1 192(BX)
+	PREFETCHT1 192(BX)(R14*1)
 	PREFETCHT1 192(R13)
-	PREFETCHT1 192(R13)(R15*1)
-	PREFETCHT1 192(R14)
-	PREFETCHT1 192(R14)(R15*1)
+	PREFETCHT1 192(R13)(R14*1)
+	PREFETCHT1 256(BX)
+	PREFETCHT1 256(BX)(R14*1)
 	PREFETCHT1 256(R13)
-	PREFETCHT1 256(R13)(R15*1)
-	PREFETCHT1 256(R14)
-	PREFETCHT1 256(R14)(R15*1)
+	PREFETCHT1 256(R13)(R14*1)
+	PREFETCHT1 320(BX)
+	PREFETCHT1 320(BX)(R14*1)
 	PREFETCHT1 320(R13)
-	PREFETCHT1 320(R13)(R15*1)
-	PREFETCHT1 320(R14)
-	PREFETCHT1 320(R14)(R15*1)
+	PREFETCHT1 320(R13)(R14*1)
+	PREFETCHT1 384(BX)
+	PREFETCHT1 384(BX)(R14*1)
 	PREFETCHT1 384(R13)
-	PREFETCHT1 384(R13)(R15*1)
-	PREFETCHT1 384(R14)
-	PREFETCHT1 384(R14)(R15*1)
+	PREFETCHT1 384(R13)(R14*1)
+	PREFETCHT1 448(BX)
+	PREFETCHT1 448(BX)(R14*1)
 	PREFETCHT1 448(R13)
-	PREFETCHT1 448(R13)(R15*1)
-	PREFETCHT1 448(R14)
-	PREFETCHT1 448(R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
+	PREFETCHT1 448(R13)(R14*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R13
 	DECQ       CX
 	JNZ        many_next
 	JMP        stepped
@@ -6719,13 +7143,13 @@ few_next:
 	LONG $0x40480d0f
 	ADDQ 10576(DX), AX
 
-	// TILELOADD 0(SI)(BX*1), T4
-	LONG $0x4b7be2c4
-	WORD $0x1e24
+	// TILELOADD 0(SI)(R12*1), T4
+	LONG $0x4b7ba2c4
+	WORD $0x2624
 
-	// TILELOADD 0(DI)(BX*1), T5
-	LONG $0x4b7be2c4
-	WORD $0x1f2c
+	// TILELOADD 0(DI)(R12*1), T5
+	LONG $0x4b7ba2c4
+	WORD $0x272c
 
 	// TILELOADD 0(R8)(R9*1), T6
 	LONG $0x4b7b82c4
@@ -6818,23 +7242,23 @@ few_next:
 	BYTE       $0xdd
 	LEAQ       (R10)(R11*8), R10
 	LEAQ       (R10)(R11*8), R10
+	PREFETCHT1 (BX)
+	PREFETCHT1 (BX)(R14*1)
 	PREFETCHT1 (R13)
-	PREFETCHT1 (R13)(R15*1)
-	PREFETCHT1 (R14)
-	PREFETCHT1 (R14)(R15*1)
-	ADDQ       10616(DX), SI
-	ADDQ       10616(DX), DI
-	ADDQ       10656(DX), R13
-	ADDQ       10656(DX), R14
+	PREFETCHT1 (R13)(R14*1)
+	ADDQ       $0x00000800, SI
+	ADDQ       $0x00000800, DI
+	ADDQ       10640(DX), BX
+	ADDQ       10640(DX), R13
 	DECQ       CX
 	JNZ        few_next
 
 stepped:
-	MOVQ  10680(DX), AX
+	MOVQ  10656(DX), AX
 	TESTQ AX, AX
-	JZ    tail
-	INCQ  10688(DX)
-	CMPQ  10688(DX), $0x01
+	JZ    multiplied
+	INCQ  10664(DX)
+	CMPQ  10664(DX), $0x01
 	JNE   later
 
 	// TILESTORED T0, 4416(DX)(R12*1)
@@ -6906,74 +7330,7 @@ kept:
 	BYTE $0xd8
 	JMP  block
 
-tail:
-	MOVQ    10560(DX), SI
-	MOVQ    10592(DX), AX
-	MOVQ    SI, CX
-	ANDQ    $0x1f, SI
-	JZ      sums
-	SUBQ    SI, CX
-	ADDQ    CX, CX
-	ADDQ    w+8(FP), CX
-	MOVQ    $0x00000020, DI
-	CMPQ    SI, DI
-	CMOVQLT SI, DI
-	MOVQ    $-1, SI
-	BZHIQ   DI, SI, SI
-	KMOVD   SI, K1
-	LEAQ    8512(DX), R13
-	MOVQ    R13, SI
-	MOVQ    R13, DI
-	CMPQ    10592(DX), $0x10
-	JLE     no_second_28
-	ADDQ    $0x00000400, DI
-
-no_second_28:
-copy:
-	VMOVDQU16.Z (CX), K1, Z0
-	VMOVDQU32   Z0, (R13)
-	ADDQ        BX, CX
-	ADDQ        R12, R13
-	DECQ        AX
-	JNZ         copy
-
-	// TILELOADD 0(SI)(R12*1), T4
-	LONG $0x4b7ba2c4
-	WORD $0x2624
-
-	// TILELOADD 0(DI)(R12*1), T5
-	LONG $0x4b7ba2c4
-	WORD $0x272c
-
-	// TILELOADD 0(R8)(R9*1), T6
-	LONG $0x4b7b82c4
-	WORD $0x0834
-
-	// TDPBF16PS T6, T4, T0
-	LONG $0x5c4ae2c4
-	BYTE $0xc4
-
-	// TDPBF16PS T6, T5, T1
-	LONG $0x5c4ae2c4
-	BYTE $0xcd
-	LEAQ (R8)(R9*8), R8
-	LEAQ (R8)(R9*8), R8
-
-	// TILELOADD 0(R10)(R11*1), T7
-	LONG $0x4b7b82c4
-	WORD $0x1a3c
-
-	// TDPBF16PS T7, T4, T2
-	LONG $0x5c42e2c4
-	BYTE $0xd4
-
-	// TDPBF16PS T7, T5, T3
-	LONG $0x5c42e2c4
-	BYTE $0xdd
-	LEAQ (R10)(R11*8), R10
-	LEAQ (R10)(R11*8), R10
-
-sums:
+multiplied:
 	// TILESTORED T0, 320(DX)(R12*1)
 	LONG $0x4b7aa2c4
 	LONG $0x01402284
@@ -6995,7 +7352,7 @@ sums:
 	WORD         $0x0000
 	MOVQ         x+16(FP), R8
 	MOVQ         R8, R10
-	ADDQ         10632(DX), R10
+	ADDQ         10616(DX), R10
 	PREFETCHT0   (R8)
 	PREFETCHT0   64(R8)
 	PREFETCHT0   128(R8)
@@ -7062,18 +7419,12 @@ sums:
 	PREFETCHT0   1984(R10)
 	MOVQ         y+24(FP), AX
 	MOVQ         10568(DX), CX
-	MOVQ         10576(DX), SI
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z6
+	MOVQ         10576(DX), BX
+	MOVQ         10592(DX), SI
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
 	VPXORD       Z1, Z1, Z1
 	VMOVUPS      64(DX), Z5
 	VMOVUPS      320(DX), Z7
@@ -7172,14 +7523,22 @@ sums:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z1, Z1
-	VPCMPUD      $0x01, 128(DX), Z6, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z1, K2
-	KMOVW        K2, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 128(DX), Z6, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z1, K1
+	KMOVW        K1, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -7244,42 +7603,39 @@ sums:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         (AX), R8
-	VMOVUPS      Z20, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z18, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z19, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z11, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	VMOVUPS      Z20, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z18, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z19, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z11, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_30
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_14
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -7382,14 +7738,22 @@ sums:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z2, Z2
-	VPCMPUD      $0x01, 128(DX), Z6, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 128(DX), Z6, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z2, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z2, K1
+	KMOVW        K1, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x10, R8
+	KMOVW        R8, K1
+	LEAQ         64(AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -7454,54 +7818,46 @@ sums:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         64(AX), DI
 	VMOVUPS      Z20, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z15, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z18, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z17, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z19, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z16, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z11, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z14, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z12, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z7, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z10, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z9, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z8, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z0, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z6, K1, (DI)
-	ADDQ         SI, DI
+	ADDQ         BX, DI
 	VMOVUPS      Z5, K1, (DI)
 
-no_second_30:
+no_second_14:
 	SUBQ         $0x10, CX
-	LEAQ         (AX)(SI*8), AX
-	LEAQ         (AX)(SI*8), AX
-	MOVQ         10592(DX), DI
-	MOVQ         $0x00000020, R8
-	CMPQ         DI, R8
-	CMOVQLT      DI, R8
-	MOVQ         $-1, DI
-	BZHIQ        R8, DI, DI
-	KMOVW        DI, K1
-	MOVL         $0x7fffffff, R8
-	VPBROADCASTD R8, Z0
-	MOVL         $0xffffffff, R8
-	VPBROADCASTD R8, Z6
+	LEAQ         (AX)(BX*8), AX
+	LEAQ         (AX)(BX*8), AX
+	MOVL         $0x7fffffff, DI
+	VPBROADCASTD DI, Z0
+	MOVL         $0xffffffff, DI
+	VPBROADCASTD DI, Z6
 	VPXORD       Z3, Z3, Z3
 	VMOVUPS      192(DX), Z5
 	VMOVUPS      2368(DX), Z7
@@ -7600,16 +7956,24 @@ no_second_30:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z3, Z3
-	VPCMPUD      $0x01, 256(DX), Z6, K2
-	KMOVW        K2, R8
-	SHLL         $0x10, R8
-	ORL          R8, odd+32(FP)
-	MOVL         $0x7f800000, R8
-	VPBROADCASTD R8, Z0
-	VPCMPUD      $0x05, Z0, Z3, K2
-	KMOVW        K2, R8
-	SHLL         $0x10, R8
-	ORL          R8, odd+32(FP)
+	VPCMPUD      $0x01, 256(DX), Z6, K1
+	KMOVW        K1, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+32(FP)
+	MOVL         $0x7f800000, DI
+	VPBROADCASTD DI, Z0
+	VPCMPUD      $0x05, Z0, Z3, K1
+	KMOVW        K1, DI
+	SHLL         $0x10, DI
+	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	SHRL         $0x00, R8
+	KMOVW        R8, K1
+	LEAQ         (AX), DI
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -7674,74 +8038,71 @@ no_second_30:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         (AX), R8
-	VMOVUPS      Z20, K1, (R8)
+	VMOVUPS      Z20, K1, (DI)
 	CMPQ         CX, $0x01
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z15, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z15, K1, (DI)
 	CMPQ         CX, $0x02
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z18, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z18, K1, (DI)
 	CMPQ         CX, $0x03
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z17, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z17, K1, (DI)
 	CMPQ         CX, $0x04
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z19, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z19, K1, (DI)
 	CMPQ         CX, $0x05
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z16, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z16, K1, (DI)
 	CMPQ         CX, $0x06
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z11, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z11, K1, (DI)
 	CMPQ         CX, $0x07
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z14, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z14, K1, (DI)
 	CMPQ         CX, $0x08
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z12, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z12, K1, (DI)
 	CMPQ         CX, $0x09
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z7, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z7, K1, (DI)
 	CMPQ         CX, $0x0a
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z10, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z10, K1, (DI)
 	CMPQ         CX, $0x0b
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z9, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z9, K1, (DI)
 	CMPQ         CX, $0x0c
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z8, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z8, K1, (DI)
 	CMPQ         CX, $0x0d
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z0, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z0, K1, (DI)
 	CMPQ         CX, $0x0e
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z6, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z6, K1, (DI)
 	CMPQ         CX, $0x0f
-	JLE          stored_32
-	ADDQ         SI, R8
-	VMOVUPS      Z5, K1, (R8)
+	JLE          stored_16
+	ADDQ         BX, DI
+	VMOVUPS      Z5, K1, (DI)
 
-stored_32:
+stored_16:
 	CMPQ         10592(DX), $0x10
-	JLE          no_second_33
-	SHRL         $0x10, DI
-	KMOVW        DI, K1
+	JLE          no_second_17
 	MOVL         $0x7fffffff, DI
 	VPBROADCASTD DI, Z0
 	MOVL         $0xffffffff, DI
@@ -7844,16 +8205,24 @@ stored_32:
 	VPANDD       Z0, Z22, Z0
 	VPMINUD      Z0, Z6, Z6
 	VPMAXUD      Z0, Z4, Z4
-	VPCMPUD      $0x01, 256(DX), Z6, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x01, 256(DX), Z6, K1
+	KMOVW        K1, DI
 	SHLL         $0x10, DI
 	ORL          DI, odd+32(FP)
 	MOVL         $0x7f800000, DI
 	VPBROADCASTD DI, Z0
-	VPCMPUD      $0x05, Z0, Z4, K2
-	KMOVW        K2, DI
+	VPCMPUD      $0x05, Z0, Z4, K1
+	KMOVW        K1, DI
 	SHLL         $0x10, DI
 	ORL          DI, odd+32(FP)
+	MOVQ         $0x00000020, DI
+	CMPQ         SI, DI
+	CMOVQLT      SI, DI
+	MOVQ         $-1, SI
+	BZHIQ        DI, SI, SI
+	SHRL         $0x10, SI
+	KMOVW        SI, K1
+	LEAQ         64(AX), AX
 	VUNPCKLPS    Z8, Z7, Z0
 	VUNPCKHPS    Z8, Z7, Z5
 	VUNPCKLPS    Z10, Z9, Z6
@@ -7918,76 +8287,75 @@ stored_32:
 	VSHUFF32X4   $0xdd, Z9, Z14, Z9
 	VSHUFF32X4   $0x88, Z13, Z5, Z14
 	VSHUFF32X4   $0xdd, Z13, Z5, Z5
-	LEAQ         64(AX), AX
 	VMOVUPS      Z20, K1, (AX)
 	CMPQ         CX, $0x01
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z15, K1, (AX)
 	CMPQ         CX, $0x02
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z18, K1, (AX)
 	CMPQ         CX, $0x03
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z17, K1, (AX)
 	CMPQ         CX, $0x04
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z19, K1, (AX)
 	CMPQ         CX, $0x05
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z16, K1, (AX)
 	CMPQ         CX, $0x06
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z11, K1, (AX)
 	CMPQ         CX, $0x07
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z14, K1, (AX)
 	CMPQ         CX, $0x08
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z12, K1, (AX)
 	CMPQ         CX, $0x09
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z7, K1, (AX)
 	CMPQ         CX, $0x0a
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z10, K1, (AX)
 	CMPQ         CX, $0x0b
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z9, K1, (AX)
 	CMPQ         CX, $0x0c
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z8, K1, (AX)
 	CMPQ         CX, $0x0d
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z0, K1, (AX)
 	CMPQ         CX, $0x0e
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z6, K1, (AX)
 	CMPQ         CX, $0x0f
-	JLE          stored_34
-	ADDQ         SI, AX
+	JLE          stored_18
+	ADDQ         BX, AX
 	VMOVUPS      Z5, K1, (AX)
 
-stored_34:
-no_second_33:
-	MOVQ 10624(DX), AX
+stored_18:
+no_second_17:
+	MOVQ 10608(DX), AX
 	ADDQ AX, w+8(FP)
 	ADDQ $0x00000080, y+24(FP)
-	MOVQ 10664(DX), AX
-	ADDQ AX, 10640(DX)
+	MOVQ 10648(DX), AX
+	ADDQ AX, 10624(DX)
 	DECQ 10584(DX)
 	JNZ  pair
 

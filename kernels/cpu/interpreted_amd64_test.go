@@ -272,10 +272,10 @@ func TestDecodes(t *testing.T) {
 	}
 }
 
-// interpretTiles is the kernel of p, in the interpreter. Weights are copied, or taken as they lie.
-func interpretTiles(m *machine, p tiled, c kernels.Call, copied bool) {
+// interpretTiles is the kernel of p, in the interpreter. Weights are packed, or taken as they lie.
+func interpretTiles(m *machine, p tiled, c kernels.Call, packed bool) {
 	regions := len(m.regions)
-	x, w, k := &c.Args[0], &c.Args[1], c.Args[1].Cols
+	x, w := &c.Args[0], &c.Args[1]
 	allow(m, x.F32)
 	allow(m, w.U16)
 	c.Scratch = kernels.NewScratch(p.scratch(&c))
@@ -283,33 +283,36 @@ func interpretTiles(m *machine, p tiled, c kernels.Call, copied bool) {
 	for i := range p.tiles(&c) {
 		interpretPack(m, p, &c, i)
 	}
-	work := new(amxWork)
-	memory := unsafe.Slice((*byte)(unsafe.Pointer(work)), unsafe.Sizeof(*work))
-	of := &tileProduct{p, &c, work}
-	part := of.lying(0, w.Rows(), 0)
-	if copied {
-		k = (k + tileDepth - 1) / tileDepth * tileDepth
-		part.k, part.at = k, make([]uint16, (w.Rows()+pairRows-1)/pairRows*pairRows*k)
-		part.between, part.half, part.advance, part.next = 2*tileDepth, pairRows*tileDepth, 2*pairRows*tileDepth, 2*pairRows*k
-		for r := 0; r < w.Rows(); r += pairRows {
-			m.call("amxTiles", w.U16[r*w.Stride:], w.Stride, w.Cols, min(pairRows, w.Rows()-r), part.at[r*k:])
-		}
+	of := &tileProduct{p, &c, new(amxWork), tilesOf{m}}
+	allow(m, unsafe.Slice((*byte)(unsafe.Pointer(of.work)), unsafe.Sizeof(*of.work)))
+	var copies widened
+	if packed {
+		of.panels(0, w.Rows(), 0, p.tiles(&c), &copies)
 	}
-	for tile := 0; tile < p.tiles(&c); tile += 2 {
-		tiles := min(2, p.tiles(&c)-tile)
-		for pair := 0; pair*pairRows < w.Rows(); {
-			plan := amxPlan{rows: min(pairRows, w.Rows()-pair*pairRows), pairs: max(1, w.Rows()/pairRows-pair), near: pair % 2}
-			if copied || pair == 0 {
-				plan.fetch = tileFetch{uintptr(addressOf(w.U16)), 64, 64 << (3 * (pair / 2 % 2)), 64}
-			}
-			out := of.prepare(tile, tiles, &part, pair, &plan)
-			name := fmt.Sprintf("amxMultiply%dx%d", p.parts, tiles)
-			odd := m.call(name, memory, part.at[pair*part.next/2:], of.packed(tile)[unsafe.Sizeof(tokenTile{}):], out)
-			of.mend(tile, pair*pairRows, &plan, uint32(odd))
-			pair += plan.pairs
-		}
+	for tile := 0; tile < p.tiles(&c) && !packed; tile += 2 {
+		of.runs(0, w.Rows(), tile, min(2, p.tiles(&c)-tile))
 	}
 	m.regions = m.regions[:regions]
+}
+
+// tilesOf interprets the assembly.
+type tilesOf struct{ *machine }
+
+func (m tilesOf) pack(w []uint16, stride, k, rows int, to []uint16) {
+	m.call("amxTiles", w, stride, k, rows, to)
+}
+
+func (m tilesOf) turn(from [][tileTokens]float32, y []float32, ys, n, rows int) {
+	m.call("amxTurn", unsafe.Slice(&from[0][0], len(from)*tileTokens), y, ys, n, rows)
+}
+
+func (m tilesOf) multiply(of *tileProduct, tile, tiles int, w []uint16, y []float32) uint32 {
+	name := "amxPacked"
+	if of.work.plan.apart > 0 {
+		name = "amxRuns"
+	}
+	work := unsafe.Slice(&of.work.palette, 1)
+	return uint32(m.call(fmt.Sprintf("%s%dx%d", name, of.parts, tiles), work, w, of.packedTokens(tile), y))
 }
 
 // interpretPack is packTiles for one tile.

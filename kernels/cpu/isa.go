@@ -22,8 +22,8 @@ const plain = "plain"
 // not have, the best before it is taken.
 var avx2, avx512, neon = kernels.Set{}, kernels.Set{}, kernels.Set{}
 
-// wideProducts are the products of whole blocks of a prompt, or of all tokens ([ByPosition]), by
-// the number format of activations and the instruction set.
+// wideProducts are the products of whole blocks of a prompt, and AMX's of all tokens
+// ([ByPosition]), by the number format of activations and the instruction set.
 var wideProducts = map[string]map[string]Wide{"f32": {}, "bf16": {}}
 
 // instructionSets lists them, each better than those before it.
@@ -31,7 +31,6 @@ var instructionSets = []instructionSet{
 	{"avx2", hasAVX2, avx2},
 	{"avx512", hasAVX512, avx512},
 	{"avx512_bf16", hasAVX512BF16, nil},
-	{"amx_all", hasAMX, nil}, // AMX for all tokens: faster for many sequences, slower for one
 	{"amx", hasAMX, nil},
 	{"neon", hasNEON, neon},
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // lanes says how the sums of an instruction set are taken apart.
-var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16, "avx512_bf16": 16, "amx_all": 16, "amx": 16, "neon": 8}
+var lanes = map[string]int{"plain": 1, "avx2": 8, "avx512": 16, "avx512_bf16": 16, "amx": 16, "neon": 8}
 
 // table is a tensor of rows, stride elements apart, that begins at an element of its memory.
 func table(d graph.DType, rows, cols, stride, at int) kernels.Tensor {

@@ -49,7 +49,7 @@ var (
 )
 
 func init() {
-	for _, name := range []string{"avx2", "avx512", "avx512_bf16", "amx_all", "amx"} {
+	for _, name := range []string{"avx2", "avx512", "avx512_bf16", "amx"} {
 		integerProducts[name] = &integersAVX2
 	}
 }

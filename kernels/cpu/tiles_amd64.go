@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"github.com/krait-ml/krait/kernels"
@@ -10,10 +11,7 @@ import (
 
 func init() {
 	for math, t := range map[string]tiled{"f32": {3}, "bf16": {1}} {
-		w := Wide{Kernel: t.kernel(), Serves: longBF16}
-		wideProducts[math]["amx"] = w
-		w.All = true
-		wideProducts[math]["amx_all"] = w
+		wideProducts[math]["amx"] = Wide{Kernel: t.kernel(), Serves: longBF16, All: true}
 	}
 }
 
@@ -30,13 +28,13 @@ type tiled struct {
 }
 
 const (
-	tileTokens = 16
-	tileDepth  = 32 // elements of a row of weights
-	tileRows   = 16 // of weights
-	pairRows   = 2 * tileRows
-	fewRows    = 64 // tiles of weights, that are too few to cut the work, so that tokens are cut, too
-	fewTiles   = 4  // of tokens, for which weights are read as they lie
-	tilePanel  = 512 << 10
+	tileTokens  = 16
+	tileDepth   = 32 // elements of a row of weights
+	tileRows    = 16 // of weights
+	pairRows    = 2 * tileRows
+	runGroups   = 16        // of a row of each run, at most, whose results are left together
+	fewRows     = 64        // tiles of weights, that are too few to cut the work, so that tokens are cut, too
+	packedBytes = 512 << 10 // of packed weights
 )
 
 // tokenTile is what comes before the parts of a tile of tokens.
@@ -55,27 +53,27 @@ type amxWork struct {
 	sums, totals   [4][tileRows][tileTokens]float32 // of a block, and of those before it
 	tail           [pairRows][tileDepth]uint16
 	plan           amxPlan
-	_              [64]byte // to align it
+	results        [2][tileRows][runGroups][tileTokens]float32 // of both tiles of tokens with groups of runs
 }
 
 // amxPlan says what to multiply, in the order that the generator knows.
 type amxPlan struct {
-	k                            int // terms
-	n, ys                        int // tokens, bytes from one's results to the next
-	pairs, rows                  int // of tiles of weights, rows in each
-	between, half, advance, next int // bytes of weights: to the next row, tile, 32 elements, pair
-	second                       int // bytes between tiles of tokens
-	fetch                        tileFetch
-	near                         int    // 1: nothing has fetched these weights
-	_                            [2]int // which only the assembly uses
+	k           int // terms
+	n, ys       int // tokens, bytes from one's results to the next
+	pairs, rows int // of tiles of weights, rows in each
+	apart       int // bytes from a run to the next; packed weights have none
+	next        int // bytes from a pair of weights to the next
+	second      int // bytes between tiles of tokens
+	fetch       tileFetch
+	_           [2]int // which only the assembly uses
 }
 
-// tileFetch is what is fetched meanwhile: at each 32 elements some lines at each of four places,
-// which are apart bytes apart, then stride bytes on; behind what one pair fetches comes what the
-// next one does. Copied weights take one line for a stride of at most 64, and others 8.
+// tileFetch is what packed weights fetch meanwhile: at each 32 elements some lines at each of four
+// places, which are quarter bytes apart, then stride bytes on; behind what one pair fetches comes
+// what the next one does. It is one line for a stride of at most 64, and 8 for others.
 type tileFetch struct {
-	at                    uintptr
-	apart, stride, behind int // apart 0: nothing
+	at                      uintptr
+	quarter, stride, behind int // quarter 0: nothing
 }
 
 func (p tiled) kernel() kernels.Kernel {
@@ -160,17 +158,23 @@ func (p tiled) units(c *kernels.Call) int {
 }
 
 // run is x wᵀ for units lo to hi: a panel of weights, which stays in a core's cache, is
-// multiplied with two tiles of tokens after the other two.
+// multiplied with two tiles of tokens after the other two. Two have no use for a panel.
 func (p tiled) run(c *kernels.Call, lo, hi int) {
-	var memory [unsafe.Sizeof(amxWork{})]byte
-	m := tileProduct{p, c, (*amxWork)(unsafe.Add(unsafe.Pointer(&memory), -uintptr(unsafe.Pointer(&memory))&63))}
+	m := tileProducts.Get().(*tileProduct)
+	defer tileProducts.Put(m)
+	m.of(p, c)
 	var copies widened
 	rows, parts := p.grid(c)
 	for lo < hi {
 		part := lo / rows
 		end := min(hi, (part+1)*rows)
 		first, last := p.firstTile(c, part, parts), p.firstTile(c, part+1, parts)
-		m.rows((lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows()), first, last, &copies)
+		from, to := (lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows())
+		if last-first <= 2 {
+			m.runs(from, to, first, last-first)
+		} else {
+			m.panels(from, to, first, last, &copies)
+		}
 		lo = end
 	}
 	copies.giveBack()
@@ -187,32 +191,73 @@ type tileProduct struct {
 	tiled
 	call *kernels.Call
 	work *amxWork
+	code tileCode
 }
 
-// rows multiplies those from one on with some tiles of tokens. What weights are copied to
-// has no other use.
-func (m *tileProduct) rows(from, to, first, last int, copies *widened) {
+// tileProducts have work of whole pages, as the configuration of tiles must begin with a line of the
+// cache.
+var tileProducts = sync.Pool{New: func() any { return &tileProduct{work: new(amxWork), code: nativeTiles{}} }}
+
+// of makes it one of a call.
+func (m *tileProduct) of(p tiled, c *kernels.Call) {
+	m.tiled, m.call = p, c
+	clear(m.work.totals[:]) // which a single block leaves as they are
+}
+
+// tileCode is assembly, which tests interpret.
+type tileCode interface {
+	pack(w []uint16, stride, k, rows int, to []uint16)
+	multiply(m *tileProduct, tile, tiles int, w []uint16, y []float32) (odd uint32)
+	turn(from [][tileTokens]float32, y []float32, ys, n, rows int)
+}
+
+// runs multiplies rows with one or two tiles of tokens, and reads each once. The rows that fill
+// tiles are as many long runs as a tile has rows.
+func (m *tileProduct) runs(from, to, tile, tiles int) {
 	w := &m.call.Args[1]
-	pairs, most := (to-from+pairRows-1)/pairRows, max(1, tilePanel/(pairRows*2*w.Cols))
-	panels := (pairs + most - 1) / most
-	panel := (pairs + panels - 1) / panels * pairRows
-	copied := last-first > fewTiles && (address(w, 0)|uintptr(2*w.Stride))%64 != 0
-	amxFetch(&w.U16[from*w.Stride], w.Stride, min(pairRows, to-from))
-	for near := !copied; from < to; from, near = from+panel, false {
-		end := min(to, from+panel)
-		var part tileWeights
-		if copied {
-			part = m.copied(from, end, copies)
-		} else {
-			part = m.lying(from, end, (to-from-1)/pairRows)
+	for from < to {
+		plan := amxPlan{k: w.Cols, rows: min(tileRows, to-from), next: 2 * w.Stride}
+		groups, odd := max(1, (to-from)/tileRows), uint32(0)
+		plan.apart = groups * plan.next
+		rows := groups * plan.rows
+		lie := w.U16[from*w.Stride : (from+rows-1)*w.Stride+w.Cols] // the assembly checks no bounds
+		for first := 0; first < groups; first += plan.pairs {
+			plan.pairs = min(runGroups, groups-first)
+			m.prepare(tile, tiles, &plan)
+			odd |= m.code.multiply(m, tile, tiles, lie[first*w.Stride:], m.work.results[0][0][0][:])
+			m.turn(tile, tiles, from+first, groups, &plan)
 		}
-		part.near = near
+		m.mend(tile, from, rows, plan.n, odd)
+		from += rows
+	}
+}
+
+// turn gives tokens the results of some groups with runs of as many rows, of which the first begins
+// at a row of weights.
+func (m *tileProduct) turn(tile, tiles, from, run int, plan *amxPlan) {
+	y := &m.call.Results[0]
+	for i := range tiles {
+		t := (tile + i) * tileTokens
+		n := min(tileTokens, m.call.Args[0].Rows()-t)
+		for r := range plan.rows {
+			row := from + r*run
+			m.code.turn(m.work.results[i][r][:], y.F32[t*y.Stride+row:(t+n-1)*y.Stride+row+plan.pairs], y.Stride, n, plan.pairs)
+		}
+	}
+}
+
+// panels multiplies rows with some tiles of tokens. What weights are packed to has no other use.
+func (m *tileProduct) panels(from, to, first, last int, copies *widened) {
+	w := &m.call.Args[1]
+	pairs, most := (to-from+pairRows-1)/pairRows, max(1, packedBytes/(pairRows*2*w.Cols))
+	n := (pairs + most - 1) / most
+	rows := (pairs + n - 1) / n * pairRows
+	for ; from < to; from += rows {
+		end := min(to, from+rows)
+		panel := m.packed(from, end, copies)
 		for tile := first; tile < last; tile += 2 {
-			if copied {
-				part.share(address(w, end), (min(to, end+panel)-end)*w.Stride*2, (tile-first)/2, (last-first+1)/2)
-			}
-			m.panel(tile, min(2, last-tile), &part)
-			part.near, part.fetching = false, 0
+			panel.share(address(w, end), (min(to, end+rows)-end)*w.Stride*2, (tile-first)/2, (last-first+1)/2)
+			m.panel(tile, min(2, last-tile), &panel)
 		}
 	}
 }
@@ -222,51 +267,31 @@ func address(w *kernels.Tensor, row int) uintptr {
 	return uintptr(unsafe.Pointer(&w.U16[0])) + uintptr(2*row*w.Stride)
 }
 
-// tileWeights are rows of weights for tiles: where they are, and what is fetched meanwhile.
-type tileWeights struct {
-	from, rows, k                int
-	at                           []uint16
-	between, half, advance, next int // see amxPlan
-	fetch                        tileFetch
-	fetching                     int  // pairs, the first ones
-	near                         bool // nothing has fetched the first pair
+// tilePanel are rows of weights that are packed as tiles, and what is fetched meanwhile.
+type tilePanel struct {
+	from, rows, k int
+	at            []uint16
+	fetch         tileFetch
+	fetching      int // pairs, the first ones
 }
 
-// lying are weights as they lie in memory. The next one is fetched a number of pairs ahead.
-func (m *tileProduct) lying(from, to, fetching int) tileWeights {
+// packed are weights in tiles.
+func (m *tileProduct) packed(from, to int, copies *widened) tilePanel {
 	w := &m.call.Args[1]
-	ws := 2 * w.Stride
-	return tileWeights{
-		from: from, rows: to - from, k: w.Cols,
-		at:      w.U16[from*w.Stride : (to-1)*w.Stride+w.Cols], // the assembly checks no bounds
-		between: ws, half: tileRows * ws, advance: 2 * tileDepth, next: pairRows * ws,
-		fetch:    tileFetch{address(w, from) + uintptr(pairRows*ws), pairRows / 4 * ws, 512, pairRows * ws},
-		fetching: fetching,
-	}
-}
-
-// copied are weights in tiles.
-func (m *tileProduct) copied(from, to int, copies *widened) tileWeights {
-	w := &m.call.Args[1]
-	const step = pairRows * tileDepth
 	k := (w.Cols + tileDepth - 1) / tileDepth * tileDepth
 	copies.atLeast((to-from+pairRows-1)/pairRows*pairRows*k/2 + 16)
 	at := unsafe.Slice((*uint16)(unsafe.Pointer(&copies.h[0])), 2*len(copies.h))
 	at = at[-uintptr(unsafe.Pointer(&at[0]))%64/2:]
 	for r := from; r < to; r += pairRows {
 		n := min(pairRows, to-r)
-		_ = w.U16[(r+n-1)*w.Stride+w.Cols-1]
-		amxTiles(&w.U16[r*w.Stride], w.Stride, w.Cols, n, (*byte)(unsafe.Pointer(&at[(r-from)*k])))
+		m.code.pack(w.U16[r*w.Stride:(r+n-1)*w.Stride+w.Cols], w.Stride, w.Cols, n, at[(r-from)*k:])
 	}
-	return tileWeights{
-		from: from, rows: to - from, k: k, at: at,
-		between: 2 * tileDepth, half: step, advance: 2 * step, next: pairRows * 2 * k,
-	}
+	return tilePanel{from: from, rows: to - from, k: k, at: at}
 }
 
 // share lets pairs fetch what one of some turns has of some bytes. It fetches few lines at a time,
 // where they are enough: products load lines meanwhile.
-func (w *tileWeights) share(at uintptr, bytes, turn, turns int) {
+func (w *tilePanel) share(at uintptr, bytes, turn, turns int) {
 	from, to := bytes*turn/turns, bytes*(turn+1)/turns
 	pairs, steps := max(1, w.rows/pairRows), max(1, w.k/tileDepth)
 	lines, stride := ((to-from)/4+63)/64, 1 // of each place
@@ -277,79 +302,84 @@ func (w *tileWeights) share(at uintptr, bytes, turn, turns int) {
 	w.fetching = min(pairs, (lines+stride*steps-1)/(stride*steps))
 }
 
-// packed are tokens from a tile on.
-func (m *tileProduct) packed(tile int) []byte { return m.call.Scratch[tile*m.tileBytes(m.call):] }
+// tokens are the packed ones from a tile on.
+func (m *tileProduct) tokens(tile int) []byte { return m.call.Scratch[tile*m.tileBytes(m.call):] }
 
-// panel multiplies weights with one or two tiles of tokens: pairs that are alike at once, and
-// what is left.
-func (m *tileProduct) panel(tile, tiles int, w *tileWeights) {
-	whole := w.rows / pairRows
+// packedTokens are their parts.
+func (m *tileProduct) packedTokens(tile int) []byte {
+	return m.tokens(tile)[unsafe.Sizeof(tokenTile{}):]
+}
+
+// panel multiplies weights with one or two tiles of tokens: pairs that are alike at once.
+func (m *tileProduct) panel(tile, tiles int, w *tilePanel) {
+	y, t := &m.call.Results[0], tile*tileTokens
 	for pair := 0; pair*pairRows < w.rows; {
-		plan, end := amxPlan{rows: min(pairRows, w.rows-pair*pairRows)}, whole
-		if pair < w.fetching && w.fetch.apart > 0 {
+		plan, end := amxPlan{k: w.k, rows: min(pairRows, w.rows-pair*pairRows), next: 2 * pairRows * w.k}, w.rows/pairRows
+		if pair < w.fetching && w.fetch.quarter > 0 {
 			plan.fetch, end = w.fetch, min(end, w.fetching)
 			plan.fetch.at += uintptr(pair * w.fetch.behind)
 		}
-		if w.near && pair == 0 {
-			plan.near, end = 1, 1
-		}
 		plan.pairs = max(1, end-pair)
-		m.pairs(tile, tiles, w, pair, &plan)
+		m.prepare(tile, tiles, &plan)
+		from, rows := w.from+pair*pairRows, (plan.pairs-1)*pairRows+plan.rows
+		out := y.F32[t*y.Stride+from : (t+plan.n-1)*y.Stride+from+rows]
+		m.mend(tile, from, rows, plan.n, m.code.multiply(m, tile, tiles, w.at[pair*pairRows*w.k:], out))
 		pair += plan.pairs
 	}
 }
 
-// pairs multiplies those from one on.
-func (m *tileProduct) pairs(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) {
-	out := m.prepare(tile, tiles, w, pair, plan)
-	m.mend(tile, w.from+pair*pairRows, plan, m.multiply(tiles, &w.at[pair*w.next/2], &m.packed(tile)[unsafe.Sizeof(tokenTile{})], &out[0]))
-}
-
-// prepare completes the plan of some pairs, and returns the memory of their results.
-func (m *tileProduct) prepare(tile, tiles int, w *tileWeights, pair int, plan *amxPlan) []float32 {
-	c := m.call
-	x, y, t, packed := &c.Args[0], &c.Results[0], tile*tileTokens, m.packed(tile)
-	n := min(tiles*tileTokens, x.Rows()-t)
-	plan.k, plan.n, plan.ys, plan.second = w.k, n, 4*y.Stride, m.tileBytes(c)
-	plan.between, plan.half, plan.advance, plan.next = w.between, w.half, w.advance, w.next
-	if plan.fetch.apart == 0 {
+// prepare completes a plan, and makes the work follow it.
+func (m *tileProduct) prepare(tile, tiles int, plan *amxPlan) {
+	packed := m.tokens(tile)
+	plan.n = min(tiles*tileTokens, m.call.Args[0].Rows()-tile*tileTokens)
+	plan.ys, plan.second = 4*m.call.Results[0].Stride, m.tileBytes(m.call)
+	if plan.fetch.quarter == 0 {
 		plan.fetch.at = uintptr(unsafe.Pointer(&packed[0])) // it is there
 	}
 	for i := range tiles {
 		m.work.tokens[i] = *(*tokenTile)(unsafe.Pointer(&packed[i*plan.second]))
 	}
-	m.work.configure(n, plan.rows)
+	m.work.configure(plan.n, plan.rows)
 	m.work.plan = *plan
-	from := w.from + pair*pairRows
-	return y.F32[t*y.Stride+from : (t+n-1)*y.Stride+from+plan.columns()]
 }
 
-// columns is how many rows of weights the plan has.
-func (p *amxPlan) columns() int { return (p.pairs-1)*pairRows + p.rows }
-
-// mend computes anew what may be off: results of the odd tokens, from a column on.
-func (m *tileProduct) mend(tile, from int, plan *amxPlan, odd uint32) {
+// mend computes anew what may be off: results of the odd tokens of n with rows of weights from one
+// on.
+func (m *tileProduct) mend(tile, from, rows, n int, odd uint32) {
 	c := m.call
-	for odd &= uint32(1<<plan.n - 1); odd != 0; odd &= odd - 1 {
+	for odd &= uint32(1<<n - 1); odd != 0; odd &= odd - 1 {
 		i := bits.TrailingZeros32(odd)
 		t := tile*tileTokens + i
-		again(c.Args[0].Row(t), &c.Args[1], c.Results[0].Row(t)[:from+plan.columns()], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
+		again(c.Args[0].Row(t), &c.Args[1], c.Results[0].Row(t)[:from+rows], from, m.work.tokens[i/tileTokens].least[i%tileTokens])
 	}
 }
 
-// multiply calls the assembly. A call by a variable would let the work escape.
-func (m *tileProduct) multiply(tiles int, w *uint16, x *byte, y *float32) (odd uint32) {
-	work := &m.work.palette
-	switch {
-	case m.parts == 1 && tiles == 1:
-		return amxMultiply1x1(work, w, x, y)
-	case m.parts == 1:
-		return amxMultiply1x2(work, w, x, y)
-	case tiles == 1:
-		return amxMultiply3x1(work, w, x, y)
-	}
-	return amxMultiply3x2(work, w, x, y)
+// nativeTiles is the machine's.
+type nativeTiles struct{}
+
+func (nativeTiles) pack(w []uint16, stride, k, rows int, to []uint16) {
+	amxTiles(&w[0], stride, k, rows, (*byte)(unsafe.Pointer(&to[0])))
 }
+
+func (nativeTiles) turn(from [][tileTokens]float32, y []float32, ys, n, rows int) {
+	amxTurn(&from[0][0], &y[0], ys, n, rows)
+}
+
+func (nativeTiles) multiply(m *tileProduct, tile, tiles int, w []uint16, y []float32) uint32 {
+	of := amxPacked
+	if m.work.plan.apart > 0 {
+		of = amxRuns
+	}
+	return of[m.parts][tiles-1](&m.work.palette, &w[0], &m.packedTokens(tile)[0], &y[0])
+}
+
+// The products by the parts of x and the tiles of tokens.
+var (
+	amxRuns   = map[int][2]amxProduct{3: {amxRuns3x1, amxRuns3x2}, 1: {amxRuns1x1, amxRuns1x2}}
+	amxPacked = map[int][2]amxProduct{3: {amxPacked3x1, amxPacked3x2}, 1: {amxPacked1x1, amxPacked1x2}}
+)
+
+type amxProduct func(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
 // configure says how large tiles are: sums of both tiles of tokens, weights, and tokens. Of
 // one, the second is like it.

@@ -15,7 +15,7 @@ import (
 func amx(c *build.Context) {
 	largest(c)
 	rowsToTiles(c)
-	fetchLines(c)
+	turn(c)
 	tilePeak(tiles{c})
 	for _, s := range []struct {
 		suffix string
@@ -25,7 +25,9 @@ func amx(c *build.Context) {
 		p.tokens("amxPack" + s.suffix)
 		p.token("amxPackOne" + s.suffix)
 		for _, tokens := range []int{1, 2} {
-			(&multiply{tiles{c}, s.parts, tokens}).function()
+			for halves := range 2 {
+				(&multiply{tiles{c}, s.parts, tokens, 1 + halves}).function()
+			}
 		}
 	}
 }
@@ -107,20 +109,6 @@ func rowsToTiles(c *build.Context) {
 	c.DECQ(rows)
 	c.JNZ(LabelRef("row"))
 	c.VZEROUPPER()
-	c.RET()
-}
-
-// fetchLines asks for memory before the first product.
-func fetchLines(c *build.Context) {
-	function(c, "amxFetch", "(w *uint16, ws, rows int)", fmt.Sprintf("amxFetch asks for the first %d lines of some rows of weights.", nearSteps))
-	w, ws, rows := c.Load(c.Param("w"), c.GP64()), c.Load(c.Param("ws"), c.GP64()), c.Load(c.Param("rows"), c.GP64())
-	c.Label("next")
-	for i := range nearSteps {
-		c.PREFETCHT0(Mem{Base: w, Disp: 64 * i})
-	}
-	c.LEAQ(Mem{Base: w, Index: ws, Scale: 2}, w)
-	c.DECQ(rows)
-	c.JNZ(LabelRef("next"))
 	c.RET()
 }
 

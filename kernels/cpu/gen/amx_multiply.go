@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/gotypes"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -20,14 +21,17 @@ const (
 )
 
 // plan is the numbers of amxWork, in its order.
-var plan = []string{"k", "n", "ys", "pairs", "rows", "between", "half", "advance", "next", "second", "fetch", "apart", "stride", "behind", "near", "left", "later"}
+var plan = []string{"k", "n", "ys", "pairs", "rows", "apart", "next", "second", "fetch", "quarter", "stride", "behind", "left", "later"}
 
 // blockSteps is after how many steps of 32 elements sums begin anew: sums in f32 lose the
 // more digits the longer they are.
 const blockSteps = 16
 
-// nearSteps is how many steps before they are wanted lines are fetched that nothing has fetched.
-const nearSteps = 8
+// runSteps is how many steps before they are wanted the lines of runs are fetched.
+const runSteps = 8
+
+// runGroups is how many groups of a row of each run have their results left together, at most.
+const runGroups = 16
 
 // aheadSteps is how many steps before they are loaded copied weights and tokens are fetched from
 // the L2 cache to L1; 0: they are not.
@@ -36,29 +40,34 @@ const aheadSteps = 2
 // manyLines is how many lines a step fetches from each of four places, if not one.
 const manyLines = 8
 
-// multiply is the product of weights, in pairs of 16 rows, with one or two tiles of up to
-// 16 tokens. Tile 2t + h has the sums of half h of the rows with tile t of the tokens; 4 and
-// 5 are the weights, 6 and 7 parts of x. With two, twelve products are made of eight
-// loads. Sums are the same with one and two.
+// multiply is the product of weights with one or two tiles of up to 16 tokens. Tile 2t + h has the
+// sums of half h of the rows with tile t of the tokens; 4 and 5 are the weights, 6 and 7 parts of x.
+// Sums do not depend on the form:
+//
+//   - Packed weights are pairs of tiles. With two of tokens, twelve products are made of eight loads.
+//   - Runs are rows as they lie in memory, one tile at a time, which has a row of each of 16 long
+//     runs; the next one has the rows behind these. So memory that no cache has is read in long runs,
+//     each row once.
 type multiply struct {
 	tiles
 	parts, tokens int // of x, and tiles of tokens
+	halves        int // 1: runs
 }
 
-// fetches is what a step fetches.
+func (m *multiply) runs() bool { return m.halves == 1 }
+
+// fetches is what a step fetches of what comes after these weights.
 type fetches struct {
-	places []reg.Register // two of those of the plan; the others are apart bytes behind
-	apart  reg.Register
-	lines  int  // from each of the four places; 0: none
-	near   bool // the lines of these rows, some steps ahead: of a pair that nothing has fetched
-	copied bool // weights, which are packed, and tokens to L1
+	places  []reg.Register // two of four; the others are quarter bytes behind
+	quarter reg.Register
+	lines   int // from each of the four places
 }
 
 // The registers of the machine that tile instructions name.
 var (
 	work         = reg.RDX
 	upper, lower = reg.RSI, reg.RDI                  // the first 16 rows, and the second
-	between      = reg.RBX                           // bytes from a row of weights to the next
+	apart        = reg.RBX                           // bytes from a row of a tile of weights to the next
 	packed       = []reg.GPPhysical{reg.R8, reg.R10} // parts of x
 	row          = []reg.GPPhysical{reg.R9, reg.R11} // bytes from a row of theirs to the next
 	line         = reg.R12                           // 64
@@ -66,13 +75,17 @@ var (
 )
 
 func (m *multiply) function() {
-	name := fmt.Sprintf("amxMultiply%dx%d", m.parts, m.tokens)
+	name, weights := "amxPacked", "packed weights"
+	if m.runs() {
+		name, weights = "amxRuns", "runs of weights"
+	}
+	name = fmt.Sprintf("%s%dx%d", name, m.parts, m.tokens)
 	function(m.Context, name, "(work *byte, w *uint16, x *byte, y *float32) (odd uint32)",
-		fmt.Sprintf("%s multiplies pairs of 16 rows of weights with tokens packed in %d parts and %d tiles, as the work says.", name, m.parts, m.tokens),
+		fmt.Sprintf("%s multiplies %s with tokens packed in %d parts and %d tiles, as the work says.", name, weights, m.parts, m.tokens),
 		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
 	m.Load(m.Param("work"), work)
 	m.config(work)
-	m.MOVQ(m.slot("between"), between)
+	m.MOVQ(m.slot("apart"), apart)
 	m.MOVQ(U32(64), line)
 	m.MOVL(U32(0), m.memory(m.Return("odd")))
 	last := row[m.tokens-1]
@@ -86,14 +99,20 @@ func (m *multiply) function() {
 	m.zeros()
 	m.pointers()
 	m.blocks()
-	m.tail()
+	if m.runs() { // others have zeros behind
+		m.tail()
+	}
 	m.sums()
 	next := m.GP64()
 	m.MOVQ(m.slot("next"), next)
 	m.ADDQ(next, m.memory(m.Param("w")))
-	m.ADDQ(U32(128), m.memory(m.Param("y")))
-	m.MOVQ(m.slot("behind"), next)
-	m.ADDQ(next, m.slot("fetch"))
+	if m.runs() {
+		m.ADDQ(line, m.memory(m.Param("y")))
+	} else {
+		m.ADDQ(U32(128), m.memory(m.Param("y")))
+		m.MOVQ(m.slot("behind"), next)
+		m.ADDQ(next, m.slot("fetch"))
+	}
 	m.DECQ(m.slot("pairs"))
 	m.JNZ(LabelRef("pair"))
 	m.release()
@@ -115,17 +134,25 @@ func (m *multiply) slot(name string) Mem {
 	return Mem{Base: work, Disp: workPlan + 8*slices.Index(plan, name)}
 }
 
-func (m *multiply) zeros() {
-	for t := range 2 * m.tokens {
-		m.zero(t)
+// eachSum calls f for the tiles of sums.
+func (m *multiply) eachSum(f func(t, h int)) {
+	for t := range m.tokens {
+		for h := range m.halves {
+			f(t, h)
+		}
 	}
+}
+
+func (m *multiply) zeros() {
+	m.eachSum(func(t, h int) { m.zero(2*t + h) })
 }
 
 // pointers begins a pair.
 func (m *multiply) pointers() {
 	m.Load(m.Param("w"), upper)
-	m.MOVQ(upper, lower)
-	m.both(func() { m.ADDQ(m.slot("half"), lower) })
+	if !m.runs() {
+		m.LEAQ(Mem{Base: upper, Disp: 1024}, lower)
+	}
 	m.firstTokens()
 }
 
@@ -155,89 +182,96 @@ func (m *multiply) both(then func()) {
 }
 
 // blocks multiplies what fills tiles. Sums are added up in memory, but those of the last
-// block, which goes on in the tail.
+// block, to which a tail belongs.
 func (m *multiply) blocks() {
 	left, count := m.GP64(), m.GP64()
 	m.MOVQ(m.slot("k"), left)
+	m.ADDQ(U8(31), left)
 	m.SHRQ(U8(5), left)
-	m.JZ(LabelRef("tail"))
+	m.JZ(LabelRef("multiplied"))
 	m.MOVQ(U32(0), m.slot("later"))
-	fetch, apart := []reg.Register{m.GP64(), m.GP64()}, m.GP64()
-	m.MOVQ(m.slot("fetch"), fetch[0])
-	m.MOVQ(m.slot("apart"), apart)
-	m.LEAQ(Mem{Base: fetch[0], Index: apart, Scale: 2}, fetch[1])
+	f := fetches{places: []reg.Register{m.GP64(), m.GP64()}, quarter: m.GP64()}
+	if !m.runs() {
+		m.MOVQ(m.slot("fetch"), f.places[0])
+		m.MOVQ(m.slot("quarter"), f.quarter)
+		m.LEAQ(Mem{Base: f.places[0], Index: f.quarter, Scale: 2}, f.places[1])
+	}
 	m.Label("block")
 	m.MOVQ(U32(blockSteps), count)
 	m.CMPQ(left, count)
 	m.CMOVQLT(left, count)
 	m.SUBQ(count, left)
 	m.MOVQ(left, m.slot("left"))
-	f := fetches{places: fetch, apart: apart}
-	m.CMPQ(m.slot("near"), U8(0))
-	m.JNE(LabelRef("beginning"))
-	m.CMPQ(between, U8(64))
-	m.JZ(LabelRef("copied"))
-	m.TESTQ(apart, apart)
-	m.JNZ(LabelRef("fetching"))
-	m.steps("step", count, f)
-	f.lines = manyLines
-	m.steps("fetching", count, f)
-	f.near = true
-	m.steps("beginning", count, f)
-	m.Label("copied")
-	f.near, f.copied = false, true
-	m.CMPQ(m.slot("stride"), U8(64))
-	m.JLE(LabelRef("few"))
-	m.steps("many", count, f)
-	f.lines = 1
-	m.steps("few", count, f)
+	if m.runs() {
+		m.withoutTail(left, count)
+		m.runSteps(count)
+	} else {
+		m.CMPQ(m.slot("stride"), U8(64))
+		m.JLE(LabelRef("few"))
+		f.lines = manyLines
+		m.packedSteps("many", count, f)
+		m.JMP(LabelRef("stepped"))
+		f.lines = 1
+		m.packedSteps("few", count, f)
+	}
 	m.Label("stepped")
 	m.MOVQ(m.slot("left"), left)
 	m.TESTQ(left, left)
-	m.JZ(LabelRef("tail"))
+	m.JZ(LabelRef("multiplied"))
 	m.total()
 	m.zeros()
 	m.JMP(LabelRef("block"))
+	m.Label("multiplied")
 }
 
-// steps are those of a block. They end at the label "stepped".
-func (m *multiply) steps(name string, count reg.Register, f fetches) {
+// withoutTail takes the tail from the steps of the last block.
+func (m *multiply) withoutTail(left, count reg.Register) {
+	m.TESTQ(left, left)
+	m.JNZ(LabelRef("next"))
+	rest := m.GP64()
+	m.MOVQ(m.slot("k"), rest)
+	m.ANDQ(U8(31), rest)
+	m.JZ(LabelRef("next"))
+	m.DECQ(count)
+	m.JZ(LabelRef("stepped"))
+}
+
+// packedSteps are those of a block of packed weights.
+func (m *multiply) packedSteps(name string, count reg.Register, f fetches) {
 	m.Label(name)
-	if !f.near {
-		m.Load(m.Param("y"), result)
-	}
+	m.Load(m.Param("y"), result)
 	m.Label(name + "_next")
-	if f.near {
-		m.fetchNear()
-	} else {
-		m.fetchResults()
-	}
-	m.step(between, f)
-	m.ADDQ(m.slot("advance"), upper)
-	m.ADDQ(m.slot("advance"), lower)
-	if f.lines > 0 {
-		for _, p := range f.places {
-			m.ADDQ(m.slot("stride"), p)
-		}
+	m.fetchResults()
+	m.step(line, f)
+	m.ADDQ(U32(2048), upper)
+	m.ADDQ(U32(2048), lower)
+	for _, p := range f.places {
+		m.ADDQ(m.slot("stride"), p)
 	}
 	m.DECQ(count)
 	m.JNZ(LabelRef(name + "_next"))
-	m.JMP(LabelRef("stepped"))
 }
 
-// fetchNear fetches the lines of all rows some steps before they are wanted.
-func (m *multiply) fetchNear() {
-	at, half := m.GP64(), m.GP64()
-	for _, from := range []reg.Register{upper, lower} {
-		m.MOVQ(U32(8), half)
-		m.LEAQ(Mem{Base: from, Disp: 64 * nearSteps}, at)
-		again := label("near")
-		m.Label(again)
+// runSteps are those of a block of runs.
+func (m *multiply) runSteps(count reg.Register) {
+	m.Label("next")
+	m.fetchRuns()
+	m.step(apart, fetches{})
+	m.ADDQ(line, upper)
+	m.DECQ(count)
+	m.JNZ(LabelRef("next"))
+}
+
+// fetchRuns fetches lines of all runs.
+func (m *multiply) fetchRuns() {
+	at := m.GP64()
+	m.LEAQ(Mem{Base: upper, Disp: 64 * runSteps}, at)
+	for i := range 8 {
+		if i > 0 {
+			m.LEAQ(Mem{Base: at, Index: apart, Scale: 2}, at)
+		}
 		m.PREFETCHT0(Mem{Base: at})
-		m.PREFETCHT0(Mem{Base: at, Index: between, Scale: 1})
-		m.LEAQ(Mem{Base: at, Index: between, Scale: 2}, at)
-		m.DECQ(half)
-		m.JNZ(LabelRef(again))
+		m.PREFETCHT0(Mem{Base: at, Index: apart, Scale: 1})
 	}
 }
 
@@ -254,8 +288,10 @@ func (m *multiply) fetchResults() {
 
 // step multiplies 32 elements.
 func (m *multiply) step(index reg.Register, f fetches) {
-	m.load(4, upper, 0, index)
-	m.load(5, lower, 0, index)
+	weights := []reg.Register{upper, lower}[:m.halves]
+	for h, w := range weights {
+		m.load(4+h, w, 0, index)
+	}
 	for p := range m.parts {
 		for t := range m.tokens {
 			x := 6 + t
@@ -263,12 +299,14 @@ func (m *multiply) step(index reg.Register, f fetches) {
 				x += p % 2
 			}
 			m.load(x, packed[t], 0, row[t])
-			m.dot(2*t, 4, x)
-			m.fetchAhead(packed[t], m.parts, f)
-			m.dot(2*t+1, 5, x)
-			if p == 0 && t == 0 {
-				m.fetchAhead(upper, 2, f)
-				m.fetchAhead(lower, 2, f)
+			for h := range weights {
+				m.dot(2*t+h, 4+h, x)
+				if h == 0 {
+					m.fetchAhead(packed[t], m.parts)
+				}
+			}
+			for h := 0; h < len(weights) && p == 0 && t == 0; h++ {
+				m.fetchAhead(weights[h], 2)
 			}
 			for range 2 { // its 16 rows
 				m.LEAQ(Mem{Base: packed[t], Index: row[t], Scale: 8}, packed[t])
@@ -277,15 +315,16 @@ func (m *multiply) step(index reg.Register, f fetches) {
 		for i := f.lines * p / m.parts; i < f.lines*(p+1)/m.parts; i++ {
 			for _, at := range f.places {
 				m.PREFETCHT1(Mem{Base: at, Disp: 64 * i})
-				m.PREFETCHT1(Mem{Base: at, Index: f.apart, Scale: 1, Disp: 64 * i})
+				m.PREFETCHT1(Mem{Base: at, Index: f.quarter, Scale: 1, Disp: 64 * i})
 			}
 		}
 	}
 }
 
-// fetchAhead fetches the tile that follows one some steps later, each of which takes some tiles.
-func (m *multiply) fetchAhead(tile reg.Register, tiles int, f fetches) {
-	if f.copied && aheadSteps > 0 {
+// fetchAhead fetches the packed tile that follows one some steps later, each of which takes some
+// tiles.
+func (m *multiply) fetchAhead(tile reg.Register, tiles int) {
+	if !m.runs() && aheadSteps > 0 {
 		m.fetch(tile, 1024*tiles*aheadSteps, 16)
 	}
 }
@@ -320,14 +359,11 @@ func (m *multiply) total() {
 
 // keep stores the sums.
 func (m *multiply) keep(at int) {
-	for t := range 2 * m.tokens {
-		m.store(t, work, at+1024*t, line)
-	}
+	m.eachSum(func(t, h int) { m.store(2*t+h, work, at+1024*(2*t+h), line) })
 }
 
 // tail copies the last elements of the rows, with zeros behind, and multiplies them.
 func (m *multiply) tail() {
-	m.Label("tail")
 	k, rows, at, to := m.GP64(), m.GP64(), m.GP64(), m.GP64()
 	m.MOVQ(m.slot("k"), k)
 	m.MOVQ(m.slot("rows"), rows)
@@ -341,12 +377,10 @@ func (m *multiply) tail() {
 	m.KMOVD(first(m.Context, k, 32).As32(), mask)
 	m.LEAQ(Mem{Base: work, Disp: workTail}, to)
 	m.MOVQ(to, upper)
-	m.MOVQ(to, lower)
-	m.both(func() { m.ADDQ(U32(1024), lower) })
 	m.Label("copy")
 	m.VMOVDQU16_Z(Mem{Base: at}, mask, v)
 	m.VMOVDQU32(v, Mem{Base: to})
-	m.ADDQ(between, at)
+	m.ADDQ(apart, at)
 	m.ADDQ(line, to)
 	m.DECQ(rows)
 	m.JNZ(LabelRef("copy"))
@@ -357,35 +391,36 @@ func (m *multiply) tail() {
 func (m *multiply) sums() {
 	m.Label("sums")
 	m.keep(workSums)
-	m.firstTokens() // the next pair's, which its own steps do not fetch
-	for t := range m.tokens {
-		m.fetch(packed[t], 0, 16*m.parts*aheadSteps)
+	if !m.runs() {
+		m.firstTokens() // the next pair's, which its own steps do not fetch
+		for t := range m.tokens {
+			m.fetch(packed[t], 0, 16*m.parts*aheadSteps)
+		}
 	}
-	y, n, ys := m.Load(m.Param("y"), m.GP64()), m.GP64(), m.GP64()
+	y, n, ys, rows := m.Load(m.Param("y"), m.GP64()), m.GP64(), m.GP64(), m.GP64()
 	m.MOVQ(m.slot("n"), n)
 	m.MOVQ(m.slot("ys"), ys)
-	rows, mask := m.GP64(), m.K()
+	m.MOVQ(m.slot("rows"), rows)
 	for t := range m.tokens {
-		if t > 0 {
+		if t > 0 && !m.runs() {
 			m.SUBQ(U8(16), n)
 			for range 2 {
 				m.LEAQ(Mem{Base: y, Index: ys, Scale: 8}, y)
 			}
 		}
-		m.MOVQ(m.slot("rows"), rows)
-		valid := first(m.Context, rows, 32)
-		m.KMOVW(valid.As32(), mask)
-		m.half(t, 0, y, ys, n, mask)
-		m.both(func() {
-			m.SHRL(U8(16), valid.As32())
-			m.KMOVW(valid.As32(), mask)
-			m.half(t, 1, y, ys, n, mask)
-		})
+		write := m.rowsOfTokens(t, y, ys, n, rows)
+		if m.runs() {
+			write = m.tokensOfRows(t, y)
+		}
+		m.half(t, 0, write)
+		if !m.runs() {
+			m.both(func() { m.half(t, 1, write) })
+		}
 	}
 }
 
-// half gives them those of 16 rows.
-func (m *multiply) half(t, h int, y, ys, n, mask reg.Register) {
+// half gives them those of 16 rows, which have a vector each, with tokens in the lanes.
+func (m *multiply) half(t, h int, write func(h int, v []reg.VecVirtual)) {
 	sums, token := workSums+1024*(2*t+h), 128*t
 	sign, scale := all(m.Context, 0x7fffffff), m.ZMM()
 	least, most := all(m.Context, 0xffffffff), m.ZMM()
@@ -414,19 +449,63 @@ func (m *multiply) half(t, h int, y, ys, n, mask reg.Register) {
 		}
 		m.ORL(found, m.memory(m.Return("odd")))
 	}
-	v = transposed16(m.Context, v)
-	at := m.GP64()
-	m.LEAQ(Mem{Base: y, Disp: 64 * h}, at)
-	done := label("stored")
-	for i := range 16 {
-		if i > 0 {
-			if t == m.tokens-1 { // those before are full
-				m.CMPQ(n, U8(i))
-				m.JLE(LabelRef(done))
+	write(h, v)
+}
+
+// rowsOfTokens writes results of rows that follow each other, a token's at a time.
+func (m *multiply) rowsOfTokens(t int, y, ys, n, rows reg.Register) func(h int, v []reg.VecVirtual) {
+	return func(h int, v []reg.VecVirtual) {
+		at, mask, done := m.GP64(), m.K(), label("stored")
+		valid := first(m.Context, rows, 32)
+		m.SHRL(U8(16*h), valid.As32())
+		m.KMOVW(valid.As32(), mask)
+		m.LEAQ(Mem{Base: y, Disp: 64 * h}, at)
+		for i, token := range transposed16(m.Context, v) {
+			if i > 0 {
+				if t == m.tokens-1 { // those before are full
+					m.CMPQ(n, U8(i))
+					m.JLE(LabelRef(done))
+				}
+				m.ADDQ(ys, at)
 			}
-			m.ADDQ(ys, at)
+			m.VMOVUPS(token, mask, Mem{Base: at})
 		}
-		m.VMOVUPS(v[i], mask, Mem{Base: at})
+		m.Label(done)
 	}
-	m.Label(done)
+}
+
+// tokensOfRows leaves results of a group of rows where those of the groups before it are: there are
+// groups of each row, with the tokens of a tile in the lanes.
+func (m *multiply) tokensOfRows(t int, y reg.Register) func(h int, v []reg.VecVirtual) {
+	return func(h int, v []reg.VecVirtual) {
+		for i, row := range v {
+			m.VMOVUPS(row, Mem{Base: y, Disp: 64 * runGroups * (16*t + i)})
+		}
+	}
+}
+
+// turn generates what gives tokens the results of a run.
+func turn(c *build.Context) {
+	function(c, "amxTurn", "(from, y *float32, ys, n, rows int)",
+		"amxTurn writes results of n tokens with up to 16 rows, which are behind each other with 16 tokens in the lanes, to the rows of y.")
+	from, y, ys := c.Load(c.Param("from"), c.GP64()), c.Load(c.Param("y"), c.GP64()), c.Load(c.Param("ys"), c.GP64())
+	n, rows, mask := c.Load(c.Param("n"), c.GP64()), c.Load(c.Param("rows"), c.GP64()), c.K()
+	c.SHLQ(U8(2), ys)
+	c.KMOVW(first(c, rows, 16).As32(), mask)
+	var v []reg.VecVirtual
+	for i := range 16 {
+		v = append(v, c.ZMM())
+		c.VMOVUPS(Mem{Base: from, Disp: 64 * i}, v[i])
+	}
+	for i, token := range transposed16(c, v) {
+		if i > 0 {
+			c.CMPQ(n, U8(i))
+			c.JLE(LabelRef("written"))
+			c.ADDQ(ys, y)
+		}
+		c.VMOVUPS(token, mask, Mem{Base: y})
+	}
+	c.Label("written")
+	c.VZEROUPPER()
+	c.RET()
 }
