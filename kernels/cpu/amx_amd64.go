@@ -20,6 +20,19 @@ func amxTiles(w *uint16, ws int, k int, rows int, to *byte)
 //go:noescape
 func amxTurn(from *float32, y *float32, ys int, n int, rows int)
 
+// amxTilesF32 is amxTiles for weights in f32: of each 32 elements there are the tiles of each of 3
+// parts.
+//
+//go:noescape
+func amxTilesF32(w *float32, ws int, k int, rows int, to *byte)
+
+// amxPackedF32 multiplies packed weights of f32 with tokens packed in 3 parts and 2 tiles, as the
+// work says. Bits of odd stand for tokens of whose results some are not finite or less than the
+// least.
+//
+//go:noescape
+func amxPackedF32(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+
 // amxPeak multiplies 6 n times two tiles.
 //
 //go:noescape
@@ -42,23 +55,17 @@ func amxPackOne3(x *float32, scale float32, k int, to *byte)
 //go:noescape
 func amxRuns3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxPacked3x1 multiplies packed weights with tokens packed in 3 parts and 1 tiles, as the work
-// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
-//
-//go:noescape
-func amxPacked3x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
-
 // amxRuns3x2 multiplies runs of weights with tokens packed in 3 parts and 2 tiles, as the work
 // says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
 func amxRuns3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxPacked3x2 multiplies packed weights with tokens packed in 3 parts and 2 tiles, as the work
-// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxPacked3 multiplies packed weights with tokens packed in 3 parts and 2 tiles, as the work says.
+// Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxPacked3x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxPacked3(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
 // amxPack1 writes tiles of n tokens in 1 parts, times 2^scale. The rows are some bytes behind x;
 // there are 16, of which those from n on are not used.
@@ -77,20 +84,14 @@ func amxPackOne1(x *float32, scale float32, k int, to *byte)
 //go:noescape
 func amxRuns1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxPacked1x1 multiplies packed weights with tokens packed in 1 parts and 1 tiles, as the work
-// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
-//
-//go:noescape
-func amxPacked1x1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
-
 // amxRuns1x2 multiplies runs of weights with tokens packed in 1 parts and 2 tiles, as the work
 // says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
 func amxRuns1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
 
-// amxPacked1x2 multiplies packed weights with tokens packed in 1 parts and 2 tiles, as the work
-// says. Bits of odd stand for tokens of whose results some are not finite or less than the least.
+// amxPacked1 multiplies packed weights with tokens packed in 1 parts and 2 tiles, as the work says.
+// Bits of odd stand for tokens of whose results some are not finite or less than the least.
 //
 //go:noescape
-func amxPacked1x2(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
+func amxPacked1(work *byte, w *uint16, x *byte, y *float32) (odd uint32)

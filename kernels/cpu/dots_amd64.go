@@ -12,7 +12,7 @@ import (
 var dots = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512BF16, panel2AVX512BF16, panel3AVX512BF16}, packRowsAVX512, nil, packTokensAVX512, drainAVX512, 1, 1}
 
 func init() {
-	wideProducts["bf16"]["avx512_bf16"] = dots.ofPairs(&convertAVX512)
+	wideProducts["bf16"]["avx512_bf16"] = []Wide{dots.ofPairs(&convertAVX512)}
 }
 
 // ofPairs is a product of bf16 by panels of pairs.

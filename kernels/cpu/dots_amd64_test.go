@@ -113,7 +113,7 @@ func TestDots(t *testing.T) {
 		t.Skip("this machine has no AVX512_BF16; see TestDotsInterpreted")
 	}
 	emulated := emulatedDots(&panelsAVX512)
-	checkDots(t, wideProducts["bf16"]["avx512_bf16"], emulated.ofPairs(&convertAVX2))
+	checkDots(t, wideProducts["bf16"]["avx512_bf16"][0], emulated.ofPairs(&convertAVX2))
 }
 
 // checkDots: products of pairs of bf16 are near to float64, in tiles of all sizes, and a token has

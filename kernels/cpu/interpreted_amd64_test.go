@@ -169,9 +169,12 @@ func TestTilesInterpreted(t *testing.T) {
 	for i, c := range []struct{ tokens, n, k int }{
 		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545}, {33, 65, 64}, {17, 33, 64},
 	} {
-		for _, parts := range []int{1, 3} {
-			p := tiled{parts}
-			x, w := table(graph.F32, c.tokens, c.k, c.k+r.IntN(3), r.IntN(8)), table(graph.BF16, c.n, c.k, c.k+r.IntN(3), r.IntN(16))
+		for _, p := range []tiled{{1, 1}, {3, 1}, {3, 3}} {
+			format := graph.BF16
+			if p.weights > 1 {
+				format = graph.F32
+			}
+			x, w := table(graph.F32, c.tokens, c.k, c.k+r.IntN(3), r.IntN(8)), table(format, c.n, c.k, c.k+r.IntN(3), r.IntN(16))
 			y := table(graph.F32, c.tokens, c.n, c.n+r.IntN(6), r.IntN(8))
 			wild := 1 + i%2*60
 			fill(&x, func() float32 { return float32(math.Ldexp(r.NormFloat64(), r.IntN(wild)-wild/2)) })
@@ -179,14 +182,14 @@ func TestTilesInterpreted(t *testing.T) {
 			fill(&y, func() float32 { return 1e30 })
 			call := kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}}
 			interpretTiles(m, p, call, i%3 == 0)
-			what := fmt.Sprintf("%d parts, %+v", parts, c)
+			what := fmt.Sprintf("%+v, %+v", p, c)
 			token := r.IntN(c.tokens)
 			one := table(graph.F32, 1, c.n, c.n, 0)
-			interpretTiles(m, p, kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}, i%3 == 1)
+			interpretTiles(m, p, kernels.Call{Args: []kernels.Tensor{part(x, token, token+1), w}, Results: []kernels.Tensor{one}}, false)
 			if !slices.Equal(one.Row(0), y.Row(token)) {
 				t.Fatalf("%s: token %d has other bits alone", what, token)
 			}
-			if parts == 1 {
+			if p.parts == 1 {
 				kernels.Round(graph.BF16, x.F32)
 			}
 			checkWide(t, what, &x, &w, &y, 16)
@@ -204,7 +207,7 @@ func TestExpertsInterpreted(t *testing.T) {
 	m := newMachine(t, "amx_amd64.s")
 	bf16 := func(c *kernels.Call) bool { return c.Args[1].DType == graph.BF16 }
 	for parts, share := range map[int]float64{1: 1e-2, 3: 2e-6} {
-		tiles := kernels.Kernel{Units: func(*kernels.Call) int { return 1 }, Run: func(c *kernels.Call, _, _ int) { interpretTiles(m, tiled{parts}, *c, false) }}
+		tiles := kernels.Kernel{Units: func(*kernels.Call) int { return 1 }, Run: func(c *kernels.Call, _, _ int) { interpretTiles(m, tiled{parts, 1}, *c, false) }}
 		checkExpertsWide(t, set, Wide{Kernel: tiles, Serves: bf16}, []int{9, 33, 18, 17}, share)
 	}
 	if slices.Contains(ISAs(), "avx2") {
@@ -272,12 +275,14 @@ func TestDecodes(t *testing.T) {
 	}
 }
 
-// interpretTiles is the kernel of p, in the interpreter. Weights are packed, or taken as they lie.
+// interpretTiles is the kernel of p, in the interpreter. Weights are packed where that is asked for
+// and may be, or taken as they lie.
 func interpretTiles(m *machine, p tiled, c kernels.Call, packed bool) {
 	regions := len(m.regions)
 	x, w := &c.Args[0], &c.Args[1]
 	allow(m, x.F32)
 	allow(m, w.U16)
+	allow(m, w.F32)
 	c.Scratch = kernels.NewScratch(p.scratch(&c))
 	allow(m, c.Scratch)
 	for i := range p.tiles(&c) {
@@ -286,7 +291,7 @@ func interpretTiles(m *machine, p tiled, c kernels.Call, packed bool) {
 	of := &tileProduct{p, &c, new(amxWork), tilesOf{m}}
 	allow(m, unsafe.Slice((*byte)(unsafe.Pointer(of.work)), unsafe.Sizeof(*of.work)))
 	var copies widened
-	if packed {
+	if packed = packed && x.Rows() >= tileTokens || p.weights > 1; packed {
 		of.panels(0, w.Rows(), 0, p.tiles(&c), &copies)
 	}
 	for tile := 0; tile < p.tiles(&c) && !packed; tile += 2 {
@@ -298,8 +303,12 @@ func interpretTiles(m *machine, p tiled, c kernels.Call, packed bool) {
 // tilesOf interprets the assembly.
 type tilesOf struct{ *machine }
 
-func (m tilesOf) pack(w []uint16, stride, k, rows int, to []uint16) {
-	m.call("amxTiles", w, stride, k, rows, to)
+func (m tilesOf) pack(w *kernels.Tensor, row, rows int, to []uint16) {
+	if w.DType == graph.F32 {
+		m.call("amxTilesF32", w.F32[row*w.Stride:], w.Stride, w.Cols, rows, to)
+	} else {
+		m.call("amxTiles", w.U16[row*w.Stride:], w.Stride, w.Cols, rows, to)
+	}
 }
 
 func (m tilesOf) turn(from [][tileTokens]float32, y []float32, ys, n, rows int) {
@@ -307,17 +316,19 @@ func (m tilesOf) turn(from [][tileTokens]float32, y []float32, ys, n, rows int) 
 }
 
 func (m tilesOf) multiply(of *tileProduct, tile, tiles int, w []uint16, y []float32) uint32 {
-	name := "amxPacked"
-	if of.work.plan.apart > 0 {
-		name = "amxRuns"
+	name := fmt.Sprintf("amxPacked%d", of.parts)
+	switch {
+	case of.weights > 1:
+		name = "amxPackedF32"
+	case of.work.plan.apart > 0:
+		name = fmt.Sprintf("amxRuns%dx%d", of.parts, tiles)
 	}
-	work := unsafe.Slice(&of.work.palette, 1)
-	return uint32(m.call(fmt.Sprintf("%s%dx%d", name, of.parts, tiles), work, w, of.packedTokens(tile), y))
+	return uint32(m.call(name, unsafe.Slice(&of.work.palette, 1), w, of.packedTokens(tile), y))
 }
 
 // interpretPack is packTiles for one tile.
 func interpretPack(m *machine, p tiled, c *kernels.Call, i int) {
-	x, k, n := &c.Args[0], c.Args[1].Cols, tokensOf(c, i)
+	x, k, n, columns := &c.Args[0], c.Args[1].Cols, tokensOf(c, i), p.columns(c)
 	to := c.Scratch[i*p.tileBytes(c) : (i+1)*p.tileBytes(c)]
 	head := (*tokenTile)(unsafe.Pointer(&to[0]))
 	to = to[unsafe.Sizeof(*head):]
@@ -329,9 +340,9 @@ func interpretPack(m *machine, p tiled, c *kernels.Call, i int) {
 		}
 	}
 	first := x.F32[i*tileTokens*x.Stride:]
-	if n == 1 {
+	if columns == 1 {
 		m.call(fmt.Sprintf("amxPackOne%d", p.parts), first, scale[0], k, to)
 	} else {
-		m.call(fmt.Sprintf("amxPack%d", p.parts), first, rows, scale, k, to, n)
+		m.call(fmt.Sprintf("amxPack%d", p.parts), first, rows, scale, k, to, columns)
 	}
 }

@@ -22,9 +22,9 @@ const plain = "plain"
 // not have, the best before it is taken.
 var avx2, avx512, neon = kernels.Set{}, kernels.Set{}, kernels.Set{}
 
-// wideProducts are the products of whole blocks of a prompt, and AMX's of all tokens
-// ([ByPosition]), by the number format of activations and the instruction set.
-var wideProducts = map[string]map[string]Wide{"f32": {}, "bf16": {}}
+// wideProducts are the products of whole blocks of a prompt, or of all tokens ([ByPosition]), by the
+// number format of activations and the instruction set. No two serve the same weights.
+var wideProducts = map[string]map[string][]Wide{"f32": {}, "bf16": {}}
 
 // instructionSets lists them, each better than those before it.
 var instructionSets = []instructionSet{
@@ -70,7 +70,7 @@ func changed(isa, math string, matmul func(narrow kernels.Kernel) kernels.Kernel
 		return nil, err
 	}
 	set["matmul"] = matmul(set["matmul"])
-	if w, ok := wideProducts[math][isa]; ok {
+	for _, w := range wideProducts[math][isa] {
 		set["matmul"] = ByPosition(set["matmul"], w)
 	}
 	maps.Copy(set, Experts(set))

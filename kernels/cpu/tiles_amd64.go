@@ -6,25 +6,28 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/krait-ml/krait/graph"
 	"github.com/krait-ml/krait/kernels"
 )
 
 func init() {
-	for math, t := range map[string]tiled{"f32": {3}, "bf16": {1}} {
-		wideProducts[math]["amx"] = Wide{Kernel: t.kernel(), Serves: longBF16, All: true}
+	long := tiled{parts: 3, weights: 3}
+	for math, t := range map[string]tiled{"f32": {3, 1}, "bf16": {1, 1}} {
+		wideProducts[math]["amx"] = []Wide{{t.kernel(), longBF16, true}, {long.kernel(), longF32, false}}
 	}
 }
 
-// tiled is matmul through tiles, for weights in bf16: others stay with AVX-512, since those in f32
-// would take six products, and three times their memory. An f32 is the sum of three bf16, which are
-// multiplied one by one and added in f32, those of the upper parts by themselves.
+// tiled is matmul through tiles, for weights in bf16, and for those in f32 where there are many
+// tokens; others stay with AVX-512. An f32 is the sum of three bf16, which are multiplied one by one
+// and added in f32.
 //
 // Tiles take numbers below the normal ones as 0 and leave no such sums. So that nothing of weight
 // is lost, a token is scaled to [2^100, 2^101): what is lost of a sum then is less than 2^21 (a
 // number below 2^-126 times any weight, or a weight below it times any number, for each of up to
 // 2^17 products), and where a result is below 2^60, or not finite, it is computed anew in float64.
 type tiled struct {
-	parts int // 3, or 1: x is rounded to bf16, and then there is one product
+	parts   int // of x: 3, or 1: x is rounded to bf16
+	weights int // parts of them: 3 for f32, 1 for bf16
 }
 
 const (
@@ -63,7 +66,7 @@ type amxPlan struct {
 	pairs, rows int // of tiles of weights, rows in each
 	apart       int // bytes from a run to the next; packed weights have none
 	next        int // bytes from a pair of weights to the next
-	second      int // bytes between tiles of tokens
+	second, row int // bytes between tiles of tokens, and between their rows
 	fetch       tileFetch
 	_           [2]int // which only the assembly uses
 }
@@ -91,6 +94,14 @@ func (p tiled) tileBytes(c *kernels.Call) int {
 	return int(unsafe.Sizeof(tokenTile{})) + p.parts*steps*tileTokens*tileDepth*2
 }
 
+// columns is how many tokens packed tiles have room for.
+func (p tiled) columns(c *kernels.Call) int {
+	if p.weights > 1 {
+		return tileTokens
+	}
+	return min(tileTokens, c.Args[0].Rows())
+}
+
 func (p tiled) scratch(c *kernels.Call) int { return p.tiles(c) * p.tileBytes(c) }
 
 // tokensOf is the number of tokens in a tile.
@@ -107,7 +118,7 @@ func (p tiled) packTiles(c *kernels.Call, lo, hi int) {
 		to := c.Scratch[i*p.tileBytes(c) : (i+1)*p.tileBytes(c)]
 		head := (*tokenTile)(unsafe.Pointer(&to[0]))
 		to = to[unsafe.Sizeof(*head):]
-		n := tokensOf(c, i)
+		n, columns := tokensOf(c, i), p.columns(c)
 		for t := range tileTokens {
 			rows[t] = min(t, n-1) * x.Stride * 4
 			scale[t], head.unscale[t], head.least[t] = 0, 0, 0
@@ -117,14 +128,14 @@ func (p tiled) packTiles(c *kernels.Call, lo, hi int) {
 			}
 		}
 		switch first := &x.Row(i * tileTokens)[0]; {
-		case p.parts == 3 && n == 1:
+		case p.parts == 3 && columns == 1:
 			amxPackOne3(first, scale[0], k, &to[0])
 		case p.parts == 3:
-			amxPack3(first, &rows, &scale, k, &to[0], n)
-		case n == 1:
+			amxPack3(first, &rows, &scale, k, &to[0], columns)
+		case columns == 1:
 			amxPackOne1(first, scale[0], k, &to[0])
 		default:
-			amxPack1(first, &rows, &scale, k, &to[0], n)
+			amxPack1(first, &rows, &scale, k, &to[0], columns)
 		}
 	}
 }
@@ -170,7 +181,7 @@ func (p tiled) run(c *kernels.Call, lo, hi int) {
 		end := min(hi, (part+1)*rows)
 		first, last := p.firstTile(c, part, parts), p.firstTile(c, part+1, parts)
 		from, to := (lo-part*rows)*tileRows, min((end-part*rows)*tileRows, c.Args[1].Rows())
-		if last-first <= 2 {
+		if last-first <= 2 && p.weights == 1 {
 			m.runs(from, to, first, last-first)
 		} else {
 			m.panels(from, to, first, last, &copies)
@@ -206,7 +217,7 @@ func (m *tileProduct) of(p tiled, c *kernels.Call) {
 
 // tileCode is assembly, which tests interpret.
 type tileCode interface {
-	pack(w []uint16, stride, k, rows int, to []uint16)
+	pack(w *kernels.Tensor, row, rows int, to []uint16)
 	multiply(m *tileProduct, tile, tiles int, w []uint16, y []float32) (odd uint32)
 	turn(from [][tileTokens]float32, y []float32, ys, n, rows int)
 }
@@ -249,14 +260,14 @@ func (m *tileProduct) turn(tile, tiles, from, run int, plan *amxPlan) {
 // panels multiplies rows with some tiles of tokens. What weights are packed to has no other use.
 func (m *tileProduct) panels(from, to, first, last int, copies *widened) {
 	w := &m.call.Args[1]
-	pairs, most := (to-from+pairRows-1)/pairRows, max(1, packedBytes/(pairRows*2*w.Cols))
+	pairs, most := (to-from+pairRows-1)/pairRows, max(1, packedBytes/(pairRows*2*m.weights*w.Cols))
 	n := (pairs + most - 1) / most
 	rows := (pairs + n - 1) / n * pairRows
 	for ; from < to; from += rows {
 		end := min(to, from+rows)
 		panel := m.packed(from, end, copies)
 		for tile := first; tile < last; tile += 2 {
-			panel.share(address(w, end), (min(to, end+rows)-end)*w.Stride*2, (tile-first)/2, (last-first+1)/2)
+			panel.share(address(w, end), (min(to, end+rows)-end)*w.Stride*w.DType.Bytes(), (tile-first)/2, (last-first+1)/2)
 			m.panel(tile, min(2, last-tile), &panel)
 		}
 	}
@@ -264,29 +275,35 @@ func (m *tileProduct) panels(from, to, first, last int, copies *widened) {
 
 // address is that of a row of weights, or of what is behind them.
 func address(w *kernels.Tensor, row int) uintptr {
+	if w.DType == graph.F32 {
+		return uintptr(unsafe.Pointer(&w.F32[0])) + uintptr(4*row*w.Stride)
+	}
 	return uintptr(unsafe.Pointer(&w.U16[0])) + uintptr(2*row*w.Stride)
 }
 
 // tilePanel are rows of weights that are packed as tiles, and what is fetched meanwhile.
 type tilePanel struct {
-	from, rows, k int
-	at            []uint16
-	fetch         tileFetch
-	fetching      int // pairs, the first ones
+	from, rows int
+	k, parts   int
+	at         []uint16
+	fetch      tileFetch
+	fetching   int // pairs, the first ones
 }
+
+// pair is how many numbers a pair of tiles of weights is.
+func (w *tilePanel) pair() int { return pairRows * w.k * w.parts }
 
 // packed are weights in tiles.
 func (m *tileProduct) packed(from, to int, copies *widened) tilePanel {
 	w := &m.call.Args[1]
-	k := (w.Cols + tileDepth - 1) / tileDepth * tileDepth
-	copies.atLeast((to-from+pairRows-1)/pairRows*pairRows*k/2 + 16)
-	at := unsafe.Slice((*uint16)(unsafe.Pointer(&copies.h[0])), 2*len(copies.h))
-	at = at[-uintptr(unsafe.Pointer(&at[0]))%64/2:]
-	for r := from; r < to; r += pairRows {
-		n := min(pairRows, to-r)
-		m.code.pack(w.U16[r*w.Stride:(r+n-1)*w.Stride+w.Cols], w.Stride, w.Cols, n, at[(r-from)*k:])
+	p := tilePanel{from: from, rows: to - from, k: (w.Cols + tileDepth - 1) / tileDepth * tileDepth, parts: m.weights}
+	copies.atLeast((p.rows+pairRows-1)/pairRows*p.pair()/2 + 16)
+	p.at = unsafe.Slice((*uint16)(unsafe.Pointer(&copies.h[0])), 2*len(copies.h))
+	p.at = p.at[-uintptr(unsafe.Pointer(&p.at[0]))%64/2:]
+	for r := 0; r < p.rows; r += pairRows {
+		m.code.pack(w, from+r, min(pairRows, p.rows-r), p.at[r/pairRows*p.pair():])
 	}
-	return tilePanel{from: from, rows: to - from, k: k, at: at}
+	return p
 }
 
 // share lets pairs fetch what one of some turns has of some bytes. It fetches few lines at a time,
@@ -310,11 +327,12 @@ func (m *tileProduct) packedTokens(tile int) []byte {
 	return m.tokens(tile)[unsafe.Sizeof(tokenTile{}):]
 }
 
-// panel multiplies weights with one or two tiles of tokens: pairs that are alike at once.
+// panel multiplies weights with one or two tiles of tokens, of which one counts twice: pairs that are
+// alike at once.
 func (m *tileProduct) panel(tile, tiles int, w *tilePanel) {
 	y, t := &m.call.Results[0], tile*tileTokens
 	for pair := 0; pair*pairRows < w.rows; {
-		plan, end := amxPlan{k: w.k, rows: min(pairRows, w.rows-pair*pairRows), next: 2 * pairRows * w.k}, w.rows/pairRows
+		plan, end := amxPlan{k: w.k, rows: min(pairRows, w.rows-pair*pairRows), next: 2 * w.pair()}, w.rows/pairRows
 		if pair < w.fetching && w.fetch.quarter > 0 {
 			plan.fetch, end = w.fetch, min(end, w.fetching)
 			plan.fetch.at += uintptr(pair * w.fetch.behind)
@@ -323,7 +341,7 @@ func (m *tileProduct) panel(tile, tiles int, w *tilePanel) {
 		m.prepare(tile, tiles, &plan)
 		from, rows := w.from+pair*pairRows, (plan.pairs-1)*pairRows+plan.rows
 		out := y.F32[t*y.Stride+from : (t+plan.n-1)*y.Stride+from+rows]
-		m.mend(tile, from, rows, plan.n, m.code.multiply(m, tile, tiles, w.at[pair*pairRows*w.k:], out))
+		m.mend(tile, from, rows, plan.n, m.code.multiply(m, tile, tiles, w.at[pair*w.pair():], out))
 		pair += plan.pairs
 	}
 }
@@ -336,10 +354,13 @@ func (m *tileProduct) prepare(tile, tiles int, plan *amxPlan) {
 	if plan.fetch.quarter == 0 {
 		plan.fetch.at = uintptr(unsafe.Pointer(&packed[0])) // it is there
 	}
-	for i := range tiles {
+	if plan.row = 4 * m.columns(m.call); tiles == 1 {
+		plan.second = 0
+	}
+	for i := range m.work.tokens {
 		m.work.tokens[i] = *(*tokenTile)(unsafe.Pointer(&packed[i*plan.second]))
 	}
-	m.work.configure(plan.n, plan.rows)
+	m.work.configure(plan.row, plan.rows)
 	m.work.plan = *plan
 }
 
@@ -357,8 +378,13 @@ func (m *tileProduct) mend(tile, from, rows, n int, odd uint32) {
 // nativeTiles is the machine's.
 type nativeTiles struct{}
 
-func (nativeTiles) pack(w []uint16, stride, k, rows int, to []uint16) {
-	amxTiles(&w[0], stride, k, rows, (*byte)(unsafe.Pointer(&to[0])))
+func (nativeTiles) pack(w *kernels.Tensor, row, rows int, to []uint16) {
+	at, end, packed := row*w.Stride, (row+rows-1)*w.Stride+w.Cols, (*byte)(unsafe.Pointer(&to[0]))
+	if w.DType == graph.F32 { // the assembly checks no bounds
+		amxTilesF32(&w.F32[at:end][0], w.Stride, w.Cols, rows, packed)
+	} else {
+		amxTiles(&w.U16[at:end][0], w.Stride, w.Cols, rows, packed)
+	}
 }
 
 func (nativeTiles) turn(from [][tileTokens]float32, y []float32, ys, n, rows int) {
@@ -366,32 +392,29 @@ func (nativeTiles) turn(from [][tileTokens]float32, y []float32, ys, n, rows int
 }
 
 func (nativeTiles) multiply(m *tileProduct, tile, tiles int, w []uint16, y []float32) uint32 {
-	of := amxPacked
-	if m.work.plan.apart > 0 {
-		of = amxRuns
+	multiply := amxPackedF32
+	switch {
+	case m.weights > 1:
+	case m.work.plan.apart > 0:
+		multiply = amxRuns[m.parts][tiles-1]
+	case m.parts == 1:
+		multiply = amxPacked1
+	default:
+		multiply = amxPacked3
 	}
-	return of[m.parts][tiles-1](&m.work.palette, &w[0], &m.packedTokens(tile)[0], &y[0])
+	return multiply(&m.work.palette, &w[0], &m.packedTokens(tile)[0], &y[0])
 }
 
-// The products by the parts of x and the tiles of tokens.
-var (
-	amxRuns   = map[int][2]amxProduct{3: {amxRuns3x1, amxRuns3x2}, 1: {amxRuns1x1, amxRuns1x2}}
-	amxPacked = map[int][2]amxProduct{3: {amxPacked3x1, amxPacked3x2}, 1: {amxPacked1x1, amxPacked1x2}}
-)
+// amxRuns are the products of runs by the parts of x and the tiles of tokens.
+var amxRuns = map[int][2]func(work *byte, w *uint16, x *byte, y *float32) (odd uint32){3: {amxRuns3x1, amxRuns3x2}, 1: {amxRuns1x1, amxRuns1x2}}
 
-type amxProduct func(work *byte, w *uint16, x *byte, y *float32) (odd uint32)
-
-// configure says how large tiles are: sums of both tiles of tokens, weights, and tokens. Of
-// one, the second is like it.
-func (work *amxWork) configure(tokens, rows int) {
+// configure says how large tiles are: sums of both tiles of tokens, whose rows have some bytes,
+// weights, and tokens.
+func (work *amxWork) configure(row, rows int) {
 	work.palette = 1
 	a, b := min(tileRows, rows), max(1, rows-tileRows) // the second tile is not there, or not used
-	first, second := min(tileTokens, tokens), tokens
-	if tokens > tileTokens {
-		second -= tileTokens
-	}
-	for tile, size := range [8][2]int{{a, first}, {b, first}, {a, second}, {b, second}, {a, 16}, {b, 16}, {16, first}, {16, second}} {
-		work.rows[tile], work.columns[tile] = byte(size[0]), uint16(4*size[1])
+	for tile, size := range [8][2]int{{a, row}, {b, row}, {a, row}, {b, row}, {a, 64}, {b, 64}, {16, row}, {16, row}} {
+		work.rows[tile], work.columns[tile] = byte(size[0]), uint16(size[1])
 	}
 }
 
@@ -399,20 +422,21 @@ func (work *amxWork) configure(tokens, rows int) {
 func again(x []float32, w *kernels.Tensor, y []float32, from int, least uint32) {
 	for n := from; n < len(y); n++ {
 		if size := math.Float32bits(y[n]) &^ (1 << 31); size < least || size >= infinite {
-			y[n] = dotBF16(x, w.U16[n*w.Stride:][:len(x)])
+			y[n] = dotFloat64(x, w, n)
 		}
 	}
 }
 
-// dotBF16 sums in float64.
-func dotBF16(x []float32, w []uint16) float32 {
-	var a, b float64
-	for ; len(x) > 1; x, w = x[2:], w[2:] {
-		a += float64(x[0]) * float64(math.Float32frombits(uint32(w[0])<<16))
-		b += float64(x[1]) * float64(math.Float32frombits(uint32(w[1])<<16))
+// dotFloat64 sums products with a row of weights in float64.
+func dotFloat64(x []float32, w *kernels.Tensor, row int) float32 {
+	var sums [2]float64
+	var buf [256]float32
+	for at := 0; at < len(x); at += len(buf) {
+		part := x[at:min(len(x), at+len(buf))]
+		w.Read(buf[:len(part)], row*w.Stride+at)
+		for i, v := range part {
+			sums[i%2] += float64(v) * float64(buf[i])
+		}
 	}
-	for i, v := range x {
-		a += float64(v) * float64(math.Float32frombits(uint32(w[i])<<16))
-	}
-	return float32(a + b)
+	return float32(sums[0] + sums[1])
 }

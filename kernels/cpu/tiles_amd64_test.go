@@ -14,10 +14,12 @@ func TestTiles(t *testing.T) {
 	if !slices.Contains(ISAs(), "amx") {
 		t.Skip("this machine has no AMX")
 	}
-	exact, rounding := tiled{3}.kernel(), tiled{1}.kernel()
-	checkTiles(t, exact, lanes["amx"], 0, nil)
-	checkSizes(t, exact, lanes["amx"], 0, 400)
-	checkTiles(t, rounding, lanes["amx"], 0, func(x []float32) {
+	exact, rounding, long := tiled{3, 1}.kernel(), tiled{1, 1}.kernel(), tiled{3, 3}.kernel()
+	checkTiles(t, exact, graph.BF16, lanes["amx"], 0, nil)
+	checkSizes(t, exact, graph.BF16, lanes["amx"], 0, 400)
+	checkTiles(t, long, graph.F32, lanes["amx"], 0, nil)
+	checkSizes(t, long, graph.F32, lanes["amx"], 0, 400)
+	checkTiles(t, rounding, graph.BF16, lanes["amx"], 0, func(x []float32) {
 		for i, v := range x {
 			x[i] = roundedBF16(v)
 		}
@@ -36,7 +38,7 @@ func TestTilesRoundingSpecial(t *testing.T) {
 				x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.BF16, 1, k, k, 0), table(graph.F32, tokens, 1, 1, 0)
 				w.Write(k-1, []float32{1})
 				x.Row(tokens - 1)[k-1] = v
-				runAll(tiled{1}.kernel(), &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+				runAll(tiled{1, 1}.kernel(), &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
 				if got := y.Row(tokens - 1)[0]; got != v && (got == got || v == v) {
 					t.Errorf("%d tokens, sums of %d: %g gives %g", tokens, k, v, got)
 				}
@@ -59,7 +61,7 @@ func BenchmarkTiles(b *testing.B) {
 	}
 	const n = 1000
 	var work amxWork
-	work.configure(tileTokens, pairRows)
+	work.configure(4*tileTokens, pairRows)
 	for b.Loop() {
 		amxPeak(&work.palette, n)
 	}

@@ -14,13 +14,13 @@ import (
 // TestMatmulTiles is TestMatmul around the edges of tiles, and of what a part of the work is.
 func TestMatmulTiles(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
-		checkTiles(t, kernel, lanes[isa], kernels.ShortDepth, nil)
+		checkTiles(t, kernel, graph.BF16, lanes[isa], kernels.ShortDepth, nil)
 	})
 }
 
 // checkTiles checks products of sums that have some more terms than depth. Activations
 // are rounded first where the kernel does it.
-func checkTiles(t *testing.T, kernel kernels.Kernel, lanes, depth int, round func([]float32)) {
+func checkTiles(t *testing.T, kernel kernels.Kernel, weights graph.DType, lanes, depth int, round func([]float32)) {
 	t.Helper()
 	const seed = 17
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -28,7 +28,7 @@ func checkTiles(t *testing.T, kernel kernels.Kernel, lanes, depth int, round fun
 	for i, tokens := range []int{1, 2, 15, 16, 17, 31, 32, 33, 49, 65, 97} {
 		for j, n := range []int{1, 15, 16, 17, 31, 32, 33, 64, 97} {
 			k := depth + []int{1, 31, 32, 33, 63, 64, 65, 96, 257, 1121}[(i+j)%10]
-			x, w := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8)), table(graph.BF16, n, k, k+rng.IntN(3), rng.IntN(16))
+			x, w := table(graph.F32, tokens, k, k+rng.IntN(3), rng.IntN(8)), table(weights, n, k, k+rng.IntN(3), rng.IntN(16))
 			y := table(graph.F32, tokens, n, n+rng.IntN(6), rng.IntN(8))
 			fill(&x, gauss)
 			fill(&w, gauss)
@@ -62,11 +62,11 @@ func checkTiles(t *testing.T, kernel kernels.Kernel, lanes, depth int, round fun
 // near to float64 as sums in f32 are, down to the smallest numbers.
 func TestMatmulWide(t *testing.T) {
 	eachISA(t, "matmul", func(t *testing.T, isa string, kernel kernels.Kernel) {
-		checkSizes(t, kernel, lanes[isa], kernels.ShortDepth, 100)
+		checkSizes(t, kernel, graph.BF16, lanes[isa], kernels.ShortDepth, 100)
 	})
 }
 
-func checkSizes(t *testing.T, kernel kernels.Kernel, lanes, depth, cases int) {
+func checkSizes(t *testing.T, kernel kernels.Kernel, weights graph.DType, lanes, depth, cases int) {
 	t.Helper()
 	inf := float32(math.Inf(1))
 	special := []float32{0, 0, inf, -inf, float32(math.NaN()), 0x1p-133, -0x1p-127, 0x1.fep127}
@@ -74,7 +74,7 @@ func checkSizes(t *testing.T, kernel kernels.Kernel, lanes, depth, cases int) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range cases {
 		tokens, n, k := 1+rng.IntN(20), 1+rng.IntN(40), depth+1+rng.IntN(70)
-		x, w, y := table(graph.F32, tokens, k, k, 0), table(graph.BF16, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
+		x, w, y := table(graph.F32, tokens, k, k, 0), table(weights, n, k, k, 0), table(graph.F32, tokens, n, n, 0)
 		// Exponents are around a middle, some wide of it; the product of all stays in range.
 		draw := func(middle, spread, odd int) func() float32 {
 			return func() float32 {

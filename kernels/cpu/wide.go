@@ -16,8 +16,13 @@ type Wide struct {
 }
 
 // longBF16 reports whether the weight is in bf16 and sums are not in float64.
-func longBF16(c *kernels.Call) bool {
-	return c.Args[1].DType == graph.BF16 && c.Args[1].Cols >= kernels.ShortDepth
+func longBF16(c *kernels.Call) bool { return longSums(c, graph.BF16) }
+
+// longF32 is longBF16 for f32.
+func longF32(c *kernels.Call) bool { return longSums(c, graph.F32) }
+
+func longSums(c *kernels.Call, format graph.DType) bool {
+	return c.Args[1].DType == format && c.Args[1].Cols >= kernels.ShortDepth
 }
 
 // ByPosition is a product of x and a weight that gives rows in whole blocks of a prompt

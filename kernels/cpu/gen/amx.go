@@ -16,6 +16,8 @@ func amx(c *build.Context) {
 	largest(c)
 	rowsToTiles(c)
 	turn(c)
+	(&pack{Context: c, parts: 3}).weights()
+	(&multiply{tiles{c}, 3, 3, 2, 2}).function()
 	tilePeak(tiles{c})
 	for _, s := range []struct {
 		suffix string
@@ -24,11 +26,10 @@ func amx(c *build.Context) {
 		p := &pack{Context: c, parts: s.parts}
 		p.tokens("amxPack" + s.suffix)
 		p.token("amxPackOne" + s.suffix)
-		for _, tokens := range []int{1, 2} {
-			for halves := range 2 {
-				(&multiply{tiles{c}, s.parts, tokens, 1 + halves}).function()
-			}
+		for tokens := range 2 {
+			(&multiply{tiles{c}, 1, s.parts, 1 + tokens, 1}).function()
 		}
+		(&multiply{tiles{c}, 1, s.parts, 2, 2}).function()
 	}
 }
 

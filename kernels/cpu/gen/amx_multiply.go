@@ -21,7 +21,7 @@ const (
 )
 
 // plan is the numbers of amxWork, in its order.
-var plan = []string{"k", "n", "ys", "pairs", "rows", "apart", "next", "second", "fetch", "quarter", "stride", "behind", "left", "later"}
+var plan = []string{"k", "n", "ys", "pairs", "rows", "apart", "next", "second", "row", "fetch", "quarter", "stride", "behind", "left", "later"}
 
 // blockSteps is after how many steps of 32 elements sums begin anew: sums in f32 lose the
 // more digits the longer they are.
@@ -44,14 +44,17 @@ const manyLines = 8
 // sums of half h of the rows with tile t of the tokens; 4 and 5 are the weights, 6 and 7 parts of x.
 // Sums do not depend on the form:
 //
-//   - Packed weights are pairs of tiles. With two of tokens, twelve products are made of eight loads.
+//   - Packed weights are pairs of tiles, for two of tokens: twelve products are made of eight loads.
+//     Those in f32 have three parts, too. Of the products of parts six count, and three are below
+//     what a sum in f32 has.
 //   - Runs are rows as they lie in memory, one tile at a time, which has a row of each of 16 long
 //     runs; the next one has the rows behind these. So memory that no cache has is read in long runs,
 //     each row once.
 type multiply struct {
 	tiles
-	parts, tokens int // of x, and tiles of tokens
-	halves        int // 1: runs
+	weights, parts int // of weights, and of x
+	tokens         int // tiles
+	halves         int // 1: runs
 }
 
 func (m *multiply) runs() bool { return m.halves == 1 }
@@ -69,17 +72,19 @@ var (
 	upper, lower = reg.RSI, reg.RDI                  // the first 16 rows, and the second
 	apart        = reg.RBX                           // bytes from a row of a tile of weights to the next
 	packed       = []reg.GPPhysical{reg.R8, reg.R10} // parts of x
-	row          = []reg.GPPhysical{reg.R9, reg.R11} // bytes from a row of theirs to the next
+	row          = reg.R9                            // bytes from a row of theirs to the next
 	line         = reg.R12                           // 64
 	result       = reg.RAX                           // the next to fetch
 )
 
 func (m *multiply) function() {
-	name, weights := "amxPacked", "packed weights"
-	if m.runs() {
-		name, weights = "amxRuns", "runs of weights"
+	name, weights := fmt.Sprintf("amxPacked%d", m.parts), "packed weights"
+	switch {
+	case m.runs():
+		name, weights = fmt.Sprintf("amxRuns%dx%d", m.parts, m.tokens), "runs of weights"
+	case m.weights > 1:
+		name, weights = "amxPackedF32", "packed weights of f32"
 	}
-	name = fmt.Sprintf("%s%dx%d", name, m.parts, m.tokens)
 	function(m.Context, name, "(work *byte, w *uint16, x *byte, y *float32) (odd uint32)",
 		fmt.Sprintf("%s multiplies %s with tokens packed in %d parts and %d tiles, as the work says.", name, weights, m.parts, m.tokens),
 		"Bits of odd stand for tokens of whose results some are not finite or less than the least.")
@@ -88,13 +93,10 @@ func (m *multiply) function() {
 	m.MOVQ(m.slot("apart"), apart)
 	m.MOVQ(U32(64), line)
 	m.MOVL(U32(0), m.memory(m.Return("odd")))
-	last := row[m.tokens-1]
-	m.MOVQ(m.slot("n"), last)
-	if m.tokens > 1 {
-		m.SUBQ(U8(16), last)
-		m.MOVQ(line, row[0])
+	m.MOVQ(line, row)
+	if m.tokens == 1 {
+		m.MOVQ(m.slot("row"), row)
 	}
-	m.SHLQ(U8(2), last)
 	m.Label("pair")
 	m.zeros()
 	m.pointers()
@@ -243,8 +245,8 @@ func (m *multiply) packedSteps(name string, count reg.Register, f fetches) {
 	m.Label(name + "_next")
 	m.fetchResults()
 	m.step(line, f)
-	m.ADDQ(U32(2048), upper)
-	m.ADDQ(U32(2048), lower)
+	m.ADDQ(U32(2048*m.weights), upper)
+	m.ADDQ(U32(2048*m.weights), lower)
 	for _, p := range f.places {
 		m.ADDQ(m.slot("stride"), p)
 	}
@@ -289,43 +291,63 @@ func (m *multiply) fetchResults() {
 // step multiplies 32 elements.
 func (m *multiply) step(index reg.Register, f fetches) {
 	weights := []reg.Register{upper, lower}[:m.halves]
-	for h, w := range weights {
-		m.load(4+h, w, 0, index)
-	}
-	for p := range m.parts {
-		for t := range m.tokens {
-			x := 6 + t
-			if m.tokens == 1 {
-				x += p % 2
-			}
-			m.load(x, packed[t], 0, row[t])
-			for h := range weights {
-				m.dot(2*t+h, 4+h, x)
-				if h == 0 {
-					m.fetchAhead(packed[t], m.parts)
+	done, all := 0, m.parts*m.weights
+	for p := range m.weights {
+		for h, w := range weights {
+			m.load(4+h, w, 2048*p, index)
+		}
+		for q := range m.parts - p {
+			for t := range m.tokens {
+				at, x := 1024*q, 6+t
+				if m.tokens == 1 {
+					at, x = 0, 6+q%2
+				}
+				m.load(x, packed[t], at, row)
+				for h := range weights {
+					m.dot(2*t+h, 4+h, x)
+				}
+				m.fetchAhead(p, q, t, weights)
+				if m.tokens == 1 {
+					m.nextTile()
 				}
 			}
-			for h := 0; h < len(weights) && p == 0 && t == 0; h++ {
-				m.fetchAhead(weights[h], 2)
-			}
-			for range 2 { // its 16 rows
-				m.LEAQ(Mem{Base: packed[t], Index: row[t], Scale: 8}, packed[t])
-			}
+			m.fetchLines(f, done, all)
+			done++
 		}
-		for i := f.lines * p / m.parts; i < f.lines*(p+1)/m.parts; i++ {
-			for _, at := range f.places {
-				m.PREFETCHT1(Mem{Base: at, Disp: 64 * i})
-				m.PREFETCHT1(Mem{Base: at, Index: f.quarter, Scale: 1, Disp: 64 * i})
-			}
+	}
+	for t := 0; t < m.tokens && m.tokens > 1; t++ {
+		m.ADDQ(U32(1024*m.parts), packed[t])
+	}
+}
+
+// nextTile moves behind a tile of tokens.
+func (m *multiply) nextTile() {
+	for range 2 { // its 16 rows
+		m.LEAQ(Mem{Base: packed[0], Index: row, Scale: 8}, packed[0])
+	}
+}
+
+// fetchLines fetches a share of the lines of a step.
+func (m *multiply) fetchLines(f fetches, share, shares int) {
+	for i := f.lines * share / shares; i < f.lines*(share+1)/shares; i++ {
+		for _, at := range f.places {
+			m.PREFETCHT1(Mem{Base: at, Disp: 64 * i})
+			m.PREFETCHT1(Mem{Base: at, Index: f.quarter, Scale: 1, Disp: 64 * i})
 		}
 	}
 }
 
-// fetchAhead fetches the packed tile that follows one some steps later, each of which takes some
-// tiles.
-func (m *multiply) fetchAhead(tile reg.Register, tiles int) {
-	if !m.runs() && aheadSteps > 0 {
-		m.fetch(tile, 1024*tiles*aheadSteps, 16)
+// fetchAhead fetches the packed tiles that follow these some steps later: those of a part of the
+// tokens, and of a part of the weights with its first.
+func (m *multiply) fetchAhead(p, q, t int, weights []reg.Register) {
+	if m.runs() || aheadSteps == 0 {
+		return
+	}
+	if p == 0 {
+		m.fetch(packed[t], 1024*(q+m.parts*aheadSteps), 16)
+	}
+	for h := 0; h < len(weights) && q == 0 && t == 0; h++ {
+		m.fetch(weights[h], 2048*(p+m.weights*aheadSteps), 16)
 	}
 }
 
@@ -408,7 +430,7 @@ func (m *multiply) sums() {
 				m.LEAQ(Mem{Base: y, Index: ys, Scale: 8}, y)
 			}
 		}
-		write := m.rowsOfTokens(t, y, ys, n, rows)
+		write := m.rowsOfTokens(y, ys, n, rows)
 		if m.runs() {
 			write = m.tokensOfRows(t, y)
 		}
@@ -453,7 +475,7 @@ func (m *multiply) half(t, h int, write func(h int, v []reg.VecVirtual)) {
 }
 
 // rowsOfTokens writes results of rows that follow each other, a token's at a time.
-func (m *multiply) rowsOfTokens(t int, y, ys, n, rows reg.Register) func(h int, v []reg.VecVirtual) {
+func (m *multiply) rowsOfTokens(y, ys, n, rows reg.Register) func(h int, v []reg.VecVirtual) {
 	return func(h int, v []reg.VecVirtual) {
 		at, mask, done := m.GP64(), m.K(), label("stored")
 		valid := first(m.Context, rows, 32)
@@ -461,14 +483,10 @@ func (m *multiply) rowsOfTokens(t int, y, ys, n, rows reg.Register) func(h int, 
 		m.KMOVW(valid.As32(), mask)
 		m.LEAQ(Mem{Base: y, Disp: 64 * h}, at)
 		for i, token := range transposed16(m.Context, v) {
-			if i > 0 {
-				if t == m.tokens-1 { // those before are full
-					m.CMPQ(n, U8(i))
-					m.JLE(LabelRef(done))
-				}
-				m.ADDQ(ys, at)
-			}
+			m.CMPQ(n, U8(i))
+			m.JLE(LabelRef(done))
 			m.VMOVUPS(token, mask, Mem{Base: at})
+			m.ADDQ(ys, at)
 		}
 		m.Label(done)
 	}

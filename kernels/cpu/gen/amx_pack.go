@@ -117,7 +117,45 @@ func (p *pack) token(name string) {
 	p.VBROADCASTSS(low.(reg.VecVirtual), scale)
 	p.constants()
 	p.Label("step")
-	kept := first(p.Context, k, 32)
+	p.halves(x, k, scale, func(h, part int) Mem { return Mem{Base: to, Disp: 64*part + 32*h} })
+	p.ADDQ(U8(128), x)
+	p.ADDQ(Imm(uint64(64*p.parts)), to)
+	p.SUBQ(U8(32), k)
+	p.JGT(LabelRef("step"))
+	p.VZEROUPPER()
+	p.RET()
+}
+
+// weights copies rows of weights in f32, as amxTiles does those in bf16.
+func (p *pack) weights() {
+	function(p.Context, "amxTilesF32", "(w *float32, ws, k, rows int, to *byte)",
+		"amxTilesF32 is amxTiles for weights in f32: of each 32 elements there are the tiles of each of 3 parts.")
+	w, ws, k := p.Load(p.Param("w"), p.GP64()), p.Load(p.Param("ws"), p.GP64()), p.Load(p.Param("k"), p.GP64())
+	rows, to := p.Load(p.Param("rows"), p.GP64()), p.Load(p.Param("to"), p.GP64())
+	p.SHLQ(U8(2), ws)
+	p.constants()
+	p.Label("row")
+	from, at, left := p.GP64(), p.GP64(), p.GP64()
+	p.MOVQ(w, from)
+	p.MOVQ(to, at)
+	p.MOVQ(k, left)
+	p.Label("step")
+	p.halves(from, left, nil, func(h, part int) Mem { return Mem{Base: at, Disp: 2048*part + 32*h} })
+	p.ADDQ(U8(128), from)
+	p.ADDQ(U32(2048*3), at)
+	p.SUBQ(U8(32), left)
+	p.JGT(LabelRef("step"))
+	p.ADDQ(ws, w)
+	p.ADDQ(U8(64), to)
+	p.DECQ(rows)
+	p.JNZ(LabelRef("row"))
+	p.VZEROUPPER()
+	p.RET()
+}
+
+// halves takes 32 elements apart, or as many as are left, times 2^scale.
+func (p *pack) halves(x, left reg.Register, scale Op, to func(h, part int) Mem) {
+	kept := first(p.Context, left, 32)
 	for h := range 2 {
 		mask, v := p.K(), p.ZMM()
 		if h > 0 {
@@ -125,18 +163,14 @@ func (p *pack) token(name string) {
 		}
 		p.KMOVW(kept.As32(), mask)
 		p.VMOVUPS_Z(Mem{Base: x, Disp: 64 * h}, mask, v)
-		p.VSCALEFPS(scale, v, v)
+		if scale != nil {
+			p.VSCALEFPS(scale, v, v)
+		}
 		for i, part := range p.split(v) {
 			p.VPSRLD(U8(16), part, part)
-			p.VPMOVDW(part, Mem{Base: to, Disp: 64*i + 32*h})
+			p.VPMOVDW(part, to(h, i))
 		}
 	}
-	p.ADDQ(U8(128), x)
-	p.ADDQ(Imm(uint64(64*p.parts)), to)
-	p.SUBQ(U8(32), k)
-	p.JGT(LabelRef("step"))
-	p.VZEROUPPER()
-	p.RET()
 }
 
 // transposed16 makes columns of the rows of a square.
