@@ -22,8 +22,8 @@ const plain = "plain"
 // not have, the best before it is taken.
 var avx2, avx512, neon = kernels.Set{}, kernels.Set{}, kernels.Set{}
 
-// wideProducts are the products of whole blocks of a prompt, or of all tokens ([ByPosition]), by the
-// number format of activations and the instruction set. No two serve the same weights.
+// wideProducts are the products of whole blocks of a prompt, or of all tokens ([ByPosition]), by
+// the number format of activations and the instruction set. No two serve the same weights.
 var wideProducts = map[string]map[string][]Wide{"f32": {}, "bf16": {}}
 
 // instructionSets lists them, each better than those before it.

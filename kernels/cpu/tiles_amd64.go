@@ -17,9 +17,9 @@ func init() {
 	}
 }
 
-// tiled is matmul through tiles, for weights in bf16, and for those in f32 where there are many
-// tokens; others stay with AVX-512. An f32 is the sum of three bf16, which are multiplied one by one
-// and added in f32.
+// tiled is matmul through tiles, for weights in bf16, and for those in f32 with whole blocks of
+// tokens; others stay with AVX-512. An f32 is the sum of three bf16, which are multiplied one by
+// one and added in f32.
 //
 // Tiles take numbers below the normal ones as 0 and leave no such sums. So that nothing of weight
 // is lost, a token is scaled to [2^100, 2^101): what is lost of a sum then is less than 2^21 (a
@@ -205,8 +205,8 @@ type tileProduct struct {
 	code tileCode
 }
 
-// tileProducts have work of whole pages, as the configuration of tiles must begin with a line of the
-// cache.
+// tileProducts have work of whole pages, as the configuration of tiles must begin with a line of
+// the cache.
 var tileProducts = sync.Pool{New: func() any { return &tileProduct{work: new(amxWork), code: nativeTiles{}} }}
 
 // of makes it one of a call.
@@ -327,8 +327,8 @@ func (m *tileProduct) packedTokens(tile int) []byte {
 	return m.tokens(tile)[unsafe.Sizeof(tokenTile{}):]
 }
 
-// panel multiplies weights with one or two tiles of tokens, of which one counts twice: pairs that are
-// alike at once.
+// panel multiplies weights with two tiles of tokens, or with one twice: pairs that are alike at
+// once.
 func (m *tileProduct) panel(tile, tiles int, w *tilePanel) {
 	y, t := &m.call.Results[0], tile*tileTokens
 	for pair := 0; pair*pairRows < w.rows; {

@@ -41,15 +41,15 @@ const aheadSteps = 2
 const manyLines = 8
 
 // multiply is the product of weights with one or two tiles of up to 16 tokens. Tile 2t + h has the
-// sums of half h of the rows with tile t of the tokens; 4 and 5 are the weights, 6 and 7 parts of x.
-// Sums do not depend on the form:
+// sums of half h of the rows with tile t of the tokens; 4 and 5 are the weights, 6 and 7 parts of
+// x. Sums do not depend on the form:
 //
-//   - Packed weights are pairs of tiles, for two of tokens: twelve products are made of eight loads.
-//     Those in f32 have three parts, too. Of the products of parts six count, and three are below
-//     what a sum in f32 has.
+//   - Packed weights are pairs of tiles, for two of tokens: twelve products are made of eight
+//     loads. Those in f32 have three parts, too. Of the products of parts six count, and three are
+//     below what a sum in f32 has.
 //   - Runs are rows as they lie in memory, one tile at a time, which has a row of each of 16 long
-//     runs; the next one has the rows behind these. So memory that no cache has is read in long runs,
-//     each row once.
+//     runs; the next one has the rows behind these. So memory that no cache has is read in long
+//     runs, each row once.
 type multiply struct {
 	tiles
 	weights, parts int // of weights, and of x
