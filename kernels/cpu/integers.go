@@ -13,6 +13,7 @@ import (
 // activations that are rounded to 8 bits, with a scale for those of each block. The sums of a block
 // are exact, and blocks are added in order, so that one token and many have the same bits.
 type integers struct {
+	rows     int                                     // of weights, in a unit
 	round    func(to []byte, x []float32, elems int) // whole blocks, of 32 or 256
 	multiply func(m integerProduct)
 }
@@ -21,9 +22,6 @@ type integers struct {
 // each, their scale in f32, and sums of the numbers. Blocks of 32 have theirs in f32; blocks of 256
 // have those of each 16 and then of each 32, in 16 bits. The generator knows these places.
 func roundedBytes(elems int) int { return elems + elems/4 }
-
-// integerRows is how many rows of weights a unit has.
-const integerRows = 16
 
 // integerProduct is y = x wᵀ: of rows of count blocks, ws bytes apart, with rounded tokens, xs
 // bytes apart.
@@ -70,7 +68,7 @@ func (p *integers) matmul(other kernels.Kernel) kernels.Kernel {
 			if !p.serves(c) {
 				return other.Units(c)
 			}
-			return integerGrid(c).units()
+			return p.grid(c).units()
 		},
 		Run: func(c *kernels.Call, lo, hi int) {
 			if !p.serves(c) {
@@ -108,8 +106,8 @@ func (p *integers) matmul(other kernels.Kernel) kernels.Kernel {
 
 func none(*kernels.Call) int { return 0 }
 
-func integerGrid(c *kernels.Call) grid {
-	return gridOf((c.Args[1].Rows()+integerRows-1)/integerRows, c.Args[0].Rows())
+func (p *integers) grid(c *kernels.Call) grid {
+	return gridOf((c.Args[1].Rows()+p.rows-1)/p.rows, c.Args[0].Rows())
 }
 
 // run is matmul with rounded tokens, for units lo to hi.
@@ -117,8 +115,8 @@ func (p *integers) run(c *kernels.Call, lo, hi int) {
 	w, y := &c.Args[1], &c.Results[0]
 	_, count, bytes := integersOf(w.Blocks, 0, w.Cols)
 	stride := w.Blocks.Bytes(1)
-	integerGrid(c).each(lo, hi, func(from, to, first, last int) {
-		from, to = from*integerRows, min(to*integerRows, w.Rows())
+	p.grid(c).each(lo, hi, func(from, to, first, last int) {
+		from, to = from*p.rows, min(to*p.rows, w.Rows())
 		p.multiply(integerProduct{
 			format: w.DType, w: w.U8[from*stride : to*stride], ws: stride, rows: to - from, count: count,
 			x: c.Scratch[first*bytes : last*bytes], xs: bytes, tokens: last - first,
@@ -128,7 +126,7 @@ func (p *integers) run(c *kernels.Call, lo, hi int) {
 }
 
 // plainIntegers are those of what the Go compiler makes.
-var plainIntegers = integers{round: roundPlain, multiply: multiplyCodes}
+var plainIntegers = integers{rows: 16, round: roundPlain, multiply: multiplyCodes}
 
 func roundPlain(to []byte, x []float32, elems int) {
 	for ; len(x) > 0; to, x = to[roundedBytes(elems):], x[elems:] {

@@ -239,3 +239,153 @@ func singleQ5KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, bloc
 //
 //go:noescape
 func singleQ6KAVX2(w *byte, ws int, apart int, x *byte, y *float32, ys int, blocks int, groups int)
+
+// dotCodesx1VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 1 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotCodesx1VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotCodesx2VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 2 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotCodesx2VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotCodesx6VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 6 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotCodesx6VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotEightsx1VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 1 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotEightsx1VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotEightsx2VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 2 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotEightsx2VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotEightsx6VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the products
+// of 6 tokens, xs bytes apart, over blocks of 32 elements.
+//
+//go:noescape
+func dotEightsx6VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperCodesx1VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperCodesx1VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperCodesx2VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperCodesx2VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperCodesx6VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 6 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperCodesx6VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx1VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx1VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx2VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx2VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperSixesx6VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 6 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperSixesx6VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperLevelsx1VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 1 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperLevelsx1VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperLevelsx2VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 2 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperLevelsx2VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// dotSuperLevelsx6VNNI adds to the sums of 32 rows, which are two panels apart bytes apart, the
+// products of 6 tokens, xs bytes apart, over blocks of 256 elements.
+//
+//go:noescape
+func dotSuperLevelsx6VNNI(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int)
+
+// unpackQ8VNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches those
+// that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ8VNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ4KVNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ4KVNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ5KVNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ5KVNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ6KVNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ6KVNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ4x0VNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ4x0VNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ4x1VNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ4x1VNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ5x0VNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ5x0VNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackQ5x1VNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackQ5x1VNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackIQ4NLVNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackIQ4NLVNNI(to *byte, from *byte, ws int, blocks int, ahead int)
+
+// unpackIQ4XSVNNI unpacks blocks of 16 rows, which are ws bytes apart, into a panel, and fetches
+// those that are ahead bytes further on.
+//
+//go:noescape
+func unpackIQ4XSVNNI(to *byte, from *byte, ws int, blocks int, ahead int)

@@ -266,8 +266,9 @@ func BenchmarkMatmulIntegers(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		for i := range 3 * len(codedTypes()) {
-			d, tokens := codedTypes()[i/3], []int{1, 16, 512}[i%3]
+		counts := []int{1, 2, 6, 16, 64, 512}
+		for i := range len(counts) * len(codedTypes()) {
+			d, tokens := codedTypes()[i/len(counts)], counts[i%len(counts)]
 			b.Run(fmt.Sprintf("%s/%s/%d", isa, d, tokens), func(b *testing.B) {
 				w := kernels.Describe(graph.TypeOf(d, graph.Size(n), graph.Size(k)), 1, 0)
 				w.U8 = drawBlocks(rand.New(rand.NewPCG(1, 2)), d, n, k)

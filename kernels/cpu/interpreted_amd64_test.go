@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -159,6 +162,71 @@ func TestDotsInterpreted(t *testing.T) {
 	written := interpretedPanels(m, dots, "AVX512", "AVX512BF16")
 	emulated := emulatedDots(written)
 	checkDots(t, written.ofPairs(&convertAVX2), emulated.ofPairs(&convertAVX2))
+}
+
+// interpretedIntegers are the integer products of VNNI, by the interpreter.
+func interpretedIntegers(m *machine) *integers {
+	p := codedVNNI
+	p.weights = map[graph.DType]codedWeights{}
+	for d, with := range codedVNNI.weights {
+		unpack, size := nameOf(with.unpack), d.Format().Bytes
+		with.unpack = func(to, from *byte, ws, blocks, ahead int) {
+			m.call(unpack, unsafe.Slice(to, blocks*with.bytes), unsafe.Slice(from, (p.lanes-1)*ws+blocks*size), ws, blocks, ahead)
+		}
+		with.dots = slices.Clone(with.dots)
+		for i, dot := range with.dots {
+			if dot == nil {
+				continue
+			}
+			name, numbers := nameOf(dot), roundedBytes(d.Format().Elems)
+			with.dots[i] = func(panel *byte, apart int, x *byte, xs int, sums *float32, blocks int) {
+				m.call(name, unsafe.Slice(panel, apart+blocks*with.bytes), apart, unsafe.Slice(x, i*xs+blocks*numbers), xs,
+					unsafe.Slice(sums, (i+1)*2*p.lanes), blocks)
+			}
+		}
+		p.weights[d] = with
+	}
+	return &integers{2 * p.lanes, roundAVX2, p.multiply}
+}
+
+// nameOf is the name of a function of assembly.
+func nameOf(f any) string {
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	return strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "-fm")
+}
+
+// TestIntegersInterpreted: integer products of VNNI, by the interpreter and where the processor has
+// it, have the bits of AVX2.
+func TestIntegersInterpreted(t *testing.T) {
+	if !slices.Contains(ISAs(), "avx2") {
+		t.Skip("this machine has no AVX2")
+	}
+	sets := []*integers{integerProducts["avx2"], interpretedIntegers(newMachine(t, "integers_amd64.s"))}
+	if hasAVX512() {
+		sets = append(sets, integerProducts["avx512"])
+	}
+	rng := rand.New(rand.NewPCG(56, 0))
+	for i, n := range []int{1, 15, 16, 17, 31, 32, 33, 47} {
+		for j, d := range codedTypes() {
+			tokens := 1 + (i+j)%8
+			k := 1 + rng.IntN(2*d.Format().Elems)
+			if i == 7 && j%3 == 0 {
+				k = codedVNNI.depth + 1 + rng.IntN(40)
+			}
+			w := heldBlocks(t, graph.TypeOf(d, graph.Size(n), graph.Size(k)), drawBlocks(rng, d, n, k), 1, 0, 0)
+			x, want := table(graph.F32, tokens, k, k, 0), table(graph.F32, tokens, n, n, 0)
+			fill(&x, func() float32 { return float32(rng.NormFloat64()) })
+			for s, set := range sets {
+				y := table(graph.F32, tokens, n, n, 0)
+				runAll(set.matmul(Kernels["matmul"]), &kernels.Call{Args: []kernels.Tensor{x, w}, Results: []kernels.Tensor{y}})
+				if s == 0 {
+					want = y
+				} else if !slices.Equal(y.F32, want.F32) {
+					t.Fatalf("set %d: %d tokens, %d columns of %d in %s have other bits than in AVX2", s, tokens, n, k, d)
+				}
+			}
+		}
+	}
 }
 
 // TestTilesInterpreted multiplies by AMX's tiles in the interpreter: near to float64, with the same

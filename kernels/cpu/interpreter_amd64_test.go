@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -491,14 +492,29 @@ var byLane = map[string]func(imm, dst, a, b uint32) uint32{
 	}),
 	"VFMADD231PS": ofFloats(func(dst, a, b float32) float32 { return fma32(a, b, dst) }),
 	"VFMADD213PS": ofFloats(func(dst, a, b float32) float32 { return fma32(a, dst, b) }),
+	"VFMADD132PS": ofFloats(func(dst, a, b float32) float32 { return fma32(dst, b, a) }),
+	"VCVTDQ2PS":   func(_, _, a, _ uint32) uint32 { return math.Float32bits(float32(int32(a))) },
 	"VPADDD":      func(_, _, a, b uint32) uint32 { return a + b },
 	"VPANDD":      and, "VPAND": and,
 	"VPXORD": xor, "VPXORQ": xor, "VPXOR": xor, "VXORPS": xor,
 	"VPORD": or, "VPOR": or,
-	"VPMAXUD": func(_, _, a, b uint32) uint32 { return max(a, b) },
-	"VPMINUD": func(_, _, a, b uint32) uint32 { return min(a, b) },
-	"VPSLLD":  func(imm, _, a, _ uint32) uint32 { return a << imm },
-	"VPSRLD":  func(imm, _, a, _ uint32) uint32 { return a >> imm },
+	"VPMAXUD":  func(_, _, a, b uint32) uint32 { return max(a, b) },
+	"VPMINUD":  func(_, _, a, b uint32) uint32 { return min(a, b) },
+	"VPSLLD":   func(imm, _, a, _ uint32) uint32 { return a << imm },
+	"VPSRLD":   func(imm, _, a, _ uint32) uint32 { return a >> imm },
+	"VPSRAD":   func(imm, _, a, _ uint32) uint32 { return uint32(int32(a) >> imm) },
+	"VPSLLW":   func(imm, _, a, _ uint32) uint32 { return a>>16<<imm<<16 | a<<imm&0xffff },
+	"VPSRLW":   func(imm, _, a, _ uint32) uint32 { return a>>16>>imm<<16 | a&0xffff>>imm },
+	"VPSUBD":   func(_, _, a, b uint32) uint32 { return a - b },
+	"VPMULLD":  func(_, _, a, b uint32) uint32 { return a * b },
+	"VPMADDWD": func(_, _, a, b uint32) uint32 { return wordProducts(a, b) },
+	"VPDPWSSD": func(_, dst, a, b uint32) uint32 { return dst + wordProducts(a, b) },
+	"VPDPBUSD": func(_, dst, a, b uint32) uint32 {
+		for i := 0; i < 32; i += 8 {
+			dst += a >> i & 0xff * uint32(int8(b>>i)) // a has no sign
+		}
+		return dst
+	},
 	"VPTERNLOGD": func(imm, dst, a, b uint32) (x uint32) {
 		for bit := range 32 {
 			x |= imm >> (dst>>bit&1<<2 | a>>bit&1<<1 | b>>bit&1) & 1 << bit
@@ -510,6 +526,11 @@ var byLane = map[string]func(imm, dst, a, b uint32) uint32{
 func and(_, _, a, b uint32) uint32 { return a & b }
 func or(_, _, a, b uint32) uint32  { return a | b }
 func xor(_, _, a, b uint32) uint32 { return a ^ b }
+
+// wordProducts is the sum of the products of two words with a sign.
+func wordProducts(a, b uint32) uint32 {
+	return uint32(int32(int16(a))*int32(int16(b)) + int32(int16(a>>16))*int32(int16(b>>16)))
+}
 
 // widenings are those of 16 bits to 32.
 var widenings = map[string]func(x uint16) uint32{
@@ -527,6 +548,7 @@ var unpacks = map[string]struct {
 }{
 	"VUNPCKLPS": {4, false}, "VUNPCKHPS": {4, true}, "VUNPCKLPD": {8, false}, "VUNPCKHPD": {8, true},
 	"VPUNPCKLWD": {2, false}, "VPUNPCKHWD": {2, true}, "VPUNPCKLDQ": {4, false}, "VPUNPCKHDQ": {4, true},
+	"VPUNPCKLQDQ": {8, false}, "VPUNPCKHQDQ": {8, true},
 }
 
 // simd runs an instruction on vectors.
@@ -594,8 +616,17 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 		}
 		m.vector(dst, out)
 	case "VBROADCASTI64X4":
-		half := m.bytes(ops[0], 32)
-		m.vector(dst, append(append([]byte(nil), half...), half...))
+		m.vector(dst, bytes.Repeat(m.bytes(ops[0], 32), 2))
+	case "VBROADCASTI32X4":
+		m.vector(dst, bytes.Repeat(m.bytes(ops[0], 16), dst.size/16))
+	case "VPTESTMB":
+		b, a, set := m.bytes(ops[0], 64), m.bytes(ops[1], 64), uint64(0)
+		for i := range a {
+			if a[i]&b[i] != 0 {
+				set |= 1 << i
+			}
+		}
+		m.k[dst.number] = set
 	case "VPCMPUD":
 		n, set := ops[2].size, uint64(0)
 		b, a := m.bytes(ops[1], n), m.bytes(ops[2], n)
@@ -612,7 +643,11 @@ func (m *machine) simd(name string, ops []opd, mask uint64, masked, zeroes bool)
 		for i := range len(from) / 4 {
 			out = append(out, from[4*i:4*i+2]...)
 		}
-		copy(m.memory(m.address(dst), len(out)), out)
+		if dst.kind == 'v' {
+			m.vector(dst, out)
+		} else {
+			copy(m.memory(m.address(dst), len(out)), out)
+		}
 	default:
 		m.shuffle(name, imm, ops, mask, masked)
 	}
@@ -718,9 +753,29 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 		out = quarter(m.bytes(ops[1], ops[1].size), imm(), 16)
 	case "VEXTRACTI64X4", "VEXTRACTF64X4":
 		out = quarter(m.bytes(ops[1], 64), imm(), 32)
-	case "VINSERTF32X4", "VINSERTF128", "VINSERTI128":
+	case "VINSERTF32X4", "VINSERTI32X4", "VINSERTF128", "VINSERTI128":
 		out = m.bytes(ops[2], dst.size)
 		copy(quarter(out, imm(), 16), m.bytes(ops[1], 16))
+	case "VPINSRW", "VPINSRD":
+		n := map[string]int{"VPINSRW": 2, "VPINSRD": 4}[name]
+		out = m.bytes(ops[2], 16)
+		copy(quarter(out, imm(), n), m.bytes(ops[1], n))
+	case "VPSHUFB":
+		index, a := m.bytes(ops[0], dst.size), m.bytes(ops[1], dst.size)
+		out = make([]byte, dst.size)
+		for i, x := range index {
+			if x < 0x80 {
+				out[i] = a[i&^15|int(x&15)]
+			}
+		}
+	case "VPADDB":
+		b, a := m.bytes(ops[0], 64), m.bytes(ops[1], 64)
+		out = m.bytes(dst, 64)
+		for i := range out {
+			if !masked || mask>>i&1 == 1 {
+				out[i] = a[i] + b[i]
+			}
+		}
 	case "VPERMW":
 		if !masked {
 			panic("without a mask")

@@ -9,33 +9,43 @@ import (
 )
 
 // integers generates integer products of weights in blocks with activations in 8 bits: what rounds
-// activations; for one token, what multiplies 8 rows; for several, what unpacks 8 rows of weights
-// into a panel, and what multiplies two panels.
+// activations; for one token, what multiplies 8 rows; for several, what unpacks as many rows of
+// weights as a vector has lanes into a panel, and what multiplies two panels.
 //
 // The sum of a block's products is a whole number, in any order, and so is that of its least
 // numbers with the sums of activations: parts of a block have whole scales. Both go to f32 and are
-// multiplied with the block's scales; products of blocks are added in order.
+// multiplied with the block's scales; products of blocks are added in order. So all instruction
+// sets have the same bits.
 func integers(c *build.Context) {
 	g := &integerGenerator{vec: newVec(c, avx2)}
-	g.masks = map[uint8]Mem{}
 	g.round(32)
 	g.round(256)
-	for _, k := range codeKinds {
+	g.panels(codeKinds)
+	g.singles()
+	g = &integerGenerator{vec: newVec(c, vnni)}
+	g.panels(unsignedKinds)
+}
+
+// panels generates what unpacks and multiplies panels.
+func (g *integerGenerator) panels(kinds []codeKind) {
+	for _, k := range kinds {
 		for tokens := 1; tokens <= k.tokens; tokens++ {
+			if g.wide() && tokens > 2 && tokens < k.tokens {
+				continue // twos are nearly as good, and code is large
+			}
 			g.dot(k, tokens)
 		}
 	}
 	g.unpacks()
-	g.singles()
 }
 
 // codeKind is how codes in panels are multiplied.
 //
-// A panel has for each 32 elements the codes of 8 rows, 4 of each row in a vector, and in blocks of
-// 256 the scale of each part, in both words of a lane. At the end of a block of 256 are words of
-// numbers for each two parts: least numbers, or the scales again; then in f32 the scales of blocks
-// and those of least numbers. Codes of at most 6 bits are unsigned; codes of 8 bits are signed and
-// have no least numbers.
+// A panel has for each part the codes of its rows, 4 of each row in a vector, and in blocks of 256
+// the scales of the part, with AVX2 in both words of a lane. At the end of a block of 256 are words
+// of numbers for each two parts: least numbers, or the scales again; then in f32 the scales of
+// blocks and those of least numbers. Codes of at most 6 bits are unsigned; codes of 8 bits are
+// signed, unless by VNNI, and have no least numbers.
 type codeKind struct {
 	name   string
 	elems  int // of a block
@@ -60,56 +70,78 @@ var (
 
 func (k *codeKind) super() bool { return k.elems > 32 }
 
-// panelPart is the size of the codes of 32 elements in a panel.
-const panelPart = 256
-
-// stride is the size of 32 elements in a panel, with the scales of their parts.
-func (k *codeKind) stride() int {
+// partBytes is the size of a part in a panel, in blocks of 256 with its scales.
+func (g *integerGenerator) partBytes(k codeKind) int {
 	if !k.super() {
-		return panelPart
+		return g.codeBytes(k)
 	}
-	return panelPart + 32*32/k.part
+	return g.codeBytes(k) + g.bytes()
 }
 
-// scaleOf is where in a panel's block the scales of a part are, of blocks of 256.
-func (k *codeKind) scaleOf(part int) int {
-	each := 32 / k.part
-	return part/each*k.stride() + panelPart + 32*(part%each)
-}
+// codeBytes is the size of the codes of a part in a panel.
+func (g *integerGenerator) codeBytes(k codeKind) int { return g.bytes() * k.part / 4 }
 
-// pairs is where in a panel's block the words for each two parts begin, and what is before them.
-func (k *codeKind) pairs() int { return k.elems / 32 * k.stride() }
+// pairsAt is where in a panel's block the words for each two parts begin, and what is before them.
+func (g *integerGenerator) pairsAt(k codeKind) int { return k.elems / k.part * g.partBytes(k) }
 
-// scale is where in a panel's block its scales are.
-func (k *codeKind) scale() int {
+// scaleAt is where in a panel's block its scales are.
+func (g *integerGenerator) scaleAt(k codeKind) int {
 	if !k.super() || k.signed {
-		return k.pairs()
+		return g.pairsAt(k)
 	}
-	return k.pairs() + k.elems/k.part*16
+	return g.pairsAt(k) + k.elems/k.part*g.bytes()/2
 }
 
-func (k *codeKind) bytes() int {
+// blockBytes is the size of a block in a panel.
+func (g *integerGenerator) blockBytes(k codeKind) int {
 	if k.signed || k.offset > 0 {
-		return k.scale() + 32
+		return g.scaleAt(k) + g.bytes()
 	}
-	return k.scale() + 64
+	return g.scaleAt(k) + 2*g.bytes()
 }
 
 // integerGenerator is of one function at a time.
 type integerGenerator struct {
 	*vec
-	masks map[uint8]Mem
 
-	to, from, ws, ws3, upper, blocks reg.Register // upper is the fifth row of weights
-	ahead, upperAhead                reg.Register // what is fetched for the next panel
+	to, ws, ws3, blocks, ahead reg.Register
+	from                       []reg.Register // each fourth row of weights
 }
 
-// mask is a byte in each of a vector, in memory.
-func (g *integerGenerator) mask(b uint8) Mem {
-	if _, ok := g.masks[b]; !ok {
-		g.masks[b] = g.static(fmt.Sprintf("integerBytes%02x", b), U8(b))
+// mask is a byte in each of a vector: in memory, or broadcast from there.
+func (g *integerGenerator) mask(b uint8) Op {
+	m := g.data(constant{uint64(b), 1}, fmt.Sprintf("integerBytes%02x", b), func(i int) (Constant, bool) { return U8(b), i < 32 })
+	if g.wide() {
+		return g.repeated(m)
 	}
-	return g.masks[b]
+	return m
+}
+
+// repeated is a vector of what 32 bytes of memory have, in each half of a wide one.
+func (g *integerGenerator) repeated(m Mem) vector {
+	v := g.new()
+	if g.wide() {
+		g.VBROADCASTI64X4(m, v)
+	} else {
+		g.VMOVDQU(m, v)
+	}
+	return v
+}
+
+func (g *integerGenerator) and(a Op, b, out vector) {
+	if g.wide() {
+		g.VPANDD(a, b, out)
+	} else {
+		g.VPAND(a, b, out)
+	}
+}
+
+func (g *integerGenerator) or(a Op, b, out vector) {
+	if g.wide() {
+		g.VPORD(a, b, out)
+	} else {
+		g.VPOR(a, b, out)
+	}
 }
 
 // ones are words.
