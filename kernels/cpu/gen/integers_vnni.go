@@ -82,8 +82,8 @@ func (g *dotGenerator) unsignedProducts(parts [][2]vector, at int) {
 	}
 }
 
-// scaled is a sum above 3·2²² without that, times the scales of a block: as exact as if it were
-// converted and then multiplied.
+// scaled is a sum above 3·2²² without that, times the scales of a block. Where these are finite it
+// has the bits of a sum that is converted and then multiplied: scales in f16 times 3·2²² are exact.
 func (g *dotGenerator) scaled(sum vector, scale Mem) {
 	above := g.copy(scale)
 	g.VMULPS(g.c(-3<<22), above, above)
