@@ -10,6 +10,7 @@ import (
 
 	"github.com/krait-ml/krait/checkpoint/gguf"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ordered"
 )
 
 // tensors lists what is written, in the order of layers.
@@ -80,7 +81,7 @@ func (e *ggufExport) tensors() {
 		e.tensor(into, ggufExperts, names)
 	}
 	e.untie()
-	slices.SortFunc(e.out.Tensors, func(a, b Written[gguf.Tensor]) int {
+	ordered.Sort(e.out.Tensors, func(a, b Written[gguf.Tensor]) int {
 		return cmp.Or(cmp.Compare(ggufOrder(a.Tensor.Name), ggufOrder(b.Tensor.Name)), cmp.Compare(a.Tensor.Name, b.Tensor.Name))
 	})
 }

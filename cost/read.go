@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ordered"
 	"github.com/krait-ml/krait/internal/versions"
 )
 
@@ -362,7 +363,7 @@ func (s *section) measured(name string) Measured {
 			})
 		}
 	})
-	slices.SortFunc(m.Points, func(a, b Point) int { return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Rows, b.Rows)) })
+	ordered.Sort(m.Points, func(a, b Point) int { return cmp.Or(cmp.Compare(a.Ranks, b.Ranks), cmp.Compare(a.Rows, b.Rows)) })
 	if len(m.Points) == 0 {
 		s.fail(s.path, "nothing was measured")
 	}

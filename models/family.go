@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ordered"
 )
 
 // Model is what a config describes, ready to become a graph.
@@ -131,7 +131,7 @@ func (m *Model) graph(name string, build func(p *parts), tensor func(name string
 	if p.err != nil {
 		return nil, nil, p.err
 	}
-	copies := slices.SortedFunc(maps.Keys(p.copies), func(a, b copied) int {
+	copies := ordered.Keys(p.copies, func(a, b copied) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.again, b.again))
 	})
 	g, err := b.Graph()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/krait-ml/krait/internal/bail"
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/ordered"
 )
 
 // Limits of a file, far above those of any real one: counts in the header are cheap to make up.
@@ -142,7 +143,7 @@ func (f *File) cut(places []place, data []byte, start, align int) error {
 				files.Quote(p.Name), p.Type, p.Shape, p.begin, p.begin+uint64(p.size), room)
 		}
 	}
-	slices.SortStableFunc(places, func(a, b place) int {
+	ordered.Sort(places, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.size, b.size))
 	})
 	end, last := uint64(0), ""

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/ordered"
 )
 
 // maxHeader is the format's limit on the size of the header, in bytes. The others are
@@ -85,7 +86,7 @@ func checkLayout(entries []entry, dataSize int) error {
 			return fmt.Errorf("tensor %s: %w", files.Quote(e.name), err)
 		}
 	}
-	slices.SortFunc(entries, func(a, b entry) int {
+	ordered.Sort(entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
 	})
 	end, last := 0, "" // of the tensors so far

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/krait-ml/krait/internal/files"
+	"github.com/krait-ml/krait/internal/ordered"
 )
 
 // Write writes a safetensors file. The same tensors and metadata give the same
@@ -25,7 +26,7 @@ import (
 // UTF-8, when the header is over the format's limit, and when w fails.
 func Write(w io.Writer, tensors []Tensor, metadata map[string]string) error {
 	tensors = slices.Clone(tensors)
-	slices.SortStableFunc(tensors, func(a, b Tensor) int {
+	ordered.Sort(tensors, func(a, b Tensor) int {
 		return cmp.Or(cmp.Compare(dtypeBits[b.DType], dtypeBits[a.DType]), cmp.Compare(a.Name, b.Name))
 	})
 	for _, t := range tensors {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/krait-ml/krait/cost"
 	"github.com/krait-ml/krait/exec"
+	"github.com/krait-ml/krait/internal/ordered"
 	"github.com/krait-ml/krait/internal/quantile"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/krait-ml/krait/lowering"
@@ -209,7 +210,7 @@ func (m *samples) profile(memory float64) *cost.Profile {
 	for _, name := range []string{"ring", "tree", "two_shot"} {
 		p.Link.Unavailable = append(p.Link.Unavailable, name+": ranks that share memory read each other's")
 	}
-	keys := slices.SortedFunc(maps.Keys(ops), func(a, b at) int { return cmp.Or(cmp.Compare(a.op, b.op), a.ranks-b.ranks, a.rows-b.rows) })
+	keys := ordered.Keys(ops, func(a, b at) int { return cmp.Or(cmp.Compare(a.op, b.op), a.ranks-b.ranks, a.rows-b.rows) })
 	for _, k := range keys {
 		x := p.Operations[k.op]
 		x.Source = source
@@ -231,7 +232,7 @@ func reached(ops map[at]sum, peak float64) float64 {
 // fit returns the latency of a collective after all ranks arrived, and the bandwidth of the largest
 // ones in bytes that a rank reads of the others. Without collectives they cost nothing.
 func (m *samples) fit() (base, bandwidth float64) {
-	keys := slices.SortedFunc(maps.Keys(m.travel), func(a, b payload) int { return cmp.Compare(a.bytes, b.bytes) })
+	keys := ordered.Keys(m.travel, func(a, b payload) int { return cmp.Compare(a.bytes, b.bytes) })
 	if len(keys) == 0 {
 		return 0, m.roofline.Bytes
 	}
@@ -249,7 +250,8 @@ func (m *samples) waiting() (always, straggle float64) {
 	if len(m.waits) == 0 {
 		return 0, 0
 	}
-	list := slices.SortedFunc(slices.Values(m.waits[slices.Max(slices.Collect(maps.Keys(m.waits)))]), func(a, b wait) int { return cmp.Compare(a.ran, b.ran) })
+	list := slices.Clone(m.waits[slices.Max(slices.Collect(maps.Keys(m.waits)))])
+	ordered.Sort(list, func(a, b wait) int { return cmp.Compare(a.ran, b.ran) })
 	some := (len(list) + 9) / 10
 	short, long := middle(list[:some]), middle(list[len(list)-some:])
 	if more := long.ran - short.ran; more > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/exec/cpu"
 	"github.com/krait-ml/krait/exec/virtual"
+	"github.com/krait-ml/krait/internal/ordered"
 	"github.com/krait-ml/krait/lab/bench"
 	"github.com/krait-ml/krait/lab/simulate"
 	"github.com/krait-ml/krait/lowering"
@@ -74,7 +75,7 @@ func partsOf(ctx context.Context, dir string, p *cost.Profile, ranks, prompt int
 	for _, k := range slices.Sorted(maps.Keys(parts)) {
 		out = append(out, *parts[k])
 	}
-	slices.SortStableFunc(out, func(a, b Part) int {
+	ordered.Sort(out, func(a, b Part) int {
 		return cmp.Compare(b.Measured, a.Measured)
 	})
 	return out, nil

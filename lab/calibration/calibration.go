@@ -16,6 +16,7 @@ import (
 	"github.com/krait-ml/krait"
 	"github.com/krait-ml/krait/exec"
 	"github.com/krait-ml/krait/graph"
+	"github.com/krait-ml/krait/internal/ordered"
 	"github.com/krait-ml/krait/internal/versions"
 	"github.com/krait-ml/krait/kernels/codec"
 	"github.com/krait-ml/krait/lowering"
@@ -431,7 +432,7 @@ func (c *Calibration) options(s *Site) []option {
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b option) int {
+	ordered.Sort(list, func(a, b option) int {
 		return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.bytes, a.bytes))
 	})
 	front := list[:0]
@@ -464,7 +465,7 @@ func (c *Calibration) Choose(budget float64) Choice {
 				}
 			}
 		}
-		slices.SortStableFunc(next, func(a, b partial) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.loss, b.loss)) })
+		ordered.Sort(next, func(a, b partial) int { return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(a.loss, b.loss)) })
 		front = front[:0]
 		for _, p := range next { // the Pareto front
 			if len(front) == 0 || p.loss < front[len(front)-1].loss {
