@@ -156,7 +156,7 @@ func (g *blockGenerator) spread() {
 // tile is a tile of 4 rows of weights with some of x, as gemm generates it for other
 // formats: its sums have the order of those of widened weights.
 func (g *blockGenerator) tile(tokens int) {
-	t := newTile(g.Context, avx512, format{"Q8", "byte", 1}, 4, tokens)
+	t := newTile(g.Context, avx512, format{Name: "Q8", Element: "byte", Size: 1}, 4, tokens)
 	t.declare()
 	t.SHLQ(U8(1), t.memory("step")) // a block has two vectors
 	t.Label("group")

@@ -22,7 +22,7 @@ func convert(c *build.Context) {
 		}
 		const wider, narrower = "(y *float32, x *uint16, n int)", "(y *uint16, x *float32, n int)"
 		for _, f := range formats[1:] {
-			each("widen"+f.name, wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
+			each("widen"+f.Name, wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
 				v := g.new()
 				g.widen(f, from, v)
 				g.VMOVUPS(v, to)

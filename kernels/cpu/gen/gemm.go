@@ -1,8 +1,7 @@
 package main
 
 import (
-	"fmt"
-
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -47,15 +46,10 @@ func (g *gemmTile) write() {
 }
 
 func (g *gemmTile) declare() {
-	name := fmt.Sprintf("gemm%sx%dx%d", g.format.name, g.rows, g.tokens)
-	doc := []string{fmt.Sprintf("is gemmF32x4x1%s for %d rows of x and groups of %d of w.", g.set.name, g.tokens, g.rows)}
-	if name == "gemmF32x4x1" {
-		doc = []string{"adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements.",
-			"Rows are ws, xs and ys elements apart. At each vector of k it fetches lines that are apart",
-			"bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near",
-			"bytes of as many rows of x from next on."}
-	}
-	g.function(name, fmt.Sprintf("(w *%s, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)", g.format.element), doc...)
+	name, signature, doc := common.Tile(g.format, g.set.name, g.rows, g.tokens, "At each vector of k it fetches lines that are apart "+
+		"bytes apart, the first of them ahead, and moves ahead by step; at each group it fetches near "+
+		"bytes of as many rows of x from next on.")
+	g.function(name, signature, doc)
 	g.pointers()
 }
 
@@ -131,7 +125,7 @@ func (g *gemmTile) store(sums []vector) {
 // next goes on to the next group of rows.
 func (g *gemmTile) next() {
 	back := g.strideOf(g.format, "k")
-	g.ANDQ(I8(-g.set.lanes*g.format.size), back)
+	g.ANDQ(I8(-g.set.lanes*g.format.Size), back)
 	g.w.move(g.SUBQ, back)
 	if g.format != f32 {
 		g.ADDQ(back, back)

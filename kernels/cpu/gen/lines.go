@@ -13,8 +13,8 @@ func (g *vec) stride(name string) reg.Register { return g.strideOf(f32, name) }
 // strideOf is a parameter in elements of a format, in bytes.
 func (g *vec) strideOf(f format, name string) reg.Register {
 	r := g.param(name)
-	if f.size > 1 {
-		g.SHLQ(U8(f.size/2), r)
+	if f.Size > 1 {
+		g.SHLQ(U8(f.Size/2), r)
 	}
 	return r
 }

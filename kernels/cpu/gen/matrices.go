@@ -177,7 +177,7 @@ func (g *vec) transpose() {
 
 // widenRow is a loop over rows, and eight elements of them at a time.
 func (g *vec) widenRow(f format) {
-	g.function("widenRows"+f.name, "(dst *float32, ds int, src *uint16, ss int, rows, n int)",
+	g.function("widenRows"+f.Name, "(dst *float32, ds int, src *uint16, ss int, rows, n int)",
 		"widens rows of n numbers, a multiple of 8, at least 8.")
 	dst, src, rows, n := g.param("dst"), g.param("src"), g.param("rows"), g.param("n")
 	ds, ss := g.stride("ds"), g.strideOf(f, "ss")

@@ -88,9 +88,9 @@ func (p *places) advance(g *panel, by Op) {
 func (g *panel) packRows(f format) {
 	name := "packRows"
 	if f == bf16 {
-		name += f.name
+		name += f.Name
 	}
-	g.function(name, fmt.Sprintf("(to *float32, from *%s, ws, steps, apart, width int)", f.element),
+	g.function(name, fmt.Sprintf("(to *float32, from *%s, ws, steps, apart, width int)", f.Element),
 		fmt.Sprintf("writes %d rows of weights, ws elements apart, of steps vectors of k, to a panel that has", g.set.lanes),
 		"width rows, and parts apart elements apart.")
 	from, ws, steps, width := g.param("from"), g.strideOf(f, "ws"), g.param("steps"), g.stride("width")
@@ -113,7 +113,7 @@ func (g *panel) packRows(f format) {
 	for quad := range g.set.lanes / 4 {
 		lines := strided(from, ws, ws3)
 		for t := range lines {
-			lines[t] = lines[t].Offset(4 * f.size * quad)
+			lines[t] = lines[t].Offset(4 * f.Size * quad)
 		}
 		for j, v := range square(lines, rows) {
 			g.VMOVUPS(v, p.at(g.part(4*quad+j)))
@@ -123,7 +123,7 @@ func (g *panel) packRows(f format) {
 		}
 	}
 	for _, r := range rows {
-		g.ADDQ(U8(g.set.lanes*f.size), r)
+		g.ADDQ(U8(g.set.lanes*f.Size), r)
 	}
 	g.DECQ(steps)
 	g.JNZ(LabelRef("steps"))

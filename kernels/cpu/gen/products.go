@@ -32,14 +32,6 @@ func (g *product) lanes() int {
 // packed says whether rows of x are.
 func (g *product) packed() bool { return g.f64 && g.tokens > 1 }
 
-// element is the type of x.
-func (g *product) element() string {
-	if g.packed() {
-		return "float64"
-	}
-	return "float32"
-}
-
 // addUp adds vectors of sums, and multiplyAdd products.
 func (g *product) addUp(ops ...Op) {
 	if g.f64 {
@@ -163,7 +155,7 @@ func (g *product) advance(n int) {
 	if g.packed() {
 		size = 8 * g.tokens
 	}
-	g.w.move(g.ADDQ, Imm(uint64(n*g.format.size)))
+	g.w.move(g.ADDQ, Imm(uint64(n*g.format.Size)))
 	g.x.move(g.ADDQ, U32(n*size))
 }
 

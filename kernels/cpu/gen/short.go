@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -47,14 +48,8 @@ func (g *product) pack() {
 }
 
 func (g *product) short() {
-	name := fmt.Sprintf("short%sx%d", g.format.name, g.tokens)
-	doc := []string{fmt.Sprintf("is shortF32x1%s for %d rows of x.", g.set.name, g.tokens)}
-	if name == "shortF32x1" {
-		doc = []string{"multiplies 4 rows of weights of k elements with 1 of x, with sums in float64: y[t][r] = x[t]·w[r].",
-			"Rows are ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x",
-			"are packed: a vector of each, and so on, and what fills none an element of each."}
-	}
-	g.function(name, fmt.Sprintf("(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, g.element()), doc...)
+	name, signature, doc := common.Short(g.format, g.set.name, g.tokens)
+	g.function(name, signature, doc)
 	ws := g.strideOf(g.format, "ws")
 	g.w = g.fourLines(g.param("w"), ws)
 	g.x = lines{base: g.param("x"), packed: 8 * g.lanes()}

@@ -8,7 +8,7 @@ const streamAhead = 768
 // streams generates the product of one token with rows that are far apart: four at a time, each of
 // which goes on where the one before it ends, so that memory is read in four long runs.
 func (g *product) streams() {
-	g.function("stream"+g.format.name, "(w *"+g.format.element+", ws, apart int, x *float32, y *float32, ys, k, depth, groups int)",
+	g.function("stream"+g.format.Name, "(w *"+g.format.Element+", ws, apart int, x *float32, y *float32, ys, k, depth, groups int)",
 		"adds x·w[r] to y[r], for groups of 4 rows of k elements: rows of a group are apart elements apart and those of y ys, groups ws and 1. Sums are of depth elements, and added up in order.")
 	line, ws := g.param("w"), g.strideOf(g.format, "ws")
 	g.w = g.fourLines(g.GP64(), g.strideOf(g.format, "apart"))

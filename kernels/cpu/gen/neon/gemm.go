@@ -1,6 +1,10 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/krait-ml/krait/kernels/cpu/gen/common"
+)
 
 // mostTokens is how many tokens a tile takes at most: with 4 rows, that is all 32 registers.
 const mostTokens = 3
@@ -18,14 +22,9 @@ func gemm(f *file) {
 }
 
 func (g *product) tile(f *file) {
-	name := fmt.Sprintf("gemm%sx%dx%d", g.format.name, g.rowCount, g.tokens)
-	doc := fmt.Sprintf("is gemmF32x4x1NEON for %d rows of x and groups of %d of w.", g.tokens, g.rowCount)
-	if name == "gemmF32x4x1" {
-		doc = "adds x[t]·w[r] to y[t][r], for 1 row of x and groups of 4 of w, of k elements. Rows are ws, xs and " +
-			"ys elements apart. What ahead and those after it ask for is left to the processor."
-	}
-	g.neon = f.function(name, fmt.Sprintf("(w *%s, ws int, x *float32, xs int, y *float32, ys, k, groups int, ahead uintptr, apart, step int, next uintptr, near int)", g.format.element), doc)
-	ws, xs := g.stride("ws", g.format.size), g.stride("xs", 4)
+	name, signature, doc := common.Tile(g.format, "NEON", g.rowCount, g.tokens, "What ahead and those after it ask for is left to the processor.")
+	g.neon = f.function(name, signature, doc)
+	ws, xs := g.stride("ws", g.format.Size), g.stride("xs", 4)
 	w, x, y, groups := g.param("w"), g.param("x"), g.param("y"), g.param("groups")
 	g.at("group")
 	g.w, g.x = g.rows(w, ws, g.rowCount), g.rows(x, xs, g.tokens)

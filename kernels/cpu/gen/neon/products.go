@@ -1,17 +1,10 @@
 package main
 
-// format is that of weights.
-type format struct {
-	name, element string
-	size          int
-}
+import "github.com/krait-ml/krait/kernels/cpu/gen/common"
 
-var (
-	f32     = format{"F32", "float32", 4}
-	bf16    = format{"BF16", "uint16", 2}
-	f16     = format{"F16", "uint16", 2}
-	formats = []format{f32, bf16, f16}
-)
+type format = common.Format
+
+var f32, bf16, f16, formats = common.F32, common.BF16, common.F16, common.Formats
 
 // product generates products of rows of weights with rows of x. The sums are in f32 or float64, and
 // their order is that of AVX2, whose vectors are two registers here. Several rows of x for sums in
@@ -68,7 +61,7 @@ func (g *product) loaded(f format, at *register) [2]*register {
 	if !g.f64 {
 		return g.load8(f, at)
 	}
-	v := g.load(at, 4*f.size)
+	v := g.load(at, 4*f.Size)
 	if f != f32 {
 		v = g.widened(f, v, 0)
 	}

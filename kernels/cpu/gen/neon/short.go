@@ -1,6 +1,6 @@
 package main
 
-import "fmt"
+import "github.com/krait-ml/krait/kernels/cpu/gen/common"
 
 // short generates the products whose sums are in float64. They are in the order of AVX2, whose
 // vectors of 4 are two registers here, and have its bits.
@@ -20,19 +20,9 @@ func short(f *file) {
 }
 
 func (g *product) short(f *file) {
-	element := "float32"
-	if g.packed() {
-		element = "float64"
-	}
-	name := fmt.Sprintf("short%sx%d", g.format.name, g.tokens)
-	doc := fmt.Sprintf("is shortF32x1NEON for %d rows of x.", g.tokens)
-	if name == "shortF32x1" {
-		doc = "multiplies 4 rows of weights of k elements with 1 of x, with sums in float64: y[t][r] = x[t]·w[r]. Rows are " +
-			"ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x are packed: a vector " +
-			"of each, and so on, and what fills none an element of each."
-	}
-	g.neon = f.function(name, fmt.Sprintf("(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element), doc)
-	ws := g.stride("ws", g.format.size)
+	name, signature, doc := common.Short(g.format, "NEON", g.tokens)
+	g.neon = f.function(name, signature, doc)
+	ws := g.stride("ws", g.format.Size)
 	g.w, g.x = g.rows(g.param("w"), ws, 4), []*register{g.param("x")}
 	sums, left := g.sums(), g.param("k")
 	g.loop(left, 4, func() { g.vectors(sums) })
