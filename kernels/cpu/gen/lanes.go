@@ -5,6 +5,8 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// Numbers move between places in memory and lanes, and between lanes.
+
 // quadsOf loads four numbers from each of as many places as a vector has room for.
 func (g *vec) quadsOf(from [4]Mem) vector {
 	v := g.zero() // all of it: else it would seem to live before
