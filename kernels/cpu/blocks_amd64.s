@@ -36,42 +36,6 @@ block:
 	VZEROUPPER
 	RET
 
-DATA blockBytes<>+0(SB)/8, $0x0000000100000001
-DATA blockBytes<>+8(SB)/8, $0x0000000100000001
-DATA blockBytes<>+16(SB)/8, $0x0000000100000001
-DATA blockBytes<>+24(SB)/8, $0x0000000100000001
-DATA blockBytes<>+32(SB)/8, $0x0000010000000100
-DATA blockBytes<>+40(SB)/8, $0x0000010000000100
-DATA blockBytes<>+48(SB)/8, $0x0000010000000100
-DATA blockBytes<>+56(SB)/8, $0x0000010000000100
-DATA blockBytes<>+64(SB)/8, $0x0001000000010000
-DATA blockBytes<>+72(SB)/8, $0x0001000000010000
-DATA blockBytes<>+80(SB)/8, $0x0001000000010000
-DATA blockBytes<>+88(SB)/8, $0x0001000000010000
-DATA blockBytes<>+96(SB)/8, $0x0100000001000000
-DATA blockBytes<>+104(SB)/8, $0x0100000001000000
-DATA blockBytes<>+112(SB)/8, $0x0100000001000000
-DATA blockBytes<>+120(SB)/8, $0x0100000001000000
-GLOBL blockBytes<>(SB), RODATA|NOPTR, $128
-
-DATA blockOrder<>+0(SB)/8, $0x0000000400000000
-DATA blockOrder<>+8(SB)/8, $0x0000000c00000008
-DATA blockOrder<>+16(SB)/8, $0x0000001400000010
-DATA blockOrder<>+24(SB)/8, $0x0000001c00000018
-DATA blockOrder<>+32(SB)/8, $0x0000000500000001
-DATA blockOrder<>+40(SB)/8, $0x0000000d00000009
-DATA blockOrder<>+48(SB)/8, $0x0000001500000011
-DATA blockOrder<>+56(SB)/8, $0x0000001d00000019
-DATA blockOrder<>+64(SB)/8, $0x0000000600000002
-DATA blockOrder<>+72(SB)/8, $0x0000000e0000000a
-DATA blockOrder<>+80(SB)/8, $0x0000001600000012
-DATA blockOrder<>+88(SB)/8, $0x0000001e0000001a
-DATA blockOrder<>+96(SB)/8, $0x0000000700000003
-DATA blockOrder<>+104(SB)/8, $0x0000000f0000000b
-DATA blockOrder<>+112(SB)/8, $0x0000001700000013
-DATA blockOrder<>+120(SB)/8, $0x0000001f0000001b
-GLOBL blockOrder<>(SB), RODATA|NOPTR, $128
-
 // func widenBlocksAVX512(to *float32, from *byte, n int)
 // Requires: AVX, AVX512F, AVX512VNNI
 TEXT ·widenBlocksAVX512(SB), NOSPLIT, $0-24
@@ -105,6 +69,24 @@ block:
 	VZEROUPPER
 	RET
 
+DATA blockBytes<>+0(SB)/8, $0x0000000100000001
+DATA blockBytes<>+8(SB)/8, $0x0000000100000001
+DATA blockBytes<>+16(SB)/8, $0x0000000100000001
+DATA blockBytes<>+24(SB)/8, $0x0000000100000001
+DATA blockBytes<>+32(SB)/8, $0x0000010000000100
+DATA blockBytes<>+40(SB)/8, $0x0000010000000100
+DATA blockBytes<>+48(SB)/8, $0x0000010000000100
+DATA blockBytes<>+56(SB)/8, $0x0000010000000100
+DATA blockBytes<>+64(SB)/8, $0x0001000000010000
+DATA blockBytes<>+72(SB)/8, $0x0001000000010000
+DATA blockBytes<>+80(SB)/8, $0x0001000000010000
+DATA blockBytes<>+88(SB)/8, $0x0001000000010000
+DATA blockBytes<>+96(SB)/8, $0x0100000001000000
+DATA blockBytes<>+104(SB)/8, $0x0100000001000000
+DATA blockBytes<>+112(SB)/8, $0x0100000001000000
+DATA blockBytes<>+120(SB)/8, $0x0100000001000000
+GLOBL blockBytes<>(SB), RODATA|NOPTR, $128
+
 // func spreadBlocksAVX512(to *float32, from *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·spreadBlocksAVX512(SB), NOSPLIT, $0-24
@@ -130,12 +112,29 @@ block:
 	VZEROUPPER
 	RET
 
+DATA blockOrder<>+0(SB)/8, $0x0000000400000000
+DATA blockOrder<>+8(SB)/8, $0x0000000c00000008
+DATA blockOrder<>+16(SB)/8, $0x0000001400000010
+DATA blockOrder<>+24(SB)/8, $0x0000001c00000018
+DATA blockOrder<>+32(SB)/8, $0x0000000500000001
+DATA blockOrder<>+40(SB)/8, $0x0000000d00000009
+DATA blockOrder<>+48(SB)/8, $0x0000001500000011
+DATA blockOrder<>+56(SB)/8, $0x0000001d00000019
+DATA blockOrder<>+64(SB)/8, $0x0000000600000002
+DATA blockOrder<>+72(SB)/8, $0x0000000e0000000a
+DATA blockOrder<>+80(SB)/8, $0x0000001600000012
+DATA blockOrder<>+88(SB)/8, $0x0000001e0000001a
+DATA blockOrder<>+96(SB)/8, $0x0000000700000003
+DATA blockOrder<>+104(SB)/8, $0x0000000f0000000b
+DATA blockOrder<>+112(SB)/8, $0x0000001700000013
+DATA blockOrder<>+120(SB)/8, $0x0000001f0000001b
+GLOBL blockOrder<>(SB), RODATA|NOPTR, $128
+
 // func gemmQ8x4x1AVX512(w *byte, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, AVX512F, AVX512VNNI, MMX+
 TEXT ·gemmQ8x4x1AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
@@ -288,7 +287,6 @@ block:
 TEXT ·gemmQ8x4x2AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
@@ -462,7 +460,6 @@ block:
 TEXT ·gemmQ8x4x3AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
@@ -667,14 +664,13 @@ block:
 TEXT ·gemmQ8x4x4AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -686,15 +682,16 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -897,14 +894,13 @@ block:
 TEXT ·gemmQ8x4x5AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -916,16 +912,17 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -1174,14 +1171,13 @@ block:
 TEXT ·gemmQ8x4x6AVX512(SB), NOSPLIT, $0-104
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
-	SHLQ $0x00, CX
 	LEAQ (CX)(CX*2), DX
 	MOVQ x+16(FP), BX
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -1193,17 +1189,18 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	PREFETCHT0 (R14)(DI*2)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)

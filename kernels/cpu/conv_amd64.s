@@ -60,8 +60,8 @@ channels:
 	MOVQ        x+8(FP), BX
 	MOVQ        y+0(FP), SI
 	MOVQ        xs+64(FP), DI
-	MOVQ        ys+56(FP), R8
 	SHLQ        $0x02, DI
+	MOVQ        ys+56(FP), R8
 	SHLQ        $0x02, R8
 	MOVQ        tokens+40(FP), R9
 	MOVQ        DI, R10
@@ -71,9 +71,9 @@ channels:
 	SHLQ        $0x04, R11
 	ADDQ        SI, R11
 	SUBQ        $0x01, R9
-	JLT         notokens2
+	JLT         part1
 
-tokens1:
+tokens2:
 	VMOVUPS     (BX), Y2
 	VMULPS      (SP), Y0, Y0
 	VFMADD231PS 32(SP), Y3, Y0
@@ -90,9 +90,9 @@ tokens1:
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x01, R9
-	JGE         tokens1
+	JGE         tokens2
 
-notokens2:
+part1:
 	ADDQ         $0x01, R9
 	VSHUFPS      $0x88, Y3, Y0, Y2
 	VSHUFPS      $0xdd, Y1, Y3, Y3
@@ -184,8 +184,8 @@ channels:
 	MOVQ        x+8(FP), BX
 	MOVQ        y+0(FP), SI
 	MOVQ        xs+64(FP), DI
-	MOVQ        ys+56(FP), R8
 	SHLQ        $0x02, DI
+	MOVQ        ys+56(FP), R8
 	SHLQ        $0x02, R8
 	MOVQ        tokens+40(FP), R9
 	MOVQ        DI, R10
@@ -195,9 +195,9 @@ channels:
 	SHLQ        $0x04, R11
 	ADDQ        SI, R11
 	SUBQ        $0x01, R9
-	JLT         notokens2
+	JLT         part1
 
-tokens1:
+tokens2:
 	VMOVUPS      (BX), Y2
 	VMULPS       (SP), Y0, Y0
 	VFMADD231PS  32(SP), Y3, Y0
@@ -274,9 +274,9 @@ tokens1:
 	ADDQ         DI, BX
 	ADDQ         R8, SI
 	SUBQ         $0x01, R9
-	JGE          tokens1
+	JGE          tokens2
 
-notokens2:
+part1:
 	ADDQ         $0x01, R9
 	VSHUFPS      $0x88, Y3, Y0, Y2
 	VSHUFPS      $0xdd, Y1, Y3, Y3
@@ -453,8 +453,8 @@ channels:
 	MOVQ         x+8(FP), BX
 	MOVQ         y+0(FP), SI
 	MOVQ         xs+64(FP), DI
-	MOVQ         ys+56(FP), R8
 	SHLQ         $0x02, DI
+	MOVQ         ys+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVQ         tokens+40(FP), R9
 	MOVQ         DI, R10
@@ -464,9 +464,9 @@ channels:
 	SHLQ         $0x04, R11
 	ADDQ         SI, R11
 	SUBQ         $0x02, R9
-	JLT          notokens2
+	JLT          part1
 
-tokens1:
+tokens2:
 	VMOVUPS     (BX), Z14
 	VMOVUPS     (BX)(DI*1), Z15
 	VMULPS      Z8, Z13, Z13
@@ -495,14 +495,14 @@ tokens1:
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x02, R9
-	JGE         tokens1
+	JGE         tokens2
 
-notokens2:
+part1:
 	ADDQ $0x02, R9
 	SUBQ $0x01, R9
-	JLT  notokens4
+	JLT  part3
 
-tokens3:
+tokens4:
 	VMOVUPS     (BX), Z14
 	VMULPS      Z8, Z13, Z13
 	VFMADD231PS Z4, Z7, Z13
@@ -519,9 +519,9 @@ tokens3:
 	ADDQ        DI, BX
 	ADDQ        R8, SI
 	SUBQ        $0x01, R9
-	JGE         tokens3
+	JGE         tokens4
 
-notokens4:
+part3:
 	ADDQ          $0x01, R9
 	VSHUFPS       $0x88, Z7, Z13, Z4
 	VSHUFPS       $0xdd, Z12, Z7, Z5
@@ -636,8 +636,8 @@ channels:
 	MOVQ         x+8(FP), BX
 	MOVQ         y+0(FP), SI
 	MOVQ         xs+64(FP), DI
-	MOVQ         ys+56(FP), R8
 	SHLQ         $0x02, DI
+	MOVQ         ys+56(FP), R8
 	SHLQ         $0x02, R8
 	MOVQ         tokens+40(FP), R9
 	MOVQ         DI, R10
@@ -647,9 +647,9 @@ channels:
 	SHLQ         $0x04, R11
 	ADDQ         SI, R11
 	SUBQ         $0x01, R9
-	JLT          notokens2
+	JLT          part1
 
-tokens1:
+tokens2:
 	VMOVUPS       (BX), Z19
 	VMULPS        Z8, Z18, Z18
 	VFMADD231PS   Z4, Z16, Z18
@@ -764,9 +764,9 @@ tokens1:
 	ADDQ          DI, BX
 	ADDQ          R8, SI
 	SUBQ          $0x01, R9
-	JGE           tokens1
+	JGE           tokens2
 
-notokens2:
+part1:
 	ADDQ          $0x01, R9
 	VSHUFPS       $0x88, Z16, Z18, Z4
 	VSHUFPS       $0xdd, Z17, Z16, Z5

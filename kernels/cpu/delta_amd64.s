@@ -6,10 +6,10 @@
 // Requires: AVX, FMA3
 TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-64
 	MOVQ    cols+56(FP), AX
-	MOVQ    AX, CX
-	ANDQ    $0x07, CX
-	SUBQ    CX, AX
 	SHLQ    $0x02, AX
+	ANDQ    $-32, AX
+	MOVQ    cols+56(FP), CX
+	ANDQ    $0x07, CX
 	LEAQ    tails<>+0(SB), DX
 	NEGQ    CX
 	VMOVUPS 32(DX)(CX*4), Y0
@@ -21,10 +21,10 @@ TEXT ·deltaReadAVX2(SB), NOSPLIT, $0-64
 	MOVQ    row+40(FP), R9
 	SHLQ    $0x02, R9
 	LEAQ    (R9)(R9*2), R10
+	SUBQ    $0x04, rows+48(FP)
+	JLT     part1
 
-rows1:
-	SUBQ         $0x04, rows+48(FP)
-	JLT          norows2
+rows2:
 	VBROADCASTSS (SI), Y1
 	VBROADCASTSS (DI), Y2
 	VBROADCASTSS 4(SI), Y3
@@ -92,14 +92,15 @@ all5:
 	ADDQ R9, CX
 	ADDQ R9, CX
 	ADDQ R9, CX
-	JMP  rows1
+	SUBQ $0x04, rows+48(FP)
+	JGE  rows2
 
-norows2:
+part1:
 	ADDQ $0x04, rows+48(FP)
+	SUBQ $0x01, rows+48(FP)
+	JLT  part6
 
-rows6:
-	SUBQ         $0x01, rows+48(FP)
-	JLT          norows7
+rows7:
 	VBROADCASTSS (SI), Y1
 	VBROADCASTSS (DI), Y2
 	XORQ         R8, R8
@@ -134,9 +135,10 @@ all10:
 	ADDQ $0x04, SI
 	ADDQ $0x04, DI
 	ADDQ R9, CX
-	JMP  rows6
+	SUBQ $0x01, rows+48(FP)
+	JGE  rows7
 
-norows7:
+part6:
 	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET
@@ -155,10 +157,10 @@ GLOBL tails<>(SB), RODATA|NOPTR, $64
 // Requires: AVX, FMA3
 TEXT ·deltaValueAVX2(SB), NOSPLIT, $0-56
 	MOVQ         cols+48(FP), AX
-	MOVQ         AX, CX
-	ANDQ         $0x07, CX
-	SUBQ         CX, AX
 	SHLQ         $0x02, AX
+	ANDQ         $-32, AX
+	MOVQ         cols+48(FP), CX
+	ANDQ         $0x07, CX
 	LEAQ         tails<>+0(SB), DX
 	NEGQ         CX
 	VMOVUPS      32(DX)(CX*4), Y0
@@ -212,10 +214,10 @@ all13:
 // Requires: AVX, FMA3
 TEXT ·deltaWriteAVX2(SB), NOSPLIT, $0-64
 	MOVQ    cols+56(FP), AX
-	MOVQ    AX, CX
-	ANDQ    $0x07, CX
-	SUBQ    CX, AX
 	SHLQ    $0x02, AX
+	ANDQ    $-32, AX
+	MOVQ    cols+56(FP), CX
+	ANDQ    $0x07, CX
 	LEAQ    tails<>+0(SB), DX
 	NEGQ    CX
 	VMOVUPS 32(DX)(CX*4), Y0
@@ -228,10 +230,10 @@ TEXT ·deltaWriteAVX2(SB), NOSPLIT, $0-64
 	MOVQ    row+40(FP), R9
 	SHLQ    $0x02, R9
 	LEAQ    (R9)(R9*2), R10
+	SUBQ    $0x04, rows+48(FP)
+	JLT     part14
 
-rows14:
-	SUBQ         $0x04, rows+48(FP)
-	JLT          norows15
+rows15:
 	VBROADCASTSS (BX), Y1
 	VBROADCASTSS (SI), Y2
 	ADDQ         DI, SI
@@ -304,14 +306,15 @@ all18:
 	ADDQ R9, CX
 	ADDQ R9, CX
 	ADDQ R9, CX
-	JMP  rows14
+	SUBQ $0x04, rows+48(FP)
+	JGE  rows15
 
-norows15:
+part14:
 	ADDQ $0x04, rows+48(FP)
+	SUBQ $0x01, rows+48(FP)
+	JLT  part19
 
-rows19:
-	SUBQ         $0x01, rows+48(FP)
-	JLT          norows20
+rows20:
 	VBROADCASTSS (BX), Y1
 	VBROADCASTSS (SI), Y2
 	ADDQ         DI, SI
@@ -342,9 +345,10 @@ rest22:
 all23:
 	ADDQ $0x04, BX
 	ADDQ R9, CX
-	JMP  rows19
+	SUBQ $0x01, rows+48(FP)
+	JGE  rows20
 
-norows20:
+part19:
 	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET
@@ -353,10 +357,10 @@ norows20:
 // Requires: AVX, FMA3
 TEXT ·deltaPairsAVX2(SB), NOSPLIT, $0-72
 	MOVQ    cols+64(FP), AX
-	MOVQ    AX, CX
-	ANDQ    $0x07, CX
-	SUBQ    CX, AX
 	SHLQ    $0x02, AX
+	ANDQ    $-32, AX
+	MOVQ    cols+64(FP), CX
+	ANDQ    $0x07, CX
 	LEAQ    tails<>+0(SB), DX
 	NEGQ    CX
 	VMOVUPS 32(DX)(CX*4), Y0
@@ -369,10 +373,10 @@ TEXT ·deltaPairsAVX2(SB), NOSPLIT, $0-72
 	MOVQ    row+48(FP), R10
 	SHLQ    $0x02, R10
 	LEAQ    (R10)(R10*2), R11
+	SUBQ    $0x04, rows+56(FP)
+	JLT     part24
 
-rows24:
-	SUBQ   $0x04, rows+56(FP)
-	JLT    norows25
+rows25:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
@@ -449,56 +453,56 @@ rest27:
 
 all28:
 	VEXTRACTF128 $0x01, Y1, X9
-	VADDPS       X1, X9, X9
+	VADDPS       X9, X1, X9
 	VPERMILPS    $0x4e, X9, X1
 	VADDPS       X1, X9, X9
 	VPERMILPS    $0xb1, X9, X1
 	VADDPS       X1, X9, X9
 	VMOVSS       X9, (DI)
 	VEXTRACTF128 $0x01, Y5, X1
-	VADDPS       X5, X1, X1
+	VADDPS       X1, X5, X1
 	VPERMILPS    $0x4e, X1, X5
 	VADDPS       X5, X1, X1
 	VPERMILPS    $0xb1, X1, X5
 	VADDPS       X5, X1, X1
 	VMOVSS       X1, (R8)
 	VEXTRACTF128 $0x01, Y2, X1
-	VADDPS       X2, X1, X1
+	VADDPS       X1, X2, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
 	VADDPS       X2, X1, X1
 	VMOVSS       X1, 4(DI)
 	VEXTRACTF128 $0x01, Y6, X1
-	VADDPS       X6, X1, X1
+	VADDPS       X1, X6, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
 	VADDPS       X2, X1, X1
 	VMOVSS       X1, 4(R8)
 	VEXTRACTF128 $0x01, Y3, X1
-	VADDPS       X3, X1, X1
+	VADDPS       X1, X3, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
 	VADDPS       X2, X1, X1
 	VMOVSS       X1, 8(DI)
 	VEXTRACTF128 $0x01, Y7, X1
-	VADDPS       X7, X1, X1
+	VADDPS       X1, X7, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
 	VADDPS       X2, X1, X1
 	VMOVSS       X1, 8(R8)
 	VEXTRACTF128 $0x01, Y4, X1
-	VADDPS       X4, X1, X1
+	VADDPS       X1, X4, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
 	VADDPS       X2, X1, X1
 	VMOVSS       X1, 12(DI)
 	VEXTRACTF128 $0x01, Y8, X1
-	VADDPS       X8, X1, X1
+	VADDPS       X1, X8, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
@@ -510,14 +514,15 @@ all28:
 	ADDQ         R10, CX
 	ADDQ         R10, CX
 	ADDQ         R10, CX
-	JMP          rows24
+	SUBQ         $0x04, rows+56(FP)
+	JGE          rows25
 
-norows25:
+part24:
 	ADDQ $0x04, rows+56(FP)
+	SUBQ $0x01, rows+56(FP)
+	JLT  part29
 
-rows29:
-	SUBQ   $0x01, rows+56(FP)
-	JLT    norows30
+rows30:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	XORQ   R9, R9
@@ -552,14 +557,14 @@ rest32:
 
 all33:
 	VEXTRACTF128 $0x01, Y1, X3
-	VADDPS       X1, X3, X3
+	VADDPS       X3, X1, X3
 	VPERMILPS    $0x4e, X3, X1
 	VADDPS       X1, X3, X3
 	VPERMILPS    $0xb1, X3, X1
 	VADDPS       X1, X3, X3
 	VMOVSS       X3, (DI)
 	VEXTRACTF128 $0x01, Y2, X1
-	VADDPS       X2, X1, X1
+	VADDPS       X1, X2, X1
 	VPERMILPS    $0x4e, X1, X2
 	VADDPS       X2, X1, X1
 	VPERMILPS    $0xb1, X1, X2
@@ -568,9 +573,10 @@ all33:
 	ADDQ         $0x04, DI
 	ADDQ         $0x04, R8
 	ADDQ         R10, CX
-	JMP          rows29
+	SUBQ         $0x01, rows+56(FP)
+	JGE          rows30
 
-norows30:
+part29:
 	ADDQ $0x01, rows+56(FP)
 	VZEROUPPER
 	RET
@@ -579,10 +585,10 @@ norows30:
 // Requires: AVX, AVX512F, BMI2
 TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-64
 	MOVQ  cols+56(FP), AX
-	MOVQ  AX, CX
-	ANDQ  $0x0f, CX
-	SUBQ  CX, AX
 	SHLQ  $0x02, AX
+	ANDQ  $-64, AX
+	MOVQ  cols+56(FP), CX
+	ANDQ  $0x0f, CX
 	MOVQ  $-1, DX
 	BZHIQ CX, DX, DX
 	KMOVW DX, K1
@@ -594,10 +600,10 @@ TEXT ·deltaReadAVX512(SB), NOSPLIT, $0-64
 	MOVQ  row+40(FP), R9
 	SHLQ  $0x02, R9
 	LEAQ  (R9)(R9*2), R10
+	SUBQ  $0x04, rows+48(FP)
+	JLT   part1
 
-rows1:
-	SUBQ         $0x04, rows+48(FP)
-	JLT          norows2
+rows2:
 	VBROADCASTSS (SI), Z0
 	VBROADCASTSS (DI), Z1
 	VBROADCASTSS 4(SI), Z2
@@ -665,14 +671,15 @@ all5:
 	ADDQ R9, CX
 	ADDQ R9, CX
 	ADDQ R9, CX
-	JMP  rows1
+	SUBQ $0x04, rows+48(FP)
+	JGE  rows2
 
-norows2:
+part1:
 	ADDQ $0x04, rows+48(FP)
+	SUBQ $0x01, rows+48(FP)
+	JLT  part6
 
-rows6:
-	SUBQ         $0x01, rows+48(FP)
-	JLT          norows7
+rows7:
 	VBROADCASTSS (SI), Z0
 	VBROADCASTSS (DI), Z1
 	XORQ         R8, R8
@@ -707,9 +714,10 @@ all10:
 	ADDQ $0x04, SI
 	ADDQ $0x04, DI
 	ADDQ R9, CX
-	JMP  rows6
+	SUBQ $0x01, rows+48(FP)
+	JGE  rows7
 
-norows7:
+part6:
 	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET
@@ -718,10 +726,10 @@ norows7:
 // Requires: AVX, AVX512F, BMI2
 TEXT ·deltaValueAVX512(SB), NOSPLIT, $0-56
 	MOVQ         cols+48(FP), AX
-	MOVQ         AX, CX
-	ANDQ         $0x0f, CX
-	SUBQ         CX, AX
 	SHLQ         $0x02, AX
+	ANDQ         $-64, AX
+	MOVQ         cols+48(FP), CX
+	ANDQ         $0x0f, CX
 	MOVQ         $-1, DX
 	BZHIQ        CX, DX, DX
 	KMOVW        DX, K1
@@ -775,10 +783,10 @@ all13:
 // Requires: AVX, AVX512F, BMI2
 TEXT ·deltaWriteAVX512(SB), NOSPLIT, $0-64
 	MOVQ  cols+56(FP), AX
-	MOVQ  AX, CX
-	ANDQ  $0x0f, CX
-	SUBQ  CX, AX
 	SHLQ  $0x02, AX
+	ANDQ  $-64, AX
+	MOVQ  cols+56(FP), CX
+	ANDQ  $0x0f, CX
 	MOVQ  $-1, DX
 	BZHIQ CX, DX, DX
 	KMOVW DX, K1
@@ -791,10 +799,10 @@ TEXT ·deltaWriteAVX512(SB), NOSPLIT, $0-64
 	MOVQ  row+40(FP), R9
 	SHLQ  $0x02, R9
 	LEAQ  (R9)(R9*2), R10
+	SUBQ  $0x04, rows+48(FP)
+	JLT   part14
 
-rows14:
-	SUBQ         $0x04, rows+48(FP)
-	JLT          norows15
+rows15:
 	VBROADCASTSS (BX), Z0
 	VBROADCASTSS (SI), Z1
 	ADDQ         DI, SI
@@ -867,14 +875,15 @@ all18:
 	ADDQ R9, CX
 	ADDQ R9, CX
 	ADDQ R9, CX
-	JMP  rows14
+	SUBQ $0x04, rows+48(FP)
+	JGE  rows15
 
-norows15:
+part14:
 	ADDQ $0x04, rows+48(FP)
+	SUBQ $0x01, rows+48(FP)
+	JLT  part19
 
-rows19:
-	SUBQ         $0x01, rows+48(FP)
-	JLT          norows20
+rows20:
 	VBROADCASTSS (BX), Z0
 	VBROADCASTSS (SI), Z1
 	ADDQ         DI, SI
@@ -905,21 +914,22 @@ rest22:
 all23:
 	ADDQ $0x04, BX
 	ADDQ R9, CX
-	JMP  rows19
+	SUBQ $0x01, rows+48(FP)
+	JGE  rows20
 
-norows20:
+part19:
 	ADDQ $0x01, rows+48(FP)
 	VZEROUPPER
 	RET
 
 // func deltaPairsAVX512(w *float32, decay *float32, k *float32, q *float32, keys *float32, queries *float32, row int, rows int, cols int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512F, AVX512VL, BMI2
 TEXT ·deltaPairsAVX512(SB), NOSPLIT, $0-72
 	MOVQ  cols+64(FP), AX
-	MOVQ  AX, CX
-	ANDQ  $0x0f, CX
-	SUBQ  CX, AX
 	SHLQ  $0x02, AX
+	ANDQ  $-64, AX
+	MOVQ  cols+64(FP), CX
+	ANDQ  $0x0f, CX
 	MOVQ  $-1, DX
 	BZHIQ CX, DX, DX
 	KMOVW DX, K1
@@ -932,10 +942,10 @@ TEXT ·deltaPairsAVX512(SB), NOSPLIT, $0-72
 	MOVQ  row+48(FP), R10
 	SHLQ  $0x02, R10
 	LEAQ  (R10)(R10*2), R11
+	SUBQ  $0x04, rows+56(FP)
+	JLT   part24
 
-rows24:
-	SUBQ   $0x04, rows+56(FP)
-	JLT    norows25
+rows25:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -1012,72 +1022,72 @@ rest27:
 
 all28:
 	VEXTRACTF64X4 $0x01, Z0, Y8
-	VADDPS        Y0, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y0, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, (DI)
 	VEXTRACTF64X4 $0x01, Z4, Y8
-	VADDPS        Y4, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y4, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, (R8)
 	VEXTRACTF64X4 $0x01, Z1, Y8
-	VADDPS        Y1, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y1, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, 4(DI)
 	VEXTRACTF64X4 $0x01, Z5, Y8
-	VADDPS        Y5, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y5, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, 4(R8)
 	VEXTRACTF64X4 $0x01, Z2, Y8
-	VADDPS        Y2, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y2, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, 8(DI)
 	VEXTRACTF64X4 $0x01, Z6, Y8
-	VADDPS        Y6, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y6, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, 8(R8)
 	VEXTRACTF64X4 $0x01, Z3, Y8
-	VADDPS        Y3, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y3, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
 	VADDPS        X8, X9, X9
 	VMOVSS        X9, 12(DI)
 	VEXTRACTF64X4 $0x01, Z7, Y8
-	VADDPS        Y7, Y8, Y8
-	VEXTRACTF128  $0x01, Y8, X9
-	VADDPS        X8, X9, X9
+	VADDPS        Y8, Y7, Y8
+	VEXTRACTF32X4 $0x01, Y8, X9
+	VADDPS        X9, X8, X9
 	VPERMILPS     $0x4e, X9, X8
 	VADDPS        X8, X9, X9
 	VPERMILPS     $0xb1, X9, X8
@@ -1089,14 +1099,15 @@ all28:
 	ADDQ          R10, CX
 	ADDQ          R10, CX
 	ADDQ          R10, CX
-	JMP           rows24
+	SUBQ          $0x04, rows+56(FP)
+	JGE           rows25
 
-norows25:
+part24:
 	ADDQ $0x04, rows+56(FP)
+	SUBQ $0x01, rows+56(FP)
+	JLT  part29
 
-rows29:
-	SUBQ   $0x01, rows+56(FP)
-	JLT    norows30
+rows30:
 	VPXORD Z12, Z12, Z12
 	VPXORD Z13, Z13, Z13
 	XORQ   R9, R9
@@ -1131,18 +1142,18 @@ rest32:
 
 all33:
 	VEXTRACTF64X4 $0x01, Z12, Y0
-	VADDPS        Y12, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
+	VADDPS        Y0, Y12, Y0
+	VEXTRACTF32X4 $0x01, Y0, X1
+	VADDPS        X1, X0, X1
 	VPERMILPS     $0x4e, X1, X0
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VADDPS        X0, X1, X1
 	VMOVSS        X1, (DI)
 	VEXTRACTF64X4 $0x01, Z13, Y0
-	VADDPS        Y13, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X0, X1, X1
+	VADDPS        Y0, Y13, Y0
+	VEXTRACTF32X4 $0x01, Y0, X1
+	VADDPS        X1, X0, X1
 	VPERMILPS     $0x4e, X1, X0
 	VADDPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
@@ -1151,9 +1162,10 @@ all33:
 	ADDQ          $0x04, DI
 	ADDQ          $0x04, R8
 	ADDQ          R10, CX
-	JMP           rows29
+	SUBQ          $0x01, rows+56(FP)
+	JGE           rows30
 
-norows30:
+part29:
 	ADDQ $0x01, rows+56(FP)
 	VZEROUPPER
 	RET

@@ -2,26 +2,6 @@
 
 #include "textflag.h"
 
-DATA gemmMask<>+0(SB)/8, $0xffffffffffffffff
-DATA gemmMask<>+8(SB)/8, $0xffffffffffffffff
-DATA gemmMask<>+16(SB)/8, $0xffffffffffffffff
-DATA gemmMask<>+24(SB)/8, $0xffffffffffffffff
-DATA gemmMask<>+32(SB)/8, $0x0000000000000000
-DATA gemmMask<>+40(SB)/8, $0x0000000000000000
-DATA gemmMask<>+48(SB)/8, $0x0000000000000000
-DATA gemmMask<>+56(SB)/8, $0x0000000000000000
-GLOBL gemmMask<>(SB), RODATA|NOPTR, $64
-
-DATA gemmWords<>+0(SB)/8, $0x0001000000000000
-DATA gemmWords<>+8(SB)/8, $0x0003000000020000
-DATA gemmWords<>+16(SB)/8, $0x0005000000040000
-DATA gemmWords<>+24(SB)/8, $0x0007000000060000
-DATA gemmWords<>+32(SB)/8, $0x0009000000080000
-DATA gemmWords<>+40(SB)/8, $0x000b0000000a0000
-DATA gemmWords<>+48(SB)/8, $0x000d0000000c0000
-DATA gemmWords<>+56(SB)/8, $0x000f0000000e0000
-GLOBL gemmWords<>(SB), RODATA|NOPTR, $64
-
 // func gemmF32x4x1AVX2(w *float32, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemmF32x4x1AVX2(SB), NOSPLIT, $0-104
@@ -56,49 +36,47 @@ fetched:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	SUBQ   $0x08, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y4
 	VMOVUPS     (AX), Y5
-	VFMADD231PS Y5, Y4, Y0
+	VFMADD231PS Y4, Y5, Y0
 	VMOVUPS     (AX)(CX*1), Y5
-	VFMADD231PS Y5, Y4, Y1
+	VFMADD231PS Y4, Y5, Y1
 	VMOVUPS     (AX)(CX*2), Y5
-	VFMADD231PS Y5, Y4, Y2
+	VFMADD231PS Y4, Y5, Y2
 	VMOVUPS     (AX)(DX*1), Y5
-	VFMADD231PS Y5, Y4, Y3
+	VFMADD231PS Y4, Y5, Y3
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x07, R10
+part1:
+	ADDQ        $0x08, R10
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R11
-	SHLQ        $0x02, R10
-	SUBQ        R10, R11
-	VMOVUPS     (R11), Y4
+	LEAQ        tails<>+0(SB), R11
+	NEGQ        R10
+	VMOVUPS     32(R11)(R10*4), Y4
 	VMASKMOVPS  (BX), Y4, Y4
-	VMOVUPS     (R11), Y5
+	VMOVUPS     32(R11)(R10*4), Y5
 	VMASKMOVPS  (AX), Y5, Y5
-	VFMADD231PS Y5, Y4, Y0
-	VMOVUPS     (R11), Y5
+	VFMADD231PS Y4, Y5, Y0
+	VMOVUPS     32(R11)(R10*4), Y5
 	VMASKMOVPS  (AX)(CX*1), Y5, Y5
-	VFMADD231PS Y5, Y4, Y1
-	VMOVUPS     (R11), Y5
+	VFMADD231PS Y4, Y5, Y1
+	VMOVUPS     32(R11)(R10*4), Y5
 	VMASKMOVPS  (AX)(CX*2), Y5, Y5
-	VFMADD231PS Y5, Y4, Y2
-	VMOVUPS     (R11), Y5
+	VFMADD231PS Y4, Y5, Y2
+	VMOVUPS     32(R11)(R10*4), Y5
 	VMASKMOVPS  (AX)(DX*1), Y5, Y5
-	VFMADD231PS Y5, Y4, Y3
+	VFMADD231PS Y4, Y5, Y3
 
 summed:
 	VPERM2F128 $0x20, Y0, Y0, Y4
@@ -126,8 +104,8 @@ summed:
 	VADDPS     (R10), X1, X0
 	VMOVUPS    X0, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-8, R10
 	SHLQ       $0x02, R10
+	ANDQ       $-32, R10
 	SUBQ       R10, AX
 	SUBQ       R10, BX
 	LEAQ       (AX)(CX*4), AX
@@ -136,6 +114,16 @@ summed:
 	JNZ        group
 	VZEROUPPER
 	RET
+
+DATA tails<>+0(SB)/8, $0xffffffffffffffff
+DATA tails<>+8(SB)/8, $0xffffffffffffffff
+DATA tails<>+16(SB)/8, $0xffffffffffffffff
+DATA tails<>+24(SB)/8, $0xffffffffffffffff
+DATA tails<>+32(SB)/8, $0x0000000000000000
+DATA tails<>+40(SB)/8, $0x0000000000000000
+DATA tails<>+48(SB)/8, $0x0000000000000000
+DATA tails<>+56(SB)/8, $0x0000000000000000
+GLOBL tails<>(SB), RODATA|NOPTR, $64
 
 // func gemmBF16x4x1AVX2(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, AVX2, FMA3, MMX+
@@ -171,33 +159,34 @@ fetched:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	SUBQ   $0x08, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y4
 	VPMOVZXWD   (AX), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VFMADD231PS Y5, Y4, Y0
+	VFMADD231PS Y4, Y5, Y0
 	VPMOVZXWD   (AX)(CX*1), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VFMADD231PS Y5, Y4, Y1
+	VFMADD231PS Y4, Y5, Y1
 	VPMOVZXWD   (AX)(CX*2), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VFMADD231PS Y5, Y4, Y2
+	VFMADD231PS Y4, Y5, Y2
 	VPMOVZXWD   (AX)(DX*1), Y5
 	VPSLLD      $0x10, Y5, Y5
-	VFMADD231PS Y5, Y4, Y3
+	VFMADD231PS Y4, Y5, Y3
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x08, R10
 	VPERM2F128 $0x20, Y0, Y0, Y4
 	VPERM2F128 $0x31, Y0, Y0, Y0
 	VADDPS     Y0, Y4, Y4
@@ -223,8 +212,8 @@ narrow:
 	VADDPS     (R10), X1, X0
 	VMOVUPS    X0, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-8, R10
 	SHLQ       $0x01, R10
+	ANDQ       $-16, R10
 	SUBQ       R10, AX
 	ADDQ       R10, R10
 	SUBQ       R10, BX
@@ -269,29 +258,30 @@ fetched:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	SUBQ   $0x08, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y4
 	VCVTPH2PS   (AX), Y5
-	VFMADD231PS Y5, Y4, Y0
+	VFMADD231PS Y4, Y5, Y0
 	VCVTPH2PS   (AX)(CX*1), Y5
-	VFMADD231PS Y5, Y4, Y1
+	VFMADD231PS Y4, Y5, Y1
 	VCVTPH2PS   (AX)(CX*2), Y5
-	VFMADD231PS Y5, Y4, Y2
+	VFMADD231PS Y4, Y5, Y2
 	VCVTPH2PS   (AX)(DX*1), Y5
-	VFMADD231PS Y5, Y4, Y3
+	VFMADD231PS Y4, Y5, Y3
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x08, R10
 	VPERM2F128 $0x20, Y0, Y0, Y4
 	VPERM2F128 $0x31, Y0, Y0, Y0
 	VADDPS     Y0, Y4, Y4
@@ -317,8 +307,8 @@ narrow:
 	VADDPS     (R10), X1, X0
 	VMOVUPS    X0, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-8, R10
 	SHLQ       $0x01, R10
+	ANDQ       $-16, R10
 	SUBQ       R10, AX
 	ADDQ       R10, R10
 	SUBQ       R10, BX
@@ -359,34 +349,32 @@ fetched:
 	MOVQ   k+48(FP), R9
 	VXORPS Y0, Y0, Y0
 	SUBQ   $0x08, R9
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Y1
 	VMOVUPS     (AX), Y2
-	VFMADD231PS Y2, Y1, Y0
+	VFMADD231PS Y1, Y2, Y0
 	PREFETCHT0  (SI)
 	PREFETCHT0  (SI)(DI*1)
 	PREFETCHT0  (SI)(DI*2)
 	PREFETCHT0  (SI)(R8*1)
 	ADDQ        step+80(FP), SI
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, DX
+	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, R9
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R9
-	ANDQ        $0x07, R9
+part1:
+	ADDQ        $0x08, R9
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R10
-	SHLQ        $0x02, R9
-	SUBQ        R9, R10
-	VMOVUPS     (R10), Y1
+	LEAQ        tails<>+0(SB), R10
+	NEGQ        R9
+	VMOVUPS     32(R10)(R9*4), Y1
 	VMASKMOVPS  (DX), Y1, Y1
-	VMOVUPS     (R10), Y2
+	VMOVUPS     32(R10)(R9*4), Y2
 	VMASKMOVPS  (AX), Y2, Y2
-	VFMADD231PS Y2, Y1, Y0
+	VFMADD231PS Y1, Y2, Y0
 
 summed:
 	VPERM2F128 $0x20, Y0, Y0, Y1
@@ -402,8 +390,8 @@ summed:
 	VADDSS     (R9), X1, X0
 	VMOVSS     X0, (R9)
 	MOVQ       k+48(FP), R9
-	ANDQ       $-8, R9
 	SHLQ       $0x02, R9
+	ANDQ       $-32, R9
 	SUBQ       R9, AX
 	SUBQ       R9, DX
 	ADDQ       CX, AX
@@ -454,60 +442,58 @@ fetched:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y8
 	VMOVUPS     (BX)(DI*1), Y9
 	VMOVUPS     (AX), Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y10, Y4
 	VMOVUPS     (AX)(CX*1), Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
+	VFMADD231PS Y8, Y10, Y1
+	VFMADD231PS Y9, Y10, Y5
 	VMOVUPS     (AX)(CX*2), Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
+	VFMADD231PS Y8, Y10, Y2
+	VFMADD231PS Y9, Y10, Y6
 	VMOVUPS     (AX)(DX*1), Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
+	VFMADD231PS Y8, Y10, Y3
+	VFMADD231PS Y9, Y10, Y7
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x07, R11
+part1:
+	ADDQ        $0x08, R11
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R12
-	SHLQ        $0x02, R11
-	SUBQ        R11, R12
-	VMOVUPS     (R12), Y8
+	LEAQ        tails<>+0(SB), R12
+	NEGQ        R11
+	VMOVUPS     32(R12)(R11*4), Y8
 	VMASKMOVPS  (BX), Y8, Y8
-	VMOVUPS     (R12), Y9
+	VMOVUPS     32(R12)(R11*4), Y9
 	VMASKMOVPS  (BX)(DI*1), Y9, Y9
-	VMOVUPS     (R12), Y10
+	VMOVUPS     32(R12)(R11*4), Y10
 	VMASKMOVPS  (AX), Y10, Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
-	VMOVUPS     (R12), Y10
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y10, Y4
+	VMOVUPS     32(R12)(R11*4), Y10
 	VMASKMOVPS  (AX)(CX*1), Y10, Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
-	VMOVUPS     (R12), Y10
+	VFMADD231PS Y8, Y10, Y1
+	VFMADD231PS Y9, Y10, Y5
+	VMOVUPS     32(R12)(R11*4), Y10
 	VMASKMOVPS  (AX)(CX*2), Y10, Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
-	VMOVUPS     (R12), Y10
+	VFMADD231PS Y8, Y10, Y2
+	VFMADD231PS Y9, Y10, Y6
+	VMOVUPS     32(R12)(R11*4), Y10
 	VMASKMOVPS  (AX)(DX*1), Y10, Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
+	VFMADD231PS Y8, Y10, Y3
+	VFMADD231PS Y9, Y10, Y7
 
 summed:
 	VPERM2F128   $0x20, Y4, Y0, Y8
@@ -539,8 +525,8 @@ summed:
 	VADDPS       (R11), X0, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x02, R11
+	ANDQ         $-32, R11
 	SUBQ         R11, AX
 	SUBQ         R11, BX
 	LEAQ         (AX)(CX*4), AX
@@ -591,38 +577,39 @@ fetched:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y8
 	VMOVUPS     (BX)(DI*1), Y9
 	VPMOVZXWD   (AX), Y10
 	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y10, Y4
 	VPMOVZXWD   (AX)(CX*1), Y10
 	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
+	VFMADD231PS Y8, Y10, Y1
+	VFMADD231PS Y9, Y10, Y5
 	VPMOVZXWD   (AX)(CX*2), Y10
 	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
+	VFMADD231PS Y8, Y10, Y2
+	VFMADD231PS Y9, Y10, Y6
 	VPMOVZXWD   (AX)(DX*1), Y10
 	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
+	VFMADD231PS Y8, Y10, Y3
+	VFMADD231PS Y9, Y10, Y7
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ         $0x08, R11
 	VPERM2F128   $0x20, Y4, Y0, Y8
 	VPERM2F128   $0x31, Y4, Y0, Y0
 	VADDPS       Y0, Y8, Y8
@@ -652,8 +639,8 @@ narrow:
 	VADDPS       (R11), X0, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x01, R11
+	ANDQ         $-16, R11
 	SUBQ         R11, AX
 	ADDQ         R11, R11
 	SUBQ         R11, BX
@@ -705,34 +692,35 @@ fetched:
 	VXORPS Y6, Y6, Y6
 	VXORPS Y7, Y7, Y7
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y8
 	VMOVUPS     (BX)(DI*1), Y9
 	VCVTPH2PS   (AX), Y10
-	VFMADD231PS Y10, Y8, Y0
-	VFMADD231PS Y10, Y9, Y4
+	VFMADD231PS Y8, Y10, Y0
+	VFMADD231PS Y9, Y10, Y4
 	VCVTPH2PS   (AX)(CX*1), Y10
-	VFMADD231PS Y10, Y8, Y1
-	VFMADD231PS Y10, Y9, Y5
+	VFMADD231PS Y8, Y10, Y1
+	VFMADD231PS Y9, Y10, Y5
 	VCVTPH2PS   (AX)(CX*2), Y10
-	VFMADD231PS Y10, Y8, Y2
-	VFMADD231PS Y10, Y9, Y6
+	VFMADD231PS Y8, Y10, Y2
+	VFMADD231PS Y9, Y10, Y6
 	VCVTPH2PS   (AX)(DX*1), Y10
-	VFMADD231PS Y10, Y8, Y3
-	VFMADD231PS Y10, Y9, Y7
+	VFMADD231PS Y8, Y10, Y3
+	VFMADD231PS Y9, Y10, Y7
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ         $0x08, R11
 	VPERM2F128   $0x20, Y4, Y0, Y8
 	VPERM2F128   $0x31, Y4, Y0, Y0
 	VADDPS       Y0, Y8, Y8
@@ -762,8 +750,8 @@ narrow:
 	VADDPS       (R11), X0, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x01, R11
+	ANDQ         $-16, R11
 	SUBQ         R11, AX
 	ADDQ         R11, R11
 	SUBQ         R11, BX
@@ -808,39 +796,37 @@ fetched:
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	SUBQ   $0x08, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Y2
 	VMOVUPS     (DX)(SI*1), Y3
 	VMOVUPS     (AX), Y4
-	VFMADD231PS Y4, Y2, Y0
-	VFMADD231PS Y4, Y3, Y1
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y4, Y1
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, DX
+	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x07, R10
+part1:
+	ADDQ        $0x08, R10
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R11
-	SHLQ        $0x02, R10
-	SUBQ        R10, R11
-	VMOVUPS     (R11), Y2
+	LEAQ        tails<>+0(SB), R11
+	NEGQ        R10
+	VMOVUPS     32(R11)(R10*4), Y2
 	VMASKMOVPS  (DX), Y2, Y2
-	VMOVUPS     (R11), Y3
+	VMOVUPS     32(R11)(R10*4), Y3
 	VMASKMOVPS  (DX)(SI*1), Y3, Y3
-	VMOVUPS     (R11), Y4
+	VMOVUPS     32(R11)(R10*4), Y4
 	VMASKMOVPS  (AX), Y4, Y4
-	VFMADD231PS Y4, Y2, Y0
-	VFMADD231PS Y4, Y3, Y1
+	VFMADD231PS Y2, Y4, Y0
+	VFMADD231PS Y3, Y4, Y1
 
 summed:
 	VPERM2F128   $0x20, Y1, Y0, Y2
@@ -860,8 +846,8 @@ summed:
 	VADDSS       (R10), X0, X0
 	VMOVSS       X0, (R10)
 	MOVQ         k+48(FP), R10
-	ANDQ         $-8, R10
 	SHLQ         $0x02, R10
+	ANDQ         $-32, R10
 	SUBQ         R10, AX
 	SUBQ         R10, DX
 	ADDQ         CX, AX
@@ -917,71 +903,69 @@ fetched:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y12
 	VMOVUPS     (BX)(DI*1), Y13
 	VMOVUPS     (BX)(DI*2), Y14
 	VMOVUPS     (AX), Y15
-	VFMADD231PS Y15, Y12, Y0
-	VFMADD231PS Y15, Y13, Y4
-	VFMADD231PS Y15, Y14, Y8
+	VFMADD231PS Y12, Y15, Y0
+	VFMADD231PS Y13, Y15, Y4
+	VFMADD231PS Y14, Y15, Y8
 	VMOVUPS     (AX)(CX*1), Y15
-	VFMADD231PS Y15, Y12, Y1
-	VFMADD231PS Y15, Y13, Y5
-	VFMADD231PS Y15, Y14, Y9
+	VFMADD231PS Y12, Y15, Y1
+	VFMADD231PS Y13, Y15, Y5
+	VFMADD231PS Y14, Y15, Y9
 	VMOVUPS     (AX)(CX*2), Y15
-	VFMADD231PS Y15, Y12, Y2
-	VFMADD231PS Y15, Y13, Y6
-	VFMADD231PS Y15, Y14, Y10
+	VFMADD231PS Y12, Y15, Y2
+	VFMADD231PS Y13, Y15, Y6
+	VFMADD231PS Y14, Y15, Y10
 	VMOVUPS     (AX)(DX*1), Y15
-	VFMADD231PS Y15, Y12, Y3
-	VFMADD231PS Y15, Y13, Y7
-	VFMADD231PS Y15, Y14, Y11
+	VFMADD231PS Y12, Y15, Y3
+	VFMADD231PS Y13, Y15, Y7
+	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x07, R11
+part1:
+	ADDQ        $0x08, R11
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R12
-	SHLQ        $0x02, R11
-	SUBQ        R11, R12
-	VMOVUPS     (R12), Y12
+	LEAQ        tails<>+0(SB), R12
+	NEGQ        R11
+	VMOVUPS     32(R12)(R11*4), Y12
 	VMASKMOVPS  (BX), Y12, Y12
-	VMOVUPS     (R12), Y13
+	VMOVUPS     32(R12)(R11*4), Y13
 	VMASKMOVPS  (BX)(DI*1), Y13, Y13
-	VMOVUPS     (R12), Y14
+	VMOVUPS     32(R12)(R11*4), Y14
 	VMASKMOVPS  (BX)(DI*2), Y14, Y14
-	VMOVUPS     (R12), Y15
+	VMOVUPS     32(R12)(R11*4), Y15
 	VMASKMOVPS  (AX), Y15, Y15
-	VFMADD231PS Y15, Y12, Y0
-	VFMADD231PS Y15, Y13, Y4
-	VFMADD231PS Y15, Y14, Y8
-	VMOVUPS     (R12), Y15
+	VFMADD231PS Y12, Y15, Y0
+	VFMADD231PS Y13, Y15, Y4
+	VFMADD231PS Y14, Y15, Y8
+	VMOVUPS     32(R12)(R11*4), Y15
 	VMASKMOVPS  (AX)(CX*1), Y15, Y15
-	VFMADD231PS Y15, Y12, Y1
-	VFMADD231PS Y15, Y13, Y5
-	VFMADD231PS Y15, Y14, Y9
-	VMOVUPS     (R12), Y15
+	VFMADD231PS Y12, Y15, Y1
+	VFMADD231PS Y13, Y15, Y5
+	VFMADD231PS Y14, Y15, Y9
+	VMOVUPS     32(R12)(R11*4), Y15
 	VMASKMOVPS  (AX)(CX*2), Y15, Y15
-	VFMADD231PS Y15, Y12, Y2
-	VFMADD231PS Y15, Y13, Y6
-	VFMADD231PS Y15, Y14, Y10
-	VMOVUPS     (R12), Y15
+	VFMADD231PS Y12, Y15, Y2
+	VFMADD231PS Y13, Y15, Y6
+	VFMADD231PS Y14, Y15, Y10
+	VMOVUPS     32(R12)(R11*4), Y15
 	VMASKMOVPS  (AX)(DX*1), Y15, Y15
-	VFMADD231PS Y15, Y12, Y3
-	VFMADD231PS Y15, Y13, Y7
-	VFMADD231PS Y15, Y14, Y11
+	VFMADD231PS Y12, Y15, Y3
+	VFMADD231PS Y13, Y15, Y7
+	VFMADD231PS Y14, Y15, Y11
 
 summed:
 	VPERM2F128   $0x20, Y4, Y0, Y12
@@ -1037,8 +1021,8 @@ summed:
 	VADDPS       (R11), X2, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x02, R11
+	ANDQ         $-32, R11
 	SUBQ         R11, AX
 	SUBQ         R11, BX
 	LEAQ         (AX)(CX*4), AX
@@ -1094,43 +1078,44 @@ fetched:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y12
 	VMOVUPS     (BX)(DI*1), Y13
 	VMOVUPS     (BX)(DI*2), Y14
 	VPMOVZXWD   (AX), Y15
 	VPSLLD      $0x10, Y15, Y15
-	VFMADD231PS Y15, Y12, Y0
-	VFMADD231PS Y15, Y13, Y4
-	VFMADD231PS Y15, Y14, Y8
+	VFMADD231PS Y12, Y15, Y0
+	VFMADD231PS Y13, Y15, Y4
+	VFMADD231PS Y14, Y15, Y8
 	VPMOVZXWD   (AX)(CX*1), Y15
 	VPSLLD      $0x10, Y15, Y15
-	VFMADD231PS Y15, Y12, Y1
-	VFMADD231PS Y15, Y13, Y5
-	VFMADD231PS Y15, Y14, Y9
+	VFMADD231PS Y12, Y15, Y1
+	VFMADD231PS Y13, Y15, Y5
+	VFMADD231PS Y14, Y15, Y9
 	VPMOVZXWD   (AX)(CX*2), Y15
 	VPSLLD      $0x10, Y15, Y15
-	VFMADD231PS Y15, Y12, Y2
-	VFMADD231PS Y15, Y13, Y6
-	VFMADD231PS Y15, Y14, Y10
+	VFMADD231PS Y12, Y15, Y2
+	VFMADD231PS Y13, Y15, Y6
+	VFMADD231PS Y14, Y15, Y10
 	VPMOVZXWD   (AX)(DX*1), Y15
 	VPSLLD      $0x10, Y15, Y15
-	VFMADD231PS Y15, Y12, Y3
-	VFMADD231PS Y15, Y13, Y7
-	VFMADD231PS Y15, Y14, Y11
+	VFMADD231PS Y12, Y15, Y3
+	VFMADD231PS Y13, Y15, Y7
+	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ         $0x08, R11
 	VPERM2F128   $0x20, Y4, Y0, Y12
 	VPERM2F128   $0x31, Y4, Y0, Y0
 	VADDPS       Y0, Y12, Y12
@@ -1184,8 +1169,8 @@ narrow:
 	VADDPS       (R11), X2, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x01, R11
+	ANDQ         $-16, R11
 	SUBQ         R11, AX
 	ADDQ         R11, R11
 	SUBQ         R11, BX
@@ -1242,39 +1227,40 @@ fetched:
 	VXORPS Y10, Y10, Y10
 	VXORPS Y11, Y11, Y11
 	SUBQ   $0x08, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Y12
 	VMOVUPS     (BX)(DI*1), Y13
 	VMOVUPS     (BX)(DI*2), Y14
 	VCVTPH2PS   (AX), Y15
-	VFMADD231PS Y15, Y12, Y0
-	VFMADD231PS Y15, Y13, Y4
-	VFMADD231PS Y15, Y14, Y8
+	VFMADD231PS Y12, Y15, Y0
+	VFMADD231PS Y13, Y15, Y4
+	VFMADD231PS Y14, Y15, Y8
 	VCVTPH2PS   (AX)(CX*1), Y15
-	VFMADD231PS Y15, Y12, Y1
-	VFMADD231PS Y15, Y13, Y5
-	VFMADD231PS Y15, Y14, Y9
+	VFMADD231PS Y12, Y15, Y1
+	VFMADD231PS Y13, Y15, Y5
+	VFMADD231PS Y14, Y15, Y9
 	VCVTPH2PS   (AX)(CX*2), Y15
-	VFMADD231PS Y15, Y12, Y2
-	VFMADD231PS Y15, Y13, Y6
-	VFMADD231PS Y15, Y14, Y10
+	VFMADD231PS Y12, Y15, Y2
+	VFMADD231PS Y13, Y15, Y6
+	VFMADD231PS Y14, Y15, Y10
 	VCVTPH2PS   (AX)(DX*1), Y15
-	VFMADD231PS Y15, Y12, Y3
-	VFMADD231PS Y15, Y13, Y7
-	VFMADD231PS Y15, Y14, Y11
+	VFMADD231PS Y12, Y15, Y3
+	VFMADD231PS Y13, Y15, Y7
+	VFMADD231PS Y14, Y15, Y11
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x10, AX
-	ADDQ        $0x20, BX
+	ADDQ        $0x00000020, BX
 	SUBQ        $0x08, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ         $0x08, R11
 	VPERM2F128   $0x20, Y4, Y0, Y12
 	VPERM2F128   $0x31, Y4, Y0, Y0
 	VADDPS       Y0, Y12, Y12
@@ -1328,8 +1314,8 @@ narrow:
 	VADDPS       (R11), X2, X0
 	VMOVUPS      X0, (R11)
 	MOVQ         k+48(FP), R11
-	ANDQ         $-8, R11
 	SHLQ         $0x01, R11
+	ANDQ         $-16, R11
 	SUBQ         R11, AX
 	ADDQ         R11, R11
 	SUBQ         R11, BX
@@ -1376,44 +1362,42 @@ fetched:
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	SUBQ   $0x08, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Y3
 	VMOVUPS     (DX)(SI*1), Y4
 	VMOVUPS     (DX)(SI*2), Y5
 	VMOVUPS     (AX), Y6
-	VFMADD231PS Y6, Y3, Y0
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS Y6, Y5, Y2
+	VFMADD231PS Y3, Y6, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y2
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x20, AX
-	ADDQ        $0x20, DX
+	ADDQ        $0x00000020, DX
 	SUBQ        $0x08, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x07, R10
+part1:
+	ADDQ        $0x08, R10
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R11
-	SHLQ        $0x02, R10
-	SUBQ        R10, R11
-	VMOVUPS     (R11), Y3
+	LEAQ        tails<>+0(SB), R11
+	NEGQ        R10
+	VMOVUPS     32(R11)(R10*4), Y3
 	VMASKMOVPS  (DX), Y3, Y3
-	VMOVUPS     (R11), Y4
+	VMOVUPS     32(R11)(R10*4), Y4
 	VMASKMOVPS  (DX)(SI*1), Y4, Y4
-	VMOVUPS     (R11), Y5
+	VMOVUPS     32(R11)(R10*4), Y5
 	VMASKMOVPS  (DX)(SI*2), Y5, Y5
-	VMOVUPS     (R11), Y6
+	VMOVUPS     32(R11)(R10*4), Y6
 	VMASKMOVPS  (AX), Y6, Y6
-	VFMADD231PS Y6, Y3, Y0
-	VFMADD231PS Y6, Y4, Y1
-	VFMADD231PS Y6, Y5, Y2
+	VFMADD231PS Y3, Y6, Y0
+	VFMADD231PS Y4, Y6, Y1
+	VFMADD231PS Y5, Y6, Y2
 
 summed:
 	VPERM2F128   $0x20, Y1, Y0, Y3
@@ -1445,8 +1429,8 @@ summed:
 	VADDSS       (R10), X0, X0
 	VMOVSS       X0, (R10)
 	MOVQ         k+48(FP), R10
-	ANDQ         $-8, R10
 	SHLQ         $0x02, R10
+	ANDQ         $-32, R10
 	SUBQ         R10, AX
 	SUBQ         R10, DX
 	ADDQ         CX, AX
@@ -1462,71 +1446,69 @@ TEXT ·streamF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
 	SHLQ $0x02, CX
-	MOVQ apart+16(FP), DX
-	SHLQ $0x02, DX
-	LEAQ (DX)(DX*2), BX
-	MOVQ y+32(FP), SI
-	MOVQ ys+40(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	MOVQ apart+16(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ y+32(FP), R8
+	MOVQ ys+40(FP), R9
+	SHLQ $0x02, R9
+	LEAQ (R9)(R9*2), R10
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X0
-	VINSERTPS $0x10, (SI)(DI*1), X0, X0
-	VINSERTPS $0x20, (SI)(DI*2), X0, X0
-	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+	VMOVSS    (R8), X0
+	VINSERTPS $0x10, (R8)(R9*1), X0, X0
+	VINSERTPS $0x20, (R8)(R9*2), X0, X0
+	VINSERTPS $0x30, (R8)(R10*1), X0, X0
 
 depth:
 	MOVQ    depth+56(FP), R12
 	CMPQ    R11, R12
 	CMOVQLT R11, R12
 	SUBQ    R12, R11
-	MOVQ    R12, R13
 	VXORPS  Y1, Y1, Y1
 	VXORPS  Y2, Y2, Y2
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	SUBQ    $0x08, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS     (R10), Y5
-	VMOVUPS     (R9), Y6
-	VFMADD231PS Y6, Y5, Y1
-	VMOVUPS     (R9)(DX*1), Y6
-	VFMADD231PS Y6, Y5, Y2
-	VMOVUPS     (R9)(DX*2), Y6
-	VFMADD231PS Y6, Y5, Y3
-	VMOVUPS     (R9)(BX*1), Y6
-	VFMADD231PS Y6, Y5, Y4
-	ADDQ        $0x20, R9
-	ADDQ        $0x20, R10
+vectors2:
+	VMOVUPS     (DI), Y5
+	VMOVUPS     (DX), Y6
+	VFMADD231PS Y5, Y6, Y1
+	VMOVUPS     (DX)(BX*1), Y6
+	VFMADD231PS Y5, Y6, Y2
+	VMOVUPS     (DX)(BX*2), Y6
+	VFMADD231PS Y5, Y6, Y3
+	VMOVUPS     (DX)(SI*1), Y6
+	VFMADD231PS Y5, Y6, Y4
+	ADDQ        $0x20, DX
+	ADDQ        $0x00000020, DI
 	SUBQ        $0x08, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	ANDQ        $0x07, R13
+part1:
+	ADDQ        $0x08, R12
 	JZ          summed
-	LEAQ        gemmMask<>+32(SB), R12
-	SHLQ        $0x02, R13
-	SUBQ        R13, R12
-	VMOVUPS     (R12), Y5
-	VMASKMOVPS  (R10), Y5, Y5
-	VMOVUPS     (R12), Y6
-	VMASKMOVPS  (R9), Y6, Y6
-	VFMADD231PS Y6, Y5, Y1
-	VMOVUPS     (R12), Y6
-	VMASKMOVPS  (R9)(DX*1), Y6, Y6
-	VFMADD231PS Y6, Y5, Y2
-	VMOVUPS     (R12), Y6
-	VMASKMOVPS  (R9)(DX*2), Y6, Y6
-	VFMADD231PS Y6, Y5, Y3
-	VMOVUPS     (R12), Y6
-	VMASKMOVPS  (R9)(BX*1), Y6, Y6
-	VFMADD231PS Y6, Y5, Y4
+	LEAQ        tails<>+0(SB), R13
+	NEGQ        R12
+	VMOVUPS     32(R13)(R12*4), Y5
+	VMASKMOVPS  (DI), Y5, Y5
+	VMOVUPS     32(R13)(R12*4), Y6
+	VMASKMOVPS  (DX), Y6, Y6
+	VFMADD231PS Y5, Y6, Y1
+	VMOVUPS     32(R13)(R12*4), Y6
+	VMASKMOVPS  (DX)(BX*1), Y6, Y6
+	VFMADD231PS Y5, Y6, Y2
+	VMOVUPS     32(R13)(R12*4), Y6
+	VMASKMOVPS  (DX)(BX*2), Y6, Y6
+	VFMADD231PS Y5, Y6, Y3
+	VMOVUPS     32(R13)(R12*4), Y6
+	VMASKMOVPS  (DX)(SI*1), Y6, Y6
+	VFMADD231PS Y5, Y6, Y4
 
 summed:
 	VPERM2F128 $0x20, Y1, Y1, Y5
@@ -1553,12 +1535,12 @@ summed:
 	VADDPS     X0, X2, X0
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X0, (SI)
-	VEXTRACTPS $0x01, X0, (SI)(DI*1)
-	VEXTRACTPS $0x02, X0, (SI)(DI*2)
-	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	VMOVSS     X0, (R8)
+	VEXTRACTPS $0x01, X0, (R8)(R9*1)
+	VEXTRACTPS $0x02, X0, (R8)(R9*2)
+	VEXTRACTPS $0x03, X0, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER
@@ -1570,22 +1552,22 @@ TEXT ·streamBF16AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
 	SHLQ $0x01, CX
-	MOVQ apart+16(FP), DX
-	SHLQ $0x01, DX
-	LEAQ (DX)(DX*2), BX
-	MOVQ y+32(FP), SI
-	MOVQ ys+40(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	MOVQ apart+16(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ y+32(FP), R8
+	MOVQ ys+40(FP), R9
+	SHLQ $0x02, R9
+	LEAQ (R9)(R9*2), R10
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X0
-	VINSERTPS $0x10, (SI)(DI*1), X0, X0
-	VINSERTPS $0x20, (SI)(DI*2), X0, X0
-	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+	VMOVSS    (R8), X0
+	VINSERTPS $0x10, (R8)(R9*1), X0, X0
+	VINSERTPS $0x20, (R8)(R9*2), X0, X0
+	VINSERTPS $0x30, (R8)(R10*1), X0, X0
 
 depth:
 	MOVQ    depth+56(FP), R12
@@ -1597,32 +1579,33 @@ depth:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	SUBQ    $0x08, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS     (R10), Y5
-	VPMOVZXWD   (R9), Y6
+vectors2:
+	VMOVUPS     (DI), Y5
+	VPMOVZXWD   (DX), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VFMADD231PS Y6, Y5, Y1
-	VPMOVZXWD   (R9)(DX*1), Y6
+	VFMADD231PS Y5, Y6, Y1
+	VPMOVZXWD   (DX)(BX*1), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VFMADD231PS Y6, Y5, Y2
-	VPMOVZXWD   (R9)(DX*2), Y6
+	VFMADD231PS Y5, Y6, Y2
+	VPMOVZXWD   (DX)(BX*2), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VFMADD231PS Y6, Y5, Y3
-	VPMOVZXWD   (R9)(BX*1), Y6
+	VFMADD231PS Y5, Y6, Y3
+	VPMOVZXWD   (DX)(SI*1), Y6
 	VPSLLD      $0x10, Y6, Y6
-	VFMADD231PS Y6, Y5, Y4
-	PREFETCHT0  768(R9)
-	PREFETCHT0  768(R9)(DX*1)
-	PREFETCHT0  768(R9)(DX*2)
-	PREFETCHT0  768(R9)(BX*1)
-	ADDQ        $0x10, R9
-	ADDQ        $0x20, R10
+	VFMADD231PS Y5, Y6, Y4
+	PREFETCHT0  768(DX)
+	PREFETCHT0  768(DX)(BX*1)
+	PREFETCHT0  768(DX)(BX*2)
+	PREFETCHT0  768(DX)(SI*1)
+	ADDQ        $0x10, DX
+	ADDQ        $0x00000020, DI
 	SUBQ        $0x08, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x08, R12
 	VPERM2F128 $0x20, Y1, Y1, Y5
 	VPERM2F128 $0x31, Y1, Y1, Y1
 	VADDPS     Y1, Y5, Y5
@@ -1647,12 +1630,12 @@ narrow:
 	VADDPS     X0, X2, X0
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X0, (SI)
-	VEXTRACTPS $0x01, X0, (SI)(DI*1)
-	VEXTRACTPS $0x02, X0, (SI)(DI*2)
-	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	VMOVSS     X0, (R8)
+	VEXTRACTPS $0x01, X0, (R8)(R9*1)
+	VEXTRACTPS $0x02, X0, (R8)(R9*2)
+	VEXTRACTPS $0x03, X0, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER
@@ -1664,22 +1647,22 @@ TEXT ·streamF16AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
 	SHLQ $0x01, CX
-	MOVQ apart+16(FP), DX
-	SHLQ $0x01, DX
-	LEAQ (DX)(DX*2), BX
-	MOVQ y+32(FP), SI
-	MOVQ ys+40(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	MOVQ apart+16(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ y+32(FP), R8
+	MOVQ ys+40(FP), R9
+	SHLQ $0x02, R9
+	LEAQ (R9)(R9*2), R10
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X0
-	VINSERTPS $0x10, (SI)(DI*1), X0, X0
-	VINSERTPS $0x20, (SI)(DI*2), X0, X0
-	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+	VMOVSS    (R8), X0
+	VINSERTPS $0x10, (R8)(R9*1), X0, X0
+	VINSERTPS $0x20, (R8)(R9*2), X0, X0
+	VINSERTPS $0x30, (R8)(R10*1), X0, X0
 
 depth:
 	MOVQ    depth+56(FP), R12
@@ -1691,28 +1674,29 @@ depth:
 	VXORPS  Y3, Y3, Y3
 	VXORPS  Y4, Y4, Y4
 	SUBQ    $0x08, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS     (R10), Y5
-	VCVTPH2PS   (R9), Y6
-	VFMADD231PS Y6, Y5, Y1
-	VCVTPH2PS   (R9)(DX*1), Y6
-	VFMADD231PS Y6, Y5, Y2
-	VCVTPH2PS   (R9)(DX*2), Y6
-	VFMADD231PS Y6, Y5, Y3
-	VCVTPH2PS   (R9)(BX*1), Y6
-	VFMADD231PS Y6, Y5, Y4
-	PREFETCHT0  768(R9)
-	PREFETCHT0  768(R9)(DX*1)
-	PREFETCHT0  768(R9)(DX*2)
-	PREFETCHT0  768(R9)(BX*1)
-	ADDQ        $0x10, R9
-	ADDQ        $0x20, R10
+vectors2:
+	VMOVUPS     (DI), Y5
+	VCVTPH2PS   (DX), Y6
+	VFMADD231PS Y5, Y6, Y1
+	VCVTPH2PS   (DX)(BX*1), Y6
+	VFMADD231PS Y5, Y6, Y2
+	VCVTPH2PS   (DX)(BX*2), Y6
+	VFMADD231PS Y5, Y6, Y3
+	VCVTPH2PS   (DX)(SI*1), Y6
+	VFMADD231PS Y5, Y6, Y4
+	PREFETCHT0  768(DX)
+	PREFETCHT0  768(DX)(BX*1)
+	PREFETCHT0  768(DX)(BX*2)
+	PREFETCHT0  768(DX)(SI*1)
+	ADDQ        $0x10, DX
+	ADDQ        $0x00000020, DI
 	SUBQ        $0x08, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x08, R12
 	VPERM2F128 $0x20, Y1, Y1, Y5
 	VPERM2F128 $0x31, Y1, Y1, Y1
 	VADDPS     Y1, Y5, Y5
@@ -1737,12 +1721,12 @@ narrow:
 	VADDPS     X0, X2, X0
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X0, (SI)
-	VEXTRACTPS $0x01, X0, (SI)(DI*1)
-	VEXTRACTPS $0x02, X0, (SI)(DI*2)
-	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	VMOVSS     X0, (R8)
+	VEXTRACTPS $0x01, X0, (R8)(R9*1)
+	VEXTRACTPS $0x02, X0, (R8)(R9*2)
+	VEXTRACTPS $0x03, X0, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER
@@ -1782,44 +1766,43 @@ fetched:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	SUBQ   $0x10, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z4
 	VMOVUPS     (AX), Z5
-	VFMADD231PS Z5, Z4, Z0
+	VFMADD231PS Z4, Z5, Z0
 	VMOVUPS     (AX)(CX*1), Z5
-	VFMADD231PS Z5, Z4, Z1
+	VFMADD231PS Z4, Z5, Z1
 	VMOVUPS     (AX)(CX*2), Z5
-	VFMADD231PS Z5, Z4, Z2
+	VFMADD231PS Z4, Z5, Z2
 	VMOVUPS     (AX)(DX*1), Z5
-	VFMADD231PS Z5, Z4, Z3
+	VFMADD231PS Z4, Z5, Z3
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x0f, R10
+part1:
+	ADDQ        $0x10, R10
 	JZ          summed
-	MOVL        $-1, R11
-	BZHIL       R10, R11, R11
+	MOVQ        $-1, R11
+	BZHIQ       R10, R11, R11
 	KMOVW       R11, K1
 	VMOVUPS.Z   (BX), K1, Z4
 	VMOVUPS.Z   (AX), K1, Z5
-	VFMADD231PS Z5, Z4, Z0
+	VFMADD231PS Z4, Z5, Z0
 	VMOVUPS.Z   (AX)(CX*1), K1, Z5
-	VFMADD231PS Z5, Z4, Z1
+	VFMADD231PS Z4, Z5, Z1
 	VMOVUPS.Z   (AX)(CX*2), K1, Z5
-	VFMADD231PS Z5, Z4, Z2
+	VFMADD231PS Z4, Z5, Z2
 	VMOVUPS.Z   (AX)(DX*1), K1, Z5
-	VFMADD231PS Z5, Z4, Z3
+	VFMADD231PS Z4, Z5, Z3
 
 summed:
 	VSHUFF64X2 $0x44, Z0, Z0, Z4
@@ -1859,8 +1842,8 @@ summed:
 	VADDPS     (R10), X6, X4
 	VMOVUPS    X4, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-16, R10
 	SHLQ       $0x02, R10
+	ANDQ       $-64, R10
 	SUBQ       R10, AX
 	SUBQ       R10, BX
 	LEAQ       (AX)(CX*4), AX
@@ -1907,33 +1890,34 @@ fetched:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	SUBQ   $0x10, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z5
 	VBROADCASTI64X4 (AX), Z6
 	VPERMW.Z        Z6, Z0, K1, Z6
-	VFMADD231PS     Z6, Z5, Z1
+	VFMADD231PS     Z5, Z6, Z1
 	VBROADCASTI64X4 (AX)(CX*1), Z6
 	VPERMW.Z        Z6, Z0, K1, Z6
-	VFMADD231PS     Z6, Z5, Z2
+	VFMADD231PS     Z5, Z6, Z2
 	VBROADCASTI64X4 (AX)(CX*2), Z6
 	VPERMW.Z        Z6, Z0, K1, Z6
-	VFMADD231PS     Z6, Z5, Z3
+	VFMADD231PS     Z5, Z6, Z3
 	VBROADCASTI64X4 (AX)(DX*1), Z6
 	VPERMW.Z        Z6, Z0, K1, Z6
-	VFMADD231PS     Z6, Z5, Z4
+	VFMADD231PS     Z5, Z6, Z4
 	PREFETCHT0      (DI)
 	PREFETCHT0      (DI)(R8*1)
 	PREFETCHT0      (DI)(R8*2)
 	PREFETCHT0      (DI)(R9*1)
 	ADDQ            step+80(FP), DI
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
+	ADDQ            $0x00000040, BX
 	SUBQ            $0x10, R10
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ       $0x10, R10
 	VSHUFF64X2 $0x44, Z1, Z1, Z5
 	VSHUFF64X2 $0xee, Z1, Z1, Z6
 	VADDPS     Z6, Z5, Z5
@@ -1971,8 +1955,8 @@ narrow:
 	VADDPS     (R10), X7, X5
 	VMOVUPS    X5, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-16, R10
 	SHLQ       $0x01, R10
+	ANDQ       $-32, R10
 	SUBQ       R10, AX
 	ADDQ       R10, R10
 	SUBQ       R10, BX
@@ -1982,6 +1966,16 @@ narrow:
 	JNZ        group
 	VZEROUPPER
 	RET
+
+DATA gemmWords<>+0(SB)/8, $0x0001000000000000
+DATA gemmWords<>+8(SB)/8, $0x0003000000020000
+DATA gemmWords<>+16(SB)/8, $0x0005000000040000
+DATA gemmWords<>+24(SB)/8, $0x0007000000060000
+DATA gemmWords<>+32(SB)/8, $0x0009000000080000
+DATA gemmWords<>+40(SB)/8, $0x000b0000000a0000
+DATA gemmWords<>+48(SB)/8, $0x000d0000000c0000
+DATA gemmWords<>+56(SB)/8, $0x000f0000000e0000
+GLOBL gemmWords<>(SB), RODATA|NOPTR, $64
 
 // func gemmF16x4x1AVX512(w *uint16, ws int, x *float32, xs int, y *float32, ys int, k int, groups int, ahead uintptr, apart int, step int, next uintptr, near int)
 // Requires: AVX, AVX512F, MMX+
@@ -2017,29 +2011,30 @@ fetched:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	SUBQ   $0x10, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z4
 	VCVTPH2PS   (AX), Z5
-	VFMADD231PS Z5, Z4, Z0
+	VFMADD231PS Z4, Z5, Z0
 	VCVTPH2PS   (AX)(CX*1), Z5
-	VFMADD231PS Z5, Z4, Z1
+	VFMADD231PS Z4, Z5, Z1
 	VCVTPH2PS   (AX)(CX*2), Z5
-	VFMADD231PS Z5, Z4, Z2
+	VFMADD231PS Z4, Z5, Z2
 	VCVTPH2PS   (AX)(DX*1), Z5
-	VFMADD231PS Z5, Z4, Z3
+	VFMADD231PS Z4, Z5, Z3
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x10, R10
 	VSHUFF64X2 $0x44, Z0, Z0, Z4
 	VSHUFF64X2 $0xee, Z0, Z0, Z5
 	VADDPS     Z5, Z4, Z4
@@ -2077,8 +2072,8 @@ narrow:
 	VADDPS     (R10), X6, X4
 	VMOVUPS    X4, (R10)
 	MOVQ       k+48(FP), R10
-	ANDQ       $-16, R10
 	SHLQ       $0x01, R10
+	ANDQ       $-32, R10
 	SUBQ       R10, AX
 	ADDQ       R10, R10
 	SUBQ       R10, BX
@@ -2119,32 +2114,31 @@ fetched:
 	MOVQ   k+48(FP), R9
 	VPXORD Z0, Z0, Z0
 	SUBQ   $0x10, R9
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z1
 	VMOVUPS     (AX), Z2
-	VFMADD231PS Z2, Z1, Z0
+	VFMADD231PS Z1, Z2, Z0
 	PREFETCHT0  (SI)
 	PREFETCHT0  (SI)(DI*1)
 	PREFETCHT0  (SI)(DI*2)
 	PREFETCHT0  (SI)(R8*1)
 	ADDQ        step+80(FP), SI
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
+	ADDQ        $0x00000040, DX
 	SUBQ        $0x10, R9
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R9
-	ANDQ        $0x0f, R9
+part1:
+	ADDQ        $0x10, R9
 	JZ          summed
-	MOVL        $-1, R10
-	BZHIL       R9, R10, R10
+	MOVQ        $-1, R10
+	BZHIQ       R9, R10, R10
 	KMOVW       R10, K1
 	VMOVUPS.Z   (DX), K1, Z1
 	VMOVUPS.Z   (AX), K1, Z2
-	VFMADD231PS Z2, Z1, Z0
+	VFMADD231PS Z1, Z2, Z0
 
 summed:
 	VSHUFF64X2 $0x44, Z0, Z0, Z1
@@ -2163,8 +2157,8 @@ summed:
 	VADDSS     (R9), X2, X1
 	VMOVSS     X1, (R9)
 	MOVQ       k+48(FP), R9
-	ANDQ       $-16, R9
 	SHLQ       $0x02, R9
+	ANDQ       $-64, R9
 	SUBQ       R9, AX
 	SUBQ       R9, DX
 	ADDQ       CX, AX
@@ -2215,54 +2209,53 @@ fetched:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z8
 	VMOVUPS     (BX)(DI*1), Z9
 	VMOVUPS     (AX), Z10
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z10, Z9, Z4
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z4
 	VMOVUPS     (AX)(CX*1), Z10
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z10, Z9, Z5
+	VFMADD231PS Z8, Z10, Z1
+	VFMADD231PS Z9, Z10, Z5
 	VMOVUPS     (AX)(CX*2), Z10
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z10, Z9, Z6
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z6
 	VMOVUPS     (AX)(DX*1), Z10
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z7
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z7
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x0f, R11
+part1:
+	ADDQ        $0x10, R11
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R11, R12, R12
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
 	KMOVW       R12, K1
 	VMOVUPS.Z   (BX), K1, Z8
 	VMOVUPS.Z   (BX)(DI*1), K1, Z9
 	VMOVUPS.Z   (AX), K1, Z10
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z10, Z9, Z4
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z4
 	VMOVUPS.Z   (AX)(CX*1), K1, Z10
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z10, Z9, Z5
+	VFMADD231PS Z8, Z10, Z1
+	VFMADD231PS Z9, Z10, Z5
 	VMOVUPS.Z   (AX)(CX*2), K1, Z10
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z10, Z9, Z6
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z6
 	VMOVUPS.Z   (AX)(DX*1), K1, Z10
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z7
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z7
 
 summed:
 	VSHUFF64X2    $0x44, Z4, Z0, Z8
@@ -2306,8 +2299,8 @@ summed:
 	VADDPS        (R11), X8, X8
 	VMOVUPS       X8, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x02, R11
+	ANDQ          $-64, R11
 	SUBQ          R11, AX
 	SUBQ          R11, BX
 	LEAQ          (AX)(CX*4), AX
@@ -2361,38 +2354,39 @@ fetched:
 	VPXORD Z7, Z7, Z7
 	VPXORD Z8, Z8, Z8
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z9
 	VMOVUPS         (BX)(DI*1), Z10
 	VBROADCASTI64X4 (AX), Z11
 	VPERMW.Z        Z11, Z0, K1, Z11
-	VFMADD231PS     Z11, Z9, Z1
-	VFMADD231PS     Z11, Z10, Z5
+	VFMADD231PS     Z9, Z11, Z1
+	VFMADD231PS     Z10, Z11, Z5
 	VBROADCASTI64X4 (AX)(CX*1), Z11
 	VPERMW.Z        Z11, Z0, K1, Z11
-	VFMADD231PS     Z11, Z9, Z2
-	VFMADD231PS     Z11, Z10, Z6
+	VFMADD231PS     Z9, Z11, Z2
+	VFMADD231PS     Z10, Z11, Z6
 	VBROADCASTI64X4 (AX)(CX*2), Z11
 	VPERMW.Z        Z11, Z0, K1, Z11
-	VFMADD231PS     Z11, Z9, Z3
-	VFMADD231PS     Z11, Z10, Z7
+	VFMADD231PS     Z9, Z11, Z3
+	VFMADD231PS     Z10, Z11, Z7
 	VBROADCASTI64X4 (AX)(DX*1), Z11
 	VPERMW.Z        Z11, Z0, K1, Z11
-	VFMADD231PS     Z11, Z9, Z4
-	VFMADD231PS     Z11, Z10, Z8
+	VFMADD231PS     Z9, Z11, Z4
+	VFMADD231PS     Z10, Z11, Z8
 	PREFETCHT0      (R8)
 	PREFETCHT0      (R8)(R9*1)
 	PREFETCHT0      (R8)(R9*2)
 	PREFETCHT0      (R8)(R10*1)
 	ADDQ            step+80(FP), R8
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
+	ADDQ            $0x00000040, BX
 	SUBQ            $0x10, R11
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R11
 	VSHUFF64X2    $0x44, Z5, Z1, Z9
 	VSHUFF64X2    $0xee, Z5, Z1, Z10
 	VADDPS        Z10, Z9, Z9
@@ -2434,8 +2428,8 @@ narrow:
 	VADDPS        (R11), X9, X9
 	VMOVUPS       X9, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x01, R11
+	ANDQ          $-32, R11
 	SUBQ          R11, AX
 	ADDQ          R11, R11
 	SUBQ          R11, BX
@@ -2487,34 +2481,35 @@ fetched:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z8
 	VMOVUPS     (BX)(DI*1), Z9
 	VCVTPH2PS   (AX), Z10
-	VFMADD231PS Z10, Z8, Z0
-	VFMADD231PS Z10, Z9, Z4
+	VFMADD231PS Z8, Z10, Z0
+	VFMADD231PS Z9, Z10, Z4
 	VCVTPH2PS   (AX)(CX*1), Z10
-	VFMADD231PS Z10, Z8, Z1
-	VFMADD231PS Z10, Z9, Z5
+	VFMADD231PS Z8, Z10, Z1
+	VFMADD231PS Z9, Z10, Z5
 	VCVTPH2PS   (AX)(CX*2), Z10
-	VFMADD231PS Z10, Z8, Z2
-	VFMADD231PS Z10, Z9, Z6
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z6
 	VCVTPH2PS   (AX)(DX*1), Z10
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z7
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z7
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R11
 	VSHUFF64X2    $0x44, Z4, Z0, Z8
 	VSHUFF64X2    $0xee, Z4, Z0, Z9
 	VADDPS        Z9, Z8, Z8
@@ -2556,8 +2551,8 @@ narrow:
 	VADDPS        (R11), X8, X8
 	VMOVUPS       X8, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x01, R11
+	ANDQ          $-32, R11
 	SUBQ          R11, AX
 	ADDQ          R11, R11
 	SUBQ          R11, BX
@@ -2602,36 +2597,35 @@ fetched:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	SUBQ   $0x10, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z2
 	VMOVUPS     (DX)(SI*1), Z3
 	VMOVUPS     (AX), Z4
-	VFMADD231PS Z4, Z2, Z0
-	VFMADD231PS Z4, Z3, Z1
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
+	ADDQ        $0x00000040, DX
 	SUBQ        $0x10, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x0f, R10
+part1:
+	ADDQ        $0x10, R10
 	JZ          summed
-	MOVL        $-1, R11
-	BZHIL       R10, R11, R11
+	MOVQ        $-1, R11
+	BZHIQ       R10, R11, R11
 	KMOVW       R11, K1
 	VMOVUPS.Z   (DX), K1, Z2
 	VMOVUPS.Z   (DX)(SI*1), K1, Z3
 	VMOVUPS.Z   (AX), K1, Z4
-	VFMADD231PS Z4, Z2, Z0
-	VFMADD231PS Z4, Z3, Z1
+	VFMADD231PS Z2, Z4, Z0
+	VFMADD231PS Z3, Z4, Z1
 
 summed:
 	VSHUFF64X2    $0x44, Z1, Z0, Z2
@@ -2654,8 +2648,8 @@ summed:
 	VADDSS        (R10), X2, X2
 	VMOVSS        X2, (R10)
 	MOVQ          k+48(FP), R10
-	ANDQ          $-16, R10
 	SHLQ          $0x02, R10
+	ANDQ          $-64, R10
 	SUBQ          R10, AX
 	SUBQ          R10, DX
 	ADDQ          CX, AX
@@ -2711,64 +2705,63 @@ fetched:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z12
 	VMOVUPS     (BX)(DI*1), Z13
 	VMOVUPS     (BX)(DI*2), Z14
 	VMOVUPS     (AX), Z15
-	VFMADD231PS Z15, Z12, Z0
-	VFMADD231PS Z15, Z13, Z4
-	VFMADD231PS Z15, Z14, Z8
+	VFMADD231PS Z12, Z15, Z0
+	VFMADD231PS Z13, Z15, Z4
+	VFMADD231PS Z14, Z15, Z8
 	VMOVUPS     (AX)(CX*1), Z15
-	VFMADD231PS Z15, Z12, Z1
-	VFMADD231PS Z15, Z13, Z5
-	VFMADD231PS Z15, Z14, Z9
+	VFMADD231PS Z12, Z15, Z1
+	VFMADD231PS Z13, Z15, Z5
+	VFMADD231PS Z14, Z15, Z9
 	VMOVUPS     (AX)(CX*2), Z15
-	VFMADD231PS Z15, Z12, Z2
-	VFMADD231PS Z15, Z13, Z6
-	VFMADD231PS Z15, Z14, Z10
+	VFMADD231PS Z12, Z15, Z2
+	VFMADD231PS Z13, Z15, Z6
+	VFMADD231PS Z14, Z15, Z10
 	VMOVUPS     (AX)(DX*1), Z15
-	VFMADD231PS Z15, Z12, Z3
-	VFMADD231PS Z15, Z13, Z7
-	VFMADD231PS Z15, Z14, Z11
+	VFMADD231PS Z12, Z15, Z3
+	VFMADD231PS Z13, Z15, Z7
+	VFMADD231PS Z14, Z15, Z11
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x0f, R11
+part1:
+	ADDQ        $0x10, R11
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R11, R12, R12
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
 	KMOVW       R12, K1
 	VMOVUPS.Z   (BX), K1, Z12
 	VMOVUPS.Z   (BX)(DI*1), K1, Z13
 	VMOVUPS.Z   (BX)(DI*2), K1, Z14
 	VMOVUPS.Z   (AX), K1, Z15
-	VFMADD231PS Z15, Z12, Z0
-	VFMADD231PS Z15, Z13, Z4
-	VFMADD231PS Z15, Z14, Z8
+	VFMADD231PS Z12, Z15, Z0
+	VFMADD231PS Z13, Z15, Z4
+	VFMADD231PS Z14, Z15, Z8
 	VMOVUPS.Z   (AX)(CX*1), K1, Z15
-	VFMADD231PS Z15, Z12, Z1
-	VFMADD231PS Z15, Z13, Z5
-	VFMADD231PS Z15, Z14, Z9
+	VFMADD231PS Z12, Z15, Z1
+	VFMADD231PS Z13, Z15, Z5
+	VFMADD231PS Z14, Z15, Z9
 	VMOVUPS.Z   (AX)(CX*2), K1, Z15
-	VFMADD231PS Z15, Z12, Z2
-	VFMADD231PS Z15, Z13, Z6
-	VFMADD231PS Z15, Z14, Z10
+	VFMADD231PS Z12, Z15, Z2
+	VFMADD231PS Z13, Z15, Z6
+	VFMADD231PS Z14, Z15, Z10
 	VMOVUPS.Z   (AX)(DX*1), K1, Z15
-	VFMADD231PS Z15, Z12, Z3
-	VFMADD231PS Z15, Z13, Z7
-	VFMADD231PS Z15, Z14, Z11
+	VFMADD231PS Z12, Z15, Z3
+	VFMADD231PS Z13, Z15, Z7
+	VFMADD231PS Z14, Z15, Z11
 
 summed:
 	VSHUFF64X2    $0x44, Z4, Z0, Z12
@@ -2828,8 +2821,8 @@ summed:
 	VADDPS        (R11), X12, X12
 	VMOVUPS       X12, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x02, R11
+	ANDQ          $-64, R11
 	SUBQ          R11, AX
 	SUBQ          R11, BX
 	LEAQ          (AX)(CX*4), AX
@@ -2888,43 +2881,44 @@ fetched:
 	VPXORD Z11, Z11, Z11
 	VPXORD Z12, Z12, Z12
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z13
 	VMOVUPS         (BX)(DI*1), Z14
 	VMOVUPS         (BX)(DI*2), Z15
 	VBROADCASTI64X4 (AX), Z16
 	VPERMW.Z        Z16, Z0, K1, Z16
-	VFMADD231PS     Z16, Z13, Z1
-	VFMADD231PS     Z16, Z14, Z5
-	VFMADD231PS     Z16, Z15, Z9
+	VFMADD231PS     Z13, Z16, Z1
+	VFMADD231PS     Z14, Z16, Z5
+	VFMADD231PS     Z15, Z16, Z9
 	VBROADCASTI64X4 (AX)(CX*1), Z16
 	VPERMW.Z        Z16, Z0, K1, Z16
-	VFMADD231PS     Z16, Z13, Z2
-	VFMADD231PS     Z16, Z14, Z6
-	VFMADD231PS     Z16, Z15, Z10
+	VFMADD231PS     Z13, Z16, Z2
+	VFMADD231PS     Z14, Z16, Z6
+	VFMADD231PS     Z15, Z16, Z10
 	VBROADCASTI64X4 (AX)(CX*2), Z16
 	VPERMW.Z        Z16, Z0, K1, Z16
-	VFMADD231PS     Z16, Z13, Z3
-	VFMADD231PS     Z16, Z14, Z7
-	VFMADD231PS     Z16, Z15, Z11
+	VFMADD231PS     Z13, Z16, Z3
+	VFMADD231PS     Z14, Z16, Z7
+	VFMADD231PS     Z15, Z16, Z11
 	VBROADCASTI64X4 (AX)(DX*1), Z16
 	VPERMW.Z        Z16, Z0, K1, Z16
-	VFMADD231PS     Z16, Z13, Z4
-	VFMADD231PS     Z16, Z14, Z8
-	VFMADD231PS     Z16, Z15, Z12
+	VFMADD231PS     Z13, Z16, Z4
+	VFMADD231PS     Z14, Z16, Z8
+	VFMADD231PS     Z15, Z16, Z12
 	PREFETCHT0      (R8)
 	PREFETCHT0      (R8)(R9*1)
 	PREFETCHT0      (R8)(R9*2)
 	PREFETCHT0      (R8)(R10*1)
 	ADDQ            step+80(FP), R8
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
+	ADDQ            $0x00000040, BX
 	SUBQ            $0x10, R11
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R11
 	VSHUFF64X2    $0x44, Z5, Z1, Z13
 	VSHUFF64X2    $0xee, Z5, Z1, Z14
 	VADDPS        Z14, Z13, Z13
@@ -2982,8 +2976,8 @@ narrow:
 	VADDPS        (R11), X13, X13
 	VMOVUPS       X13, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x01, R11
+	ANDQ          $-32, R11
 	SUBQ          R11, AX
 	ADDQ          R11, R11
 	SUBQ          R11, BX
@@ -3040,39 +3034,40 @@ fetched:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z12
 	VMOVUPS     (BX)(DI*1), Z13
 	VMOVUPS     (BX)(DI*2), Z14
 	VCVTPH2PS   (AX), Z15
-	VFMADD231PS Z15, Z12, Z0
-	VFMADD231PS Z15, Z13, Z4
-	VFMADD231PS Z15, Z14, Z8
+	VFMADD231PS Z12, Z15, Z0
+	VFMADD231PS Z13, Z15, Z4
+	VFMADD231PS Z14, Z15, Z8
 	VCVTPH2PS   (AX)(CX*1), Z15
-	VFMADD231PS Z15, Z12, Z1
-	VFMADD231PS Z15, Z13, Z5
-	VFMADD231PS Z15, Z14, Z9
+	VFMADD231PS Z12, Z15, Z1
+	VFMADD231PS Z13, Z15, Z5
+	VFMADD231PS Z14, Z15, Z9
 	VCVTPH2PS   (AX)(CX*2), Z15
-	VFMADD231PS Z15, Z12, Z2
-	VFMADD231PS Z15, Z13, Z6
-	VFMADD231PS Z15, Z14, Z10
+	VFMADD231PS Z12, Z15, Z2
+	VFMADD231PS Z13, Z15, Z6
+	VFMADD231PS Z14, Z15, Z10
 	VCVTPH2PS   (AX)(DX*1), Z15
-	VFMADD231PS Z15, Z12, Z3
-	VFMADD231PS Z15, Z13, Z7
-	VFMADD231PS Z15, Z14, Z11
+	VFMADD231PS Z12, Z15, Z3
+	VFMADD231PS Z13, Z15, Z7
+	VFMADD231PS Z14, Z15, Z11
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
+	ADDQ        $0x00000040, BX
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R11
 	VSHUFF64X2    $0x44, Z4, Z0, Z12
 	VSHUFF64X2    $0xee, Z4, Z0, Z13
 	VADDPS        Z13, Z12, Z12
@@ -3130,8 +3125,8 @@ narrow:
 	VADDPS        (R11), X12, X12
 	VMOVUPS       X12, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x01, R11
+	ANDQ          $-32, R11
 	SUBQ          R11, AX
 	ADDQ          R11, R11
 	SUBQ          R11, BX
@@ -3178,40 +3173,39 @@ fetched:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 	SUBQ   $0x10, R10
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z3
 	VMOVUPS     (DX)(SI*1), Z4
 	VMOVUPS     (DX)(SI*2), Z5
 	VMOVUPS     (AX), Z6
-	VFMADD231PS Z6, Z3, Z0
-	VFMADD231PS Z6, Z4, Z1
-	VFMADD231PS Z6, Z5, Z2
+	VFMADD231PS Z3, Z6, Z0
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z2
 	PREFETCHT0  (DI)
 	PREFETCHT0  (DI)(R8*1)
 	PREFETCHT0  (DI)(R8*2)
 	PREFETCHT0  (DI)(R9*1)
 	ADDQ        step+80(FP), DI
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
+	ADDQ        $0x00000040, DX
 	SUBQ        $0x10, R10
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R10
-	ANDQ        $0x0f, R10
+part1:
+	ADDQ        $0x10, R10
 	JZ          summed
-	MOVL        $-1, R11
-	BZHIL       R10, R11, R11
+	MOVQ        $-1, R11
+	BZHIQ       R10, R11, R11
 	KMOVW       R11, K1
 	VMOVUPS.Z   (DX), K1, Z3
 	VMOVUPS.Z   (DX)(SI*1), K1, Z4
 	VMOVUPS.Z   (DX)(SI*2), K1, Z5
 	VMOVUPS.Z   (AX), K1, Z6
-	VFMADD231PS Z6, Z3, Z0
-	VFMADD231PS Z6, Z4, Z1
-	VFMADD231PS Z6, Z5, Z2
+	VFMADD231PS Z3, Z6, Z0
+	VFMADD231PS Z4, Z6, Z1
+	VFMADD231PS Z5, Z6, Z2
 
 summed:
 	VSHUFF64X2    $0x44, Z1, Z0, Z3
@@ -3241,8 +3235,8 @@ summed:
 	VADDSS        (R10), X3, X3
 	VMOVSS        X3, (R10)
 	MOVQ          k+48(FP), R10
-	ANDQ          $-16, R10
 	SHLQ          $0x02, R10
+	ANDQ          $-64, R10
 	SUBQ          R10, AX
 	SUBQ          R10, DX
 	ADDQ          CX, AX
@@ -3263,8 +3257,8 @@ TEXT ·gemmF32x4x4AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -3275,15 +3269,16 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -3307,75 +3302,74 @@ fetched:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z16
 	VMOVUPS     (BX)(DI*1), Z17
 	VMOVUPS     (BX)(DI*2), Z18
 	VMOVUPS     (R8), Z19
 	VMOVUPS     (AX), Z20
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z4
-	VFMADD231PS Z20, Z18, Z8
-	VFMADD231PS Z20, Z19, Z12
+	VFMADD231PS Z16, Z20, Z0
+	VFMADD231PS Z17, Z20, Z4
+	VFMADD231PS Z18, Z20, Z8
+	VFMADD231PS Z19, Z20, Z12
 	VMOVUPS     (AX)(CX*1), Z20
-	VFMADD231PS Z20, Z16, Z1
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z9
-	VFMADD231PS Z20, Z19, Z13
+	VFMADD231PS Z16, Z20, Z1
+	VFMADD231PS Z17, Z20, Z5
+	VFMADD231PS Z18, Z20, Z9
+	VFMADD231PS Z19, Z20, Z13
 	VMOVUPS     (AX)(CX*2), Z20
-	VFMADD231PS Z20, Z16, Z2
-	VFMADD231PS Z20, Z17, Z6
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z14
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS Z17, Z20, Z6
+	VFMADD231PS Z18, Z20, Z10
+	VFMADD231PS Z19, Z20, Z14
 	VMOVUPS     (AX)(DX*1), Z20
-	VFMADD231PS Z20, Z16, Z3
-	VFMADD231PS Z20, Z17, Z7
-	VFMADD231PS Z20, Z18, Z11
-	VFMADD231PS Z20, Z19, Z15
+	VFMADD231PS Z16, Z20, Z3
+	VFMADD231PS Z17, Z20, Z7
+	VFMADD231PS Z18, Z20, Z11
+	VFMADD231PS Z19, Z20, Z15
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R12
-	ANDQ        $0x0f, R12
+part1:
+	ADDQ        $0x10, R12
 	JZ          summed
-	MOVL        $-1, R13
-	BZHIL       R12, R13, R13
+	MOVQ        $-1, R13
+	BZHIQ       R12, R13, R13
 	KMOVW       R13, K1
 	VMOVUPS.Z   (BX), K1, Z16
 	VMOVUPS.Z   (BX)(DI*1), K1, Z17
 	VMOVUPS.Z   (BX)(DI*2), K1, Z18
 	VMOVUPS.Z   (R8), K1, Z19
 	VMOVUPS.Z   (AX), K1, Z20
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z4
-	VFMADD231PS Z20, Z18, Z8
-	VFMADD231PS Z20, Z19, Z12
+	VFMADD231PS Z16, Z20, Z0
+	VFMADD231PS Z17, Z20, Z4
+	VFMADD231PS Z18, Z20, Z8
+	VFMADD231PS Z19, Z20, Z12
 	VMOVUPS.Z   (AX)(CX*1), K1, Z20
-	VFMADD231PS Z20, Z16, Z1
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z9
-	VFMADD231PS Z20, Z19, Z13
+	VFMADD231PS Z16, Z20, Z1
+	VFMADD231PS Z17, Z20, Z5
+	VFMADD231PS Z18, Z20, Z9
+	VFMADD231PS Z19, Z20, Z13
 	VMOVUPS.Z   (AX)(CX*2), K1, Z20
-	VFMADD231PS Z20, Z16, Z2
-	VFMADD231PS Z20, Z17, Z6
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z14
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS Z17, Z20, Z6
+	VFMADD231PS Z18, Z20, Z10
+	VFMADD231PS Z19, Z20, Z14
 	VMOVUPS.Z   (AX)(DX*1), K1, Z20
-	VFMADD231PS Z20, Z16, Z3
-	VFMADD231PS Z20, Z17, Z7
-	VFMADD231PS Z20, Z18, Z11
-	VFMADD231PS Z20, Z19, Z15
+	VFMADD231PS Z16, Z20, Z3
+	VFMADD231PS Z17, Z20, Z7
+	VFMADD231PS Z18, Z20, Z11
+	VFMADD231PS Z19, Z20, Z15
 
 summed:
 	VSHUFF64X2    $0x44, Z4, Z0, Z16
@@ -3439,8 +3433,8 @@ summed:
 	VADDPS        (R12), X16, X16
 	VMOVUPS       X16, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x02, R12
+	ANDQ          $-64, R12
 	SUBQ          R12, AX
 	SUBQ          R12, BX
 	SUBQ          R12, R8
@@ -3462,8 +3456,8 @@ TEXT ·gemmBF16x4x4AVX512(SB), NOSPLIT, $0-104
 	MOVQ    y+32(FP), SI
 	MOVQ    xs+24(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (DI)(DI*2), R8
-	ADDQ    BX, R8
+	LEAQ    (BX)(DI*2), R8
+	ADDQ    DI, R8
 	MOVQ    ahead+64(FP), R9
 	MOVQ    apart+72(FP), R10
 	LEAQ    (R10)(R10*2), R11
@@ -3477,15 +3471,16 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -3509,49 +3504,50 @@ fetched:
 	VPXORD Z15, Z15, Z15
 	VPXORD Z16, Z16, Z16
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z17
 	VMOVUPS         (BX)(DI*1), Z18
 	VMOVUPS         (BX)(DI*2), Z19
 	VMOVUPS         (R8), Z20
 	VBROADCASTI64X4 (AX), Z21
 	VPERMW.Z        Z21, Z0, K1, Z21
-	VFMADD231PS     Z21, Z17, Z1
-	VFMADD231PS     Z21, Z18, Z5
-	VFMADD231PS     Z21, Z19, Z9
-	VFMADD231PS     Z21, Z20, Z13
+	VFMADD231PS     Z17, Z21, Z1
+	VFMADD231PS     Z18, Z21, Z5
+	VFMADD231PS     Z19, Z21, Z9
+	VFMADD231PS     Z20, Z21, Z13
 	VBROADCASTI64X4 (AX)(CX*1), Z21
 	VPERMW.Z        Z21, Z0, K1, Z21
-	VFMADD231PS     Z21, Z17, Z2
-	VFMADD231PS     Z21, Z18, Z6
-	VFMADD231PS     Z21, Z19, Z10
-	VFMADD231PS     Z21, Z20, Z14
+	VFMADD231PS     Z17, Z21, Z2
+	VFMADD231PS     Z18, Z21, Z6
+	VFMADD231PS     Z19, Z21, Z10
+	VFMADD231PS     Z20, Z21, Z14
 	VBROADCASTI64X4 (AX)(CX*2), Z21
 	VPERMW.Z        Z21, Z0, K1, Z21
-	VFMADD231PS     Z21, Z17, Z3
-	VFMADD231PS     Z21, Z18, Z7
-	VFMADD231PS     Z21, Z19, Z11
-	VFMADD231PS     Z21, Z20, Z15
+	VFMADD231PS     Z17, Z21, Z3
+	VFMADD231PS     Z18, Z21, Z7
+	VFMADD231PS     Z19, Z21, Z11
+	VFMADD231PS     Z20, Z21, Z15
 	VBROADCASTI64X4 (AX)(DX*1), Z21
 	VPERMW.Z        Z21, Z0, K1, Z21
-	VFMADD231PS     Z21, Z17, Z4
-	VFMADD231PS     Z21, Z18, Z8
-	VFMADD231PS     Z21, Z19, Z12
-	VFMADD231PS     Z21, Z20, Z16
+	VFMADD231PS     Z17, Z21, Z4
+	VFMADD231PS     Z18, Z21, Z8
+	VFMADD231PS     Z19, Z21, Z12
+	VFMADD231PS     Z20, Z21, Z16
 	PREFETCHT0      (R9)
 	PREFETCHT0      (R9)(R10*1)
 	PREFETCHT0      (R9)(R10*2)
 	PREFETCHT0      (R9)(R11*1)
 	ADDQ            step+80(FP), R9
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
-	ADDQ            $0x40, R8
+	ADDQ            $0x00000040, BX
+	ADDQ            $0x00000040, R8
 	SUBQ            $0x10, R12
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z5, Z1, Z17
 	VSHUFF64X2    $0xee, Z5, Z1, Z18
 	VADDPS        Z18, Z17, Z17
@@ -3613,8 +3609,8 @@ narrow:
 	VADDPS        (R12), X17, X17
 	VMOVUPS       X17, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -3637,8 +3633,8 @@ TEXT ·gemmF16x4x4AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -3649,15 +3645,16 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -3681,45 +3678,46 @@ fetched:
 	VPXORD Z14, Z14, Z14
 	VPXORD Z15, Z15, Z15
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z16
 	VMOVUPS     (BX)(DI*1), Z17
 	VMOVUPS     (BX)(DI*2), Z18
 	VMOVUPS     (R8), Z19
 	VCVTPH2PS   (AX), Z20
-	VFMADD231PS Z20, Z16, Z0
-	VFMADD231PS Z20, Z17, Z4
-	VFMADD231PS Z20, Z18, Z8
-	VFMADD231PS Z20, Z19, Z12
+	VFMADD231PS Z16, Z20, Z0
+	VFMADD231PS Z17, Z20, Z4
+	VFMADD231PS Z18, Z20, Z8
+	VFMADD231PS Z19, Z20, Z12
 	VCVTPH2PS   (AX)(CX*1), Z20
-	VFMADD231PS Z20, Z16, Z1
-	VFMADD231PS Z20, Z17, Z5
-	VFMADD231PS Z20, Z18, Z9
-	VFMADD231PS Z20, Z19, Z13
+	VFMADD231PS Z16, Z20, Z1
+	VFMADD231PS Z17, Z20, Z5
+	VFMADD231PS Z18, Z20, Z9
+	VFMADD231PS Z19, Z20, Z13
 	VCVTPH2PS   (AX)(CX*2), Z20
-	VFMADD231PS Z20, Z16, Z2
-	VFMADD231PS Z20, Z17, Z6
-	VFMADD231PS Z20, Z18, Z10
-	VFMADD231PS Z20, Z19, Z14
+	VFMADD231PS Z16, Z20, Z2
+	VFMADD231PS Z17, Z20, Z6
+	VFMADD231PS Z18, Z20, Z10
+	VFMADD231PS Z19, Z20, Z14
 	VCVTPH2PS   (AX)(DX*1), Z20
-	VFMADD231PS Z20, Z16, Z3
-	VFMADD231PS Z20, Z17, Z7
-	VFMADD231PS Z20, Z18, Z11
-	VFMADD231PS Z20, Z19, Z15
+	VFMADD231PS Z16, Z20, Z3
+	VFMADD231PS Z17, Z20, Z7
+	VFMADD231PS Z18, Z20, Z11
+	VFMADD231PS Z19, Z20, Z15
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z4, Z0, Z16
 	VSHUFF64X2    $0xee, Z4, Z0, Z17
 	VADDPS        Z17, Z16, Z16
@@ -3781,8 +3779,8 @@ narrow:
 	VADDPS        (R12), X16, X16
 	VMOVUPS       X16, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -3804,8 +3802,8 @@ TEXT ·gemmF32x1x4AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), BX
 	MOVQ xs+24(FP), SI
 	SHLQ $0x02, SI
-	LEAQ (SI)(SI*2), DI
-	ADDQ DX, DI
+	LEAQ (DX)(SI*2), DI
+	ADDQ SI, DI
 	MOVQ ahead+64(FP), R8
 	MOVQ apart+72(FP), R9
 	LEAQ (R9)(R9*2), R10
@@ -3816,15 +3814,16 @@ group:
 	MOVQ  next+88(FP), R12
 	TESTQ R11, R11
 	JZ    fetched
+	LEAQ  (R12)(SI*2), R13
+	ADDQ  SI, R13
 
 fetch:
 	PREFETCHT0 (R12)
 	PREFETCHT0 (R12)(SI*1)
 	PREFETCHT0 (R12)(SI*2)
-	LEAQ       (SI)(SI*2), R13
-	ADDQ       R12, R13
 	PREFETCHT0 (R13)
 	ADDQ       $0x40, R12
+	ADDQ       $0x40, R13
 	SUBQ       $0x40, R11
 	JNZ        fetch
 	MOVQ       R12, next+88(FP)
@@ -3836,45 +3835,44 @@ fetched:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z4
 	VMOVUPS     (DX)(SI*1), Z5
 	VMOVUPS     (DX)(SI*2), Z6
 	VMOVUPS     (DI), Z7
 	VMOVUPS     (AX), Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
-	ADDQ        $0x40, DI
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, DI
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x0f, R11
+part1:
+	ADDQ        $0x10, R11
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R11, R12, R12
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
 	KMOVW       R12, K1
 	VMOVUPS.Z   (DX), K1, Z4
 	VMOVUPS.Z   (DX)(SI*1), K1, Z5
 	VMOVUPS.Z   (DX)(SI*2), K1, Z6
 	VMOVUPS.Z   (DI), K1, Z7
 	VMOVUPS.Z   (AX), K1, Z8
-	VFMADD231PS Z8, Z4, Z0
-	VFMADD231PS Z8, Z5, Z1
-	VFMADD231PS Z8, Z6, Z2
-	VFMADD231PS Z8, Z7, Z3
+	VFMADD231PS Z4, Z8, Z0
+	VFMADD231PS Z5, Z8, Z1
+	VFMADD231PS Z6, Z8, Z2
+	VFMADD231PS Z7, Z8, Z3
 
 summed:
 	VSHUFF64X2    $0x44, Z1, Z0, Z4
@@ -3908,8 +3906,8 @@ summed:
 	VADDSS        (R11), X4, X4
 	VMOVSS        X4, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x02, R11
+	ANDQ          $-64, R11
 	SUBQ          R11, AX
 	SUBQ          R11, DX
 	SUBQ          R11, DI
@@ -3931,8 +3929,8 @@ TEXT ·gemmF32x4x5AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -3943,16 +3941,17 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -3980,55 +3979,54 @@ fetched:
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z20
 	VMOVUPS     (BX)(DI*1), Z21
 	VMOVUPS     (BX)(DI*2), Z22
 	VMOVUPS     (R8), Z23
 	VMOVUPS     (R8)(DI*1), Z24
 	VMOVUPS     (AX), Z25
-	VFMADD231PS Z25, Z20, Z0
-	VFMADD231PS Z25, Z21, Z4
-	VFMADD231PS Z25, Z22, Z8
-	VFMADD231PS Z25, Z23, Z12
-	VFMADD231PS Z25, Z24, Z16
+	VFMADD231PS Z20, Z25, Z0
+	VFMADD231PS Z21, Z25, Z4
+	VFMADD231PS Z22, Z25, Z8
+	VFMADD231PS Z23, Z25, Z12
+	VFMADD231PS Z24, Z25, Z16
 	VMOVUPS     (AX)(CX*1), Z25
-	VFMADD231PS Z25, Z20, Z1
-	VFMADD231PS Z25, Z21, Z5
-	VFMADD231PS Z25, Z22, Z9
-	VFMADD231PS Z25, Z23, Z13
-	VFMADD231PS Z25, Z24, Z17
+	VFMADD231PS Z20, Z25, Z1
+	VFMADD231PS Z21, Z25, Z5
+	VFMADD231PS Z22, Z25, Z9
+	VFMADD231PS Z23, Z25, Z13
+	VFMADD231PS Z24, Z25, Z17
 	VMOVUPS     (AX)(CX*2), Z25
-	VFMADD231PS Z25, Z20, Z2
-	VFMADD231PS Z25, Z21, Z6
-	VFMADD231PS Z25, Z22, Z10
-	VFMADD231PS Z25, Z23, Z14
-	VFMADD231PS Z25, Z24, Z18
+	VFMADD231PS Z20, Z25, Z2
+	VFMADD231PS Z21, Z25, Z6
+	VFMADD231PS Z22, Z25, Z10
+	VFMADD231PS Z23, Z25, Z14
+	VFMADD231PS Z24, Z25, Z18
 	VMOVUPS     (AX)(DX*1), Z25
-	VFMADD231PS Z25, Z20, Z3
-	VFMADD231PS Z25, Z21, Z7
-	VFMADD231PS Z25, Z22, Z11
-	VFMADD231PS Z25, Z23, Z15
-	VFMADD231PS Z25, Z24, Z19
+	VFMADD231PS Z20, Z25, Z3
+	VFMADD231PS Z21, Z25, Z7
+	VFMADD231PS Z22, Z25, Z11
+	VFMADD231PS Z23, Z25, Z15
+	VFMADD231PS Z24, Z25, Z19
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R12
-	ANDQ        $0x0f, R12
+part1:
+	ADDQ        $0x10, R12
 	JZ          summed
-	MOVL        $-1, R13
-	BZHIL       R12, R13, R13
+	MOVQ        $-1, R13
+	BZHIQ       R12, R13, R13
 	KMOVW       R13, K1
 	VMOVUPS.Z   (BX), K1, Z20
 	VMOVUPS.Z   (BX)(DI*1), K1, Z21
@@ -4036,29 +4034,29 @@ narrow:
 	VMOVUPS.Z   (R8), K1, Z23
 	VMOVUPS.Z   (R8)(DI*1), K1, Z24
 	VMOVUPS.Z   (AX), K1, Z25
-	VFMADD231PS Z25, Z20, Z0
-	VFMADD231PS Z25, Z21, Z4
-	VFMADD231PS Z25, Z22, Z8
-	VFMADD231PS Z25, Z23, Z12
-	VFMADD231PS Z25, Z24, Z16
+	VFMADD231PS Z20, Z25, Z0
+	VFMADD231PS Z21, Z25, Z4
+	VFMADD231PS Z22, Z25, Z8
+	VFMADD231PS Z23, Z25, Z12
+	VFMADD231PS Z24, Z25, Z16
 	VMOVUPS.Z   (AX)(CX*1), K1, Z25
-	VFMADD231PS Z25, Z20, Z1
-	VFMADD231PS Z25, Z21, Z5
-	VFMADD231PS Z25, Z22, Z9
-	VFMADD231PS Z25, Z23, Z13
-	VFMADD231PS Z25, Z24, Z17
+	VFMADD231PS Z20, Z25, Z1
+	VFMADD231PS Z21, Z25, Z5
+	VFMADD231PS Z22, Z25, Z9
+	VFMADD231PS Z23, Z25, Z13
+	VFMADD231PS Z24, Z25, Z17
 	VMOVUPS.Z   (AX)(CX*2), K1, Z25
-	VFMADD231PS Z25, Z20, Z2
-	VFMADD231PS Z25, Z21, Z6
-	VFMADD231PS Z25, Z22, Z10
-	VFMADD231PS Z25, Z23, Z14
-	VFMADD231PS Z25, Z24, Z18
+	VFMADD231PS Z20, Z25, Z2
+	VFMADD231PS Z21, Z25, Z6
+	VFMADD231PS Z22, Z25, Z10
+	VFMADD231PS Z23, Z25, Z14
+	VFMADD231PS Z24, Z25, Z18
 	VMOVUPS.Z   (AX)(DX*1), K1, Z25
-	VFMADD231PS Z25, Z20, Z3
-	VFMADD231PS Z25, Z21, Z7
-	VFMADD231PS Z25, Z22, Z11
-	VFMADD231PS Z25, Z23, Z15
-	VFMADD231PS Z25, Z24, Z19
+	VFMADD231PS Z20, Z25, Z3
+	VFMADD231PS Z21, Z25, Z7
+	VFMADD231PS Z22, Z25, Z11
+	VFMADD231PS Z23, Z25, Z15
+	VFMADD231PS Z24, Z25, Z19
 
 summed:
 	VSHUFF64X2    $0x44, Z4, Z0, Z20
@@ -4158,8 +4156,8 @@ summed:
 	VADDPS        (R12), X23, X20
 	VMOVUPS       X20, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x02, R12
+	ANDQ          $-64, R12
 	SUBQ          R12, AX
 	SUBQ          R12, BX
 	SUBQ          R12, R8
@@ -4181,8 +4179,8 @@ TEXT ·gemmBF16x4x5AVX512(SB), NOSPLIT, $0-104
 	MOVQ    y+32(FP), SI
 	MOVQ    xs+24(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (DI)(DI*2), R8
-	ADDQ    BX, R8
+	LEAQ    (BX)(DI*2), R8
+	ADDQ    DI, R8
 	MOVQ    ahead+64(FP), R9
 	MOVQ    apart+72(FP), R10
 	LEAQ    (R10)(R10*2), R11
@@ -4196,16 +4194,17 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -4233,9 +4232,9 @@ fetched:
 	VPXORD Z19, Z19, Z19
 	VPXORD Z20, Z20, Z20
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z21
 	VMOVUPS         (BX)(DI*1), Z22
 	VMOVUPS         (BX)(DI*2), Z23
@@ -4243,44 +4242,45 @@ vectors:
 	VMOVUPS         (R8)(DI*1), Z25
 	VBROADCASTI64X4 (AX), Z26
 	VPERMW.Z        Z26, Z0, K1, Z26
-	VFMADD231PS     Z26, Z21, Z1
-	VFMADD231PS     Z26, Z22, Z5
-	VFMADD231PS     Z26, Z23, Z9
-	VFMADD231PS     Z26, Z24, Z13
-	VFMADD231PS     Z26, Z25, Z17
+	VFMADD231PS     Z21, Z26, Z1
+	VFMADD231PS     Z22, Z26, Z5
+	VFMADD231PS     Z23, Z26, Z9
+	VFMADD231PS     Z24, Z26, Z13
+	VFMADD231PS     Z25, Z26, Z17
 	VBROADCASTI64X4 (AX)(CX*1), Z26
 	VPERMW.Z        Z26, Z0, K1, Z26
-	VFMADD231PS     Z26, Z21, Z2
-	VFMADD231PS     Z26, Z22, Z6
-	VFMADD231PS     Z26, Z23, Z10
-	VFMADD231PS     Z26, Z24, Z14
-	VFMADD231PS     Z26, Z25, Z18
+	VFMADD231PS     Z21, Z26, Z2
+	VFMADD231PS     Z22, Z26, Z6
+	VFMADD231PS     Z23, Z26, Z10
+	VFMADD231PS     Z24, Z26, Z14
+	VFMADD231PS     Z25, Z26, Z18
 	VBROADCASTI64X4 (AX)(CX*2), Z26
 	VPERMW.Z        Z26, Z0, K1, Z26
-	VFMADD231PS     Z26, Z21, Z3
-	VFMADD231PS     Z26, Z22, Z7
-	VFMADD231PS     Z26, Z23, Z11
-	VFMADD231PS     Z26, Z24, Z15
-	VFMADD231PS     Z26, Z25, Z19
+	VFMADD231PS     Z21, Z26, Z3
+	VFMADD231PS     Z22, Z26, Z7
+	VFMADD231PS     Z23, Z26, Z11
+	VFMADD231PS     Z24, Z26, Z15
+	VFMADD231PS     Z25, Z26, Z19
 	VBROADCASTI64X4 (AX)(DX*1), Z26
 	VPERMW.Z        Z26, Z0, K1, Z26
-	VFMADD231PS     Z26, Z21, Z4
-	VFMADD231PS     Z26, Z22, Z8
-	VFMADD231PS     Z26, Z23, Z12
-	VFMADD231PS     Z26, Z24, Z16
-	VFMADD231PS     Z26, Z25, Z20
+	VFMADD231PS     Z21, Z26, Z4
+	VFMADD231PS     Z22, Z26, Z8
+	VFMADD231PS     Z23, Z26, Z12
+	VFMADD231PS     Z24, Z26, Z16
+	VFMADD231PS     Z25, Z26, Z20
 	PREFETCHT0      (R9)
 	PREFETCHT0      (R9)(R10*1)
 	PREFETCHT0      (R9)(R10*2)
 	PREFETCHT0      (R9)(R11*1)
 	ADDQ            step+80(FP), R9
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
-	ADDQ            $0x40, R8
+	ADDQ            $0x00000040, BX
+	ADDQ            $0x00000040, R8
 	SUBQ            $0x10, R12
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z5, Z1, Z21
 	VSHUFF64X2    $0xee, Z5, Z1, Z22
 	VADDPS        Z22, Z21, Z21
@@ -4378,8 +4378,8 @@ narrow:
 	VADDPS        (R12), X24, X21
 	VMOVUPS       X21, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -4402,8 +4402,8 @@ TEXT ·gemmF16x4x5AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -4414,16 +4414,17 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -4451,50 +4452,51 @@ fetched:
 	VPXORD Z18, Z18, Z18
 	VPXORD Z19, Z19, Z19
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z20
 	VMOVUPS     (BX)(DI*1), Z21
 	VMOVUPS     (BX)(DI*2), Z22
 	VMOVUPS     (R8), Z23
 	VMOVUPS     (R8)(DI*1), Z24
 	VCVTPH2PS   (AX), Z25
-	VFMADD231PS Z25, Z20, Z0
-	VFMADD231PS Z25, Z21, Z4
-	VFMADD231PS Z25, Z22, Z8
-	VFMADD231PS Z25, Z23, Z12
-	VFMADD231PS Z25, Z24, Z16
+	VFMADD231PS Z20, Z25, Z0
+	VFMADD231PS Z21, Z25, Z4
+	VFMADD231PS Z22, Z25, Z8
+	VFMADD231PS Z23, Z25, Z12
+	VFMADD231PS Z24, Z25, Z16
 	VCVTPH2PS   (AX)(CX*1), Z25
-	VFMADD231PS Z25, Z20, Z1
-	VFMADD231PS Z25, Z21, Z5
-	VFMADD231PS Z25, Z22, Z9
-	VFMADD231PS Z25, Z23, Z13
-	VFMADD231PS Z25, Z24, Z17
+	VFMADD231PS Z20, Z25, Z1
+	VFMADD231PS Z21, Z25, Z5
+	VFMADD231PS Z22, Z25, Z9
+	VFMADD231PS Z23, Z25, Z13
+	VFMADD231PS Z24, Z25, Z17
 	VCVTPH2PS   (AX)(CX*2), Z25
-	VFMADD231PS Z25, Z20, Z2
-	VFMADD231PS Z25, Z21, Z6
-	VFMADD231PS Z25, Z22, Z10
-	VFMADD231PS Z25, Z23, Z14
-	VFMADD231PS Z25, Z24, Z18
+	VFMADD231PS Z20, Z25, Z2
+	VFMADD231PS Z21, Z25, Z6
+	VFMADD231PS Z22, Z25, Z10
+	VFMADD231PS Z23, Z25, Z14
+	VFMADD231PS Z24, Z25, Z18
 	VCVTPH2PS   (AX)(DX*1), Z25
-	VFMADD231PS Z25, Z20, Z3
-	VFMADD231PS Z25, Z21, Z7
-	VFMADD231PS Z25, Z22, Z11
-	VFMADD231PS Z25, Z23, Z15
-	VFMADD231PS Z25, Z24, Z19
+	VFMADD231PS Z20, Z25, Z3
+	VFMADD231PS Z21, Z25, Z7
+	VFMADD231PS Z22, Z25, Z11
+	VFMADD231PS Z23, Z25, Z15
+	VFMADD231PS Z24, Z25, Z19
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z4, Z0, Z20
 	VSHUFF64X2    $0xee, Z4, Z0, Z21
 	VADDPS        Z21, Z20, Z20
@@ -4592,8 +4594,8 @@ narrow:
 	VADDPS        (R12), X23, X20
 	VMOVUPS       X20, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -4615,8 +4617,8 @@ TEXT ·gemmF32x1x5AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), BX
 	MOVQ xs+24(FP), SI
 	SHLQ $0x02, SI
-	LEAQ (SI)(SI*2), DI
-	ADDQ DX, DI
+	LEAQ (DX)(SI*2), DI
+	ADDQ SI, DI
 	MOVQ ahead+64(FP), R8
 	MOVQ apart+72(FP), R9
 	LEAQ (R9)(R9*2), R10
@@ -4627,16 +4629,17 @@ group:
 	MOVQ  next+88(FP), R12
 	TESTQ R11, R11
 	JZ    fetched
+	LEAQ  (R12)(SI*2), R13
+	ADDQ  SI, R13
 
 fetch:
 	PREFETCHT0 (R12)
 	PREFETCHT0 (R12)(SI*1)
 	PREFETCHT0 (R12)(SI*2)
-	LEAQ       (SI)(SI*2), R13
-	ADDQ       R12, R13
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(SI*1)
 	ADDQ       $0x40, R12
+	ADDQ       $0x40, R13
 	SUBQ       $0x40, R11
 	JNZ        fetch
 	MOVQ       R12, next+88(FP)
@@ -4649,37 +4652,36 @@ fetched:
 	VPXORD Z3, Z3, Z3
 	VPXORD Z4, Z4, Z4
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z5
 	VMOVUPS     (DX)(SI*1), Z6
 	VMOVUPS     (DX)(SI*2), Z7
 	VMOVUPS     (DI), Z8
 	VMOVUPS     (DI)(SI*1), Z9
 	VMOVUPS     (AX), Z10
-	VFMADD231PS Z10, Z5, Z0
-	VFMADD231PS Z10, Z6, Z1
-	VFMADD231PS Z10, Z7, Z2
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z4
+	VFMADD231PS Z5, Z10, Z0
+	VFMADD231PS Z6, Z10, Z1
+	VFMADD231PS Z7, Z10, Z2
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z4
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
-	ADDQ        $0x40, DI
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, DI
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x0f, R11
+part1:
+	ADDQ        $0x10, R11
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R11, R12, R12
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
 	KMOVW       R12, K1
 	VMOVUPS.Z   (DX), K1, Z5
 	VMOVUPS.Z   (DX)(SI*1), K1, Z6
@@ -4687,11 +4689,11 @@ narrow:
 	VMOVUPS.Z   (DI), K1, Z8
 	VMOVUPS.Z   (DI)(SI*1), K1, Z9
 	VMOVUPS.Z   (AX), K1, Z10
-	VFMADD231PS Z10, Z5, Z0
-	VFMADD231PS Z10, Z6, Z1
-	VFMADD231PS Z10, Z7, Z2
-	VFMADD231PS Z10, Z8, Z3
-	VFMADD231PS Z10, Z9, Z4
+	VFMADD231PS Z5, Z10, Z0
+	VFMADD231PS Z6, Z10, Z1
+	VFMADD231PS Z7, Z10, Z2
+	VFMADD231PS Z8, Z10, Z3
+	VFMADD231PS Z9, Z10, Z4
 
 summed:
 	VSHUFF64X2    $0x44, Z1, Z0, Z5
@@ -4740,8 +4742,8 @@ summed:
 	VADDSS        (R11), X7, X5
 	VMOVSS        X5, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x02, R11
+	ANDQ          $-64, R11
 	SUBQ          R11, AX
 	SUBQ          R11, DX
 	SUBQ          R11, DI
@@ -4763,8 +4765,8 @@ TEXT ·gemmF32x4x6AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -4775,17 +4777,18 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	PREFETCHT0 (R14)(DI*2)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -4817,9 +4820,9 @@ fetched:
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z24
 	VMOVUPS     (BX)(DI*1), Z25
 	VMOVUPS     (BX)(DI*2), Z26
@@ -4827,50 +4830,49 @@ vectors:
 	VMOVUPS     (R8)(DI*1), Z28
 	VMOVUPS     (R8)(DI*2), Z29
 	VMOVUPS     (AX), Z30
-	VFMADD231PS Z30, Z24, Z0
-	VFMADD231PS Z30, Z25, Z4
-	VFMADD231PS Z30, Z26, Z8
-	VFMADD231PS Z30, Z27, Z12
-	VFMADD231PS Z30, Z28, Z16
-	VFMADD231PS Z30, Z29, Z20
+	VFMADD231PS Z24, Z30, Z0
+	VFMADD231PS Z25, Z30, Z4
+	VFMADD231PS Z26, Z30, Z8
+	VFMADD231PS Z27, Z30, Z12
+	VFMADD231PS Z28, Z30, Z16
+	VFMADD231PS Z29, Z30, Z20
 	VMOVUPS     (AX)(CX*1), Z30
-	VFMADD231PS Z30, Z24, Z1
-	VFMADD231PS Z30, Z25, Z5
-	VFMADD231PS Z30, Z26, Z9
-	VFMADD231PS Z30, Z27, Z13
-	VFMADD231PS Z30, Z28, Z17
-	VFMADD231PS Z30, Z29, Z21
+	VFMADD231PS Z24, Z30, Z1
+	VFMADD231PS Z25, Z30, Z5
+	VFMADD231PS Z26, Z30, Z9
+	VFMADD231PS Z27, Z30, Z13
+	VFMADD231PS Z28, Z30, Z17
+	VFMADD231PS Z29, Z30, Z21
 	VMOVUPS     (AX)(CX*2), Z30
-	VFMADD231PS Z30, Z24, Z2
-	VFMADD231PS Z30, Z25, Z6
-	VFMADD231PS Z30, Z26, Z10
-	VFMADD231PS Z30, Z27, Z14
-	VFMADD231PS Z30, Z28, Z18
-	VFMADD231PS Z30, Z29, Z22
+	VFMADD231PS Z24, Z30, Z2
+	VFMADD231PS Z25, Z30, Z6
+	VFMADD231PS Z26, Z30, Z10
+	VFMADD231PS Z27, Z30, Z14
+	VFMADD231PS Z28, Z30, Z18
+	VFMADD231PS Z29, Z30, Z22
 	VMOVUPS     (AX)(DX*1), Z30
-	VFMADD231PS Z30, Z24, Z3
-	VFMADD231PS Z30, Z25, Z7
-	VFMADD231PS Z30, Z26, Z11
-	VFMADD231PS Z30, Z27, Z15
-	VFMADD231PS Z30, Z28, Z19
-	VFMADD231PS Z30, Z29, Z23
+	VFMADD231PS Z24, Z30, Z3
+	VFMADD231PS Z25, Z30, Z7
+	VFMADD231PS Z26, Z30, Z11
+	VFMADD231PS Z27, Z30, Z15
+	VFMADD231PS Z28, Z30, Z19
+	VFMADD231PS Z29, Z30, Z23
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R12
-	ANDQ        $0x0f, R12
+part1:
+	ADDQ        $0x10, R12
 	JZ          summed
-	MOVL        $-1, R13
-	BZHIL       R12, R13, R13
+	MOVQ        $-1, R13
+	BZHIQ       R12, R13, R13
 	KMOVW       R13, K1
 	VMOVUPS.Z   (BX), K1, Z24
 	VMOVUPS.Z   (BX)(DI*1), K1, Z25
@@ -4879,33 +4881,33 @@ narrow:
 	VMOVUPS.Z   (R8)(DI*1), K1, Z28
 	VMOVUPS.Z   (R8)(DI*2), K1, Z29
 	VMOVUPS.Z   (AX), K1, Z30
-	VFMADD231PS Z30, Z24, Z0
-	VFMADD231PS Z30, Z25, Z4
-	VFMADD231PS Z30, Z26, Z8
-	VFMADD231PS Z30, Z27, Z12
-	VFMADD231PS Z30, Z28, Z16
-	VFMADD231PS Z30, Z29, Z20
+	VFMADD231PS Z24, Z30, Z0
+	VFMADD231PS Z25, Z30, Z4
+	VFMADD231PS Z26, Z30, Z8
+	VFMADD231PS Z27, Z30, Z12
+	VFMADD231PS Z28, Z30, Z16
+	VFMADD231PS Z29, Z30, Z20
 	VMOVUPS.Z   (AX)(CX*1), K1, Z30
-	VFMADD231PS Z30, Z24, Z1
-	VFMADD231PS Z30, Z25, Z5
-	VFMADD231PS Z30, Z26, Z9
-	VFMADD231PS Z30, Z27, Z13
-	VFMADD231PS Z30, Z28, Z17
-	VFMADD231PS Z30, Z29, Z21
+	VFMADD231PS Z24, Z30, Z1
+	VFMADD231PS Z25, Z30, Z5
+	VFMADD231PS Z26, Z30, Z9
+	VFMADD231PS Z27, Z30, Z13
+	VFMADD231PS Z28, Z30, Z17
+	VFMADD231PS Z29, Z30, Z21
 	VMOVUPS.Z   (AX)(CX*2), K1, Z30
-	VFMADD231PS Z30, Z24, Z2
-	VFMADD231PS Z30, Z25, Z6
-	VFMADD231PS Z30, Z26, Z10
-	VFMADD231PS Z30, Z27, Z14
-	VFMADD231PS Z30, Z28, Z18
-	VFMADD231PS Z30, Z29, Z22
+	VFMADD231PS Z24, Z30, Z2
+	VFMADD231PS Z25, Z30, Z6
+	VFMADD231PS Z26, Z30, Z10
+	VFMADD231PS Z27, Z30, Z14
+	VFMADD231PS Z28, Z30, Z18
+	VFMADD231PS Z29, Z30, Z22
 	VMOVUPS.Z   (AX)(DX*1), K1, Z30
-	VFMADD231PS Z30, Z24, Z3
-	VFMADD231PS Z30, Z25, Z7
-	VFMADD231PS Z30, Z26, Z11
-	VFMADD231PS Z30, Z27, Z15
-	VFMADD231PS Z30, Z28, Z19
-	VFMADD231PS Z30, Z29, Z23
+	VFMADD231PS Z24, Z30, Z3
+	VFMADD231PS Z25, Z30, Z7
+	VFMADD231PS Z26, Z30, Z11
+	VFMADD231PS Z27, Z30, Z15
+	VFMADD231PS Z28, Z30, Z19
+	VFMADD231PS Z29, Z30, Z23
 
 summed:
 	VSHUFF64X2    $0x44, Z4, Z0, Z24
@@ -5009,8 +5011,8 @@ summed:
 	VADDPS        (R12), X24, X24
 	VMOVUPS       X24, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x02, R12
+	ANDQ          $-64, R12
 	SUBQ          R12, AX
 	SUBQ          R12, BX
 	SUBQ          R12, R8
@@ -5032,8 +5034,8 @@ TEXT ·gemmBF16x4x6AVX512(SB), NOSPLIT, $0-104
 	MOVQ    y+32(FP), SI
 	MOVQ    xs+24(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (DI)(DI*2), R8
-	ADDQ    BX, R8
+	LEAQ    (BX)(DI*2), R8
+	ADDQ    DI, R8
 	MOVQ    ahead+64(FP), R9
 	MOVQ    apart+72(FP), R10
 	LEAQ    (R10)(R10*2), R11
@@ -5047,17 +5049,18 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	PREFETCHT0 (R14)(DI*2)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -5089,9 +5092,9 @@ fetched:
 	VPXORD Z23, Z23, Z23
 	VPXORD Z24, Z24, Z24
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS         (BX), Z25
 	VMOVUPS         (BX)(DI*1), Z26
 	VMOVUPS         (BX)(DI*2), Z27
@@ -5100,48 +5103,49 @@ vectors:
 	VMOVUPS         (R8)(DI*2), Z30
 	VBROADCASTI64X4 (AX), Z31
 	VPERMW.Z        Z31, Z0, K1, Z31
-	VFMADD231PS     Z31, Z25, Z1
-	VFMADD231PS     Z31, Z26, Z5
-	VFMADD231PS     Z31, Z27, Z9
-	VFMADD231PS     Z31, Z28, Z13
-	VFMADD231PS     Z31, Z29, Z17
-	VFMADD231PS     Z31, Z30, Z21
+	VFMADD231PS     Z25, Z31, Z1
+	VFMADD231PS     Z26, Z31, Z5
+	VFMADD231PS     Z27, Z31, Z9
+	VFMADD231PS     Z28, Z31, Z13
+	VFMADD231PS     Z29, Z31, Z17
+	VFMADD231PS     Z30, Z31, Z21
 	VBROADCASTI64X4 (AX)(CX*1), Z31
 	VPERMW.Z        Z31, Z0, K1, Z31
-	VFMADD231PS     Z31, Z25, Z2
-	VFMADD231PS     Z31, Z26, Z6
-	VFMADD231PS     Z31, Z27, Z10
-	VFMADD231PS     Z31, Z28, Z14
-	VFMADD231PS     Z31, Z29, Z18
-	VFMADD231PS     Z31, Z30, Z22
+	VFMADD231PS     Z25, Z31, Z2
+	VFMADD231PS     Z26, Z31, Z6
+	VFMADD231PS     Z27, Z31, Z10
+	VFMADD231PS     Z28, Z31, Z14
+	VFMADD231PS     Z29, Z31, Z18
+	VFMADD231PS     Z30, Z31, Z22
 	VBROADCASTI64X4 (AX)(CX*2), Z31
 	VPERMW.Z        Z31, Z0, K1, Z31
-	VFMADD231PS     Z31, Z25, Z3
-	VFMADD231PS     Z31, Z26, Z7
-	VFMADD231PS     Z31, Z27, Z11
-	VFMADD231PS     Z31, Z28, Z15
-	VFMADD231PS     Z31, Z29, Z19
-	VFMADD231PS     Z31, Z30, Z23
+	VFMADD231PS     Z25, Z31, Z3
+	VFMADD231PS     Z26, Z31, Z7
+	VFMADD231PS     Z27, Z31, Z11
+	VFMADD231PS     Z28, Z31, Z15
+	VFMADD231PS     Z29, Z31, Z19
+	VFMADD231PS     Z30, Z31, Z23
 	VBROADCASTI64X4 (AX)(DX*1), Z31
 	VPERMW.Z        Z31, Z0, K1, Z31
-	VFMADD231PS     Z31, Z25, Z4
-	VFMADD231PS     Z31, Z26, Z8
-	VFMADD231PS     Z31, Z27, Z12
-	VFMADD231PS     Z31, Z28, Z16
-	VFMADD231PS     Z31, Z29, Z20
-	VFMADD231PS     Z31, Z30, Z24
+	VFMADD231PS     Z25, Z31, Z4
+	VFMADD231PS     Z26, Z31, Z8
+	VFMADD231PS     Z27, Z31, Z12
+	VFMADD231PS     Z28, Z31, Z16
+	VFMADD231PS     Z29, Z31, Z20
+	VFMADD231PS     Z30, Z31, Z24
 	PREFETCHT0      (R9)
 	PREFETCHT0      (R9)(R10*1)
 	PREFETCHT0      (R9)(R10*2)
 	PREFETCHT0      (R9)(R11*1)
 	ADDQ            step+80(FP), R9
 	ADDQ            $0x20, AX
-	ADDQ            $0x40, BX
-	ADDQ            $0x40, R8
+	ADDQ            $0x00000040, BX
+	ADDQ            $0x00000040, R8
 	SUBQ            $0x10, R12
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z5, Z1, Z25
 	VSHUFF64X2    $0xee, Z5, Z1, Z26
 	VADDPS        Z26, Z25, Z25
@@ -5243,8 +5247,8 @@ narrow:
 	VADDPS        (R12), X25, X25
 	VMOVUPS       X25, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -5267,8 +5271,8 @@ TEXT ·gemmF16x4x6AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), SI
 	MOVQ xs+24(FP), DI
 	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
-	ADDQ BX, R8
+	LEAQ (BX)(DI*2), R8
+	ADDQ DI, R8
 	MOVQ ahead+64(FP), R9
 	MOVQ apart+72(FP), R10
 	LEAQ (R10)(R10*2), R11
@@ -5279,17 +5283,18 @@ group:
 	MOVQ  next+88(FP), R13
 	TESTQ R12, R12
 	JZ    fetched
+	LEAQ  (R13)(DI*2), R14
+	ADDQ  DI, R14
 
 fetch:
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(DI*1)
 	PREFETCHT0 (R13)(DI*2)
-	LEAQ       (DI)(DI*2), R14
-	ADDQ       R13, R14
 	PREFETCHT0 (R14)
 	PREFETCHT0 (R14)(DI*1)
 	PREFETCHT0 (R14)(DI*2)
 	ADDQ       $0x40, R13
+	ADDQ       $0x40, R14
 	SUBQ       $0x40, R12
 	JNZ        fetch
 	MOVQ       R13, next+88(FP)
@@ -5321,9 +5326,9 @@ fetched:
 	VPXORD Z22, Z22, Z22
 	VPXORD Z23, Z23, Z23
 	SUBQ   $0x10, R12
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (BX), Z24
 	VMOVUPS     (BX)(DI*1), Z25
 	VMOVUPS     (BX)(DI*2), Z26
@@ -5331,45 +5336,46 @@ vectors:
 	VMOVUPS     (R8)(DI*1), Z28
 	VMOVUPS     (R8)(DI*2), Z29
 	VCVTPH2PS   (AX), Z30
-	VFMADD231PS Z30, Z24, Z0
-	VFMADD231PS Z30, Z25, Z4
-	VFMADD231PS Z30, Z26, Z8
-	VFMADD231PS Z30, Z27, Z12
-	VFMADD231PS Z30, Z28, Z16
-	VFMADD231PS Z30, Z29, Z20
+	VFMADD231PS Z24, Z30, Z0
+	VFMADD231PS Z25, Z30, Z4
+	VFMADD231PS Z26, Z30, Z8
+	VFMADD231PS Z27, Z30, Z12
+	VFMADD231PS Z28, Z30, Z16
+	VFMADD231PS Z29, Z30, Z20
 	VCVTPH2PS   (AX)(CX*1), Z30
-	VFMADD231PS Z30, Z24, Z1
-	VFMADD231PS Z30, Z25, Z5
-	VFMADD231PS Z30, Z26, Z9
-	VFMADD231PS Z30, Z27, Z13
-	VFMADD231PS Z30, Z28, Z17
-	VFMADD231PS Z30, Z29, Z21
+	VFMADD231PS Z24, Z30, Z1
+	VFMADD231PS Z25, Z30, Z5
+	VFMADD231PS Z26, Z30, Z9
+	VFMADD231PS Z27, Z30, Z13
+	VFMADD231PS Z28, Z30, Z17
+	VFMADD231PS Z29, Z30, Z21
 	VCVTPH2PS   (AX)(CX*2), Z30
-	VFMADD231PS Z30, Z24, Z2
-	VFMADD231PS Z30, Z25, Z6
-	VFMADD231PS Z30, Z26, Z10
-	VFMADD231PS Z30, Z27, Z14
-	VFMADD231PS Z30, Z28, Z18
-	VFMADD231PS Z30, Z29, Z22
+	VFMADD231PS Z24, Z30, Z2
+	VFMADD231PS Z25, Z30, Z6
+	VFMADD231PS Z26, Z30, Z10
+	VFMADD231PS Z27, Z30, Z14
+	VFMADD231PS Z28, Z30, Z18
+	VFMADD231PS Z29, Z30, Z22
 	VCVTPH2PS   (AX)(DX*1), Z30
-	VFMADD231PS Z30, Z24, Z3
-	VFMADD231PS Z30, Z25, Z7
-	VFMADD231PS Z30, Z26, Z11
-	VFMADD231PS Z30, Z27, Z15
-	VFMADD231PS Z30, Z28, Z19
-	VFMADD231PS Z30, Z29, Z23
+	VFMADD231PS Z24, Z30, Z3
+	VFMADD231PS Z25, Z30, Z7
+	VFMADD231PS Z26, Z30, Z11
+	VFMADD231PS Z27, Z30, Z15
+	VFMADD231PS Z28, Z30, Z19
+	VFMADD231PS Z29, Z30, Z23
 	PREFETCHT0  (R9)
 	PREFETCHT0  (R9)(R10*1)
 	PREFETCHT0  (R9)(R10*2)
 	PREFETCHT0  (R9)(R11*1)
 	ADDQ        step+80(FP), R9
 	ADDQ        $0x20, AX
-	ADDQ        $0x40, BX
-	ADDQ        $0x40, R8
+	ADDQ        $0x00000040, BX
+	ADDQ        $0x00000040, R8
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ          $0x10, R12
 	VSHUFF64X2    $0x44, Z4, Z0, Z24
 	VSHUFF64X2    $0xee, Z4, Z0, Z25
 	VADDPS        Z25, Z24, Z24
@@ -5471,8 +5477,8 @@ narrow:
 	VADDPS        (R12), X24, X24
 	VMOVUPS       X24, (R12)
 	MOVQ          k+48(FP), R12
-	ANDQ          $-16, R12
 	SHLQ          $0x01, R12
+	ANDQ          $-32, R12
 	SUBQ          R12, AX
 	ADDQ          R12, R12
 	SUBQ          R12, BX
@@ -5494,8 +5500,8 @@ TEXT ·gemmF32x1x6AVX512(SB), NOSPLIT, $0-104
 	MOVQ y+32(FP), BX
 	MOVQ xs+24(FP), SI
 	SHLQ $0x02, SI
-	LEAQ (SI)(SI*2), DI
-	ADDQ DX, DI
+	LEAQ (DX)(SI*2), DI
+	ADDQ SI, DI
 	MOVQ ahead+64(FP), R8
 	MOVQ apart+72(FP), R9
 	LEAQ (R9)(R9*2), R10
@@ -5506,17 +5512,18 @@ group:
 	MOVQ  next+88(FP), R12
 	TESTQ R11, R11
 	JZ    fetched
+	LEAQ  (R12)(SI*2), R13
+	ADDQ  SI, R13
 
 fetch:
 	PREFETCHT0 (R12)
 	PREFETCHT0 (R12)(SI*1)
 	PREFETCHT0 (R12)(SI*2)
-	LEAQ       (SI)(SI*2), R13
-	ADDQ       R12, R13
 	PREFETCHT0 (R13)
 	PREFETCHT0 (R13)(SI*1)
 	PREFETCHT0 (R13)(SI*2)
 	ADDQ       $0x40, R12
+	ADDQ       $0x40, R13
 	SUBQ       $0x40, R11
 	JNZ        fetch
 	MOVQ       R12, next+88(FP)
@@ -5530,9 +5537,9 @@ fetched:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 	SUBQ   $0x10, R11
-	JLT    narrow
+	JLT    part1
 
-vectors:
+vectors2:
 	VMOVUPS     (DX), Z6
 	VMOVUPS     (DX)(SI*1), Z7
 	VMOVUPS     (DX)(SI*2), Z8
@@ -5540,29 +5547,28 @@ vectors:
 	VMOVUPS     (DI)(SI*1), Z10
 	VMOVUPS     (DI)(SI*2), Z11
 	VMOVUPS     (AX), Z12
-	VFMADD231PS Z12, Z6, Z0
-	VFMADD231PS Z12, Z7, Z1
-	VFMADD231PS Z12, Z8, Z2
-	VFMADD231PS Z12, Z9, Z3
-	VFMADD231PS Z12, Z10, Z4
-	VFMADD231PS Z12, Z11, Z5
+	VFMADD231PS Z6, Z12, Z0
+	VFMADD231PS Z7, Z12, Z1
+	VFMADD231PS Z8, Z12, Z2
+	VFMADD231PS Z9, Z12, Z3
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z5
 	PREFETCHT0  (R8)
 	PREFETCHT0  (R8)(R9*1)
 	PREFETCHT0  (R8)(R9*2)
 	PREFETCHT0  (R8)(R10*1)
 	ADDQ        step+80(FP), R8
 	ADDQ        $0x40, AX
-	ADDQ        $0x40, DX
-	ADDQ        $0x40, DI
+	ADDQ        $0x00000040, DX
+	ADDQ        $0x00000040, DI
 	SUBQ        $0x10, R11
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	MOVQ        k+48(FP), R11
-	ANDQ        $0x0f, R11
+part1:
+	ADDQ        $0x10, R11
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R11, R12, R12
+	MOVQ        $-1, R12
+	BZHIQ       R11, R12, R12
 	KMOVW       R12, K1
 	VMOVUPS.Z   (DX), K1, Z6
 	VMOVUPS.Z   (DX)(SI*1), K1, Z7
@@ -5571,12 +5577,12 @@ narrow:
 	VMOVUPS.Z   (DI)(SI*1), K1, Z10
 	VMOVUPS.Z   (DI)(SI*2), K1, Z11
 	VMOVUPS.Z   (AX), K1, Z12
-	VFMADD231PS Z12, Z6, Z0
-	VFMADD231PS Z12, Z7, Z1
-	VFMADD231PS Z12, Z8, Z2
-	VFMADD231PS Z12, Z9, Z3
-	VFMADD231PS Z12, Z10, Z4
-	VFMADD231PS Z12, Z11, Z5
+	VFMADD231PS Z6, Z12, Z0
+	VFMADD231PS Z7, Z12, Z1
+	VFMADD231PS Z8, Z12, Z2
+	VFMADD231PS Z9, Z12, Z3
+	VFMADD231PS Z10, Z12, Z4
+	VFMADD231PS Z11, Z12, Z5
 
 summed:
 	VSHUFF64X2    $0x44, Z1, Z0, Z6
@@ -5629,8 +5635,8 @@ summed:
 	VADDSS        (R11), X6, X6
 	VMOVSS        X6, (R11)
 	MOVQ          k+48(FP), R11
-	ANDQ          $-16, R11
 	SHLQ          $0x02, R11
+	ANDQ          $-64, R11
 	SUBQ          R11, AX
 	SUBQ          R11, DX
 	SUBQ          R11, DI
@@ -5647,66 +5653,65 @@ TEXT ·streamF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
 	SHLQ $0x02, CX
-	MOVQ apart+16(FP), DX
-	SHLQ $0x02, DX
-	LEAQ (DX)(DX*2), BX
-	MOVQ y+32(FP), SI
-	MOVQ ys+40(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	MOVQ apart+16(FP), BX
+	SHLQ $0x02, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ y+32(FP), R8
+	MOVQ ys+40(FP), R9
+	SHLQ $0x02, R9
+	LEAQ (R9)(R9*2), R10
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X0
-	VINSERTPS $0x10, (SI)(DI*1), X0, X0
-	VINSERTPS $0x20, (SI)(DI*2), X0, X0
-	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+	VMOVSS    (R8), X0
+	VINSERTPS $0x10, (R8)(R9*1), X0, X0
+	VINSERTPS $0x20, (R8)(R9*2), X0, X0
+	VINSERTPS $0x30, (R8)(R10*1), X0, X0
 
 depth:
 	MOVQ    depth+56(FP), R12
 	CMPQ    R11, R12
 	CMOVQLT R11, R12
 	SUBQ    R12, R11
-	MOVQ    R12, R13
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	SUBQ    $0x10, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS     (R10), Z5
-	VMOVUPS     (R9), Z6
-	VFMADD231PS Z6, Z5, Z1
-	VMOVUPS     (R9)(DX*1), Z6
-	VFMADD231PS Z6, Z5, Z2
-	VMOVUPS     (R9)(DX*2), Z6
-	VFMADD231PS Z6, Z5, Z3
-	VMOVUPS     (R9)(BX*1), Z6
-	VFMADD231PS Z6, Z5, Z4
-	ADDQ        $0x40, R9
-	ADDQ        $0x40, R10
+vectors2:
+	VMOVUPS     (DI), Z5
+	VMOVUPS     (DX), Z6
+	VFMADD231PS Z5, Z6, Z1
+	VMOVUPS     (DX)(BX*1), Z6
+	VFMADD231PS Z5, Z6, Z2
+	VMOVUPS     (DX)(BX*2), Z6
+	VFMADD231PS Z5, Z6, Z3
+	VMOVUPS     (DX)(SI*1), Z6
+	VFMADD231PS Z5, Z6, Z4
+	ADDQ        $0x40, DX
+	ADDQ        $0x00000040, DI
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
-	ANDQ        $0x0f, R13
+part1:
+	ADDQ        $0x10, R12
 	JZ          summed
-	MOVL        $-1, R12
-	BZHIL       R13, R12, R12
-	KMOVW       R12, K1
-	VMOVUPS.Z   (R10), K1, Z5
-	VMOVUPS.Z   (R9), K1, Z6
-	VFMADD231PS Z6, Z5, Z1
-	VMOVUPS.Z   (R9)(DX*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z2
-	VMOVUPS.Z   (R9)(DX*2), K1, Z6
-	VFMADD231PS Z6, Z5, Z3
-	VMOVUPS.Z   (R9)(BX*1), K1, Z6
-	VFMADD231PS Z6, Z5, Z4
+	MOVQ        $-1, R13
+	BZHIQ       R12, R13, R13
+	KMOVW       R13, K1
+	VMOVUPS.Z   (DI), K1, Z5
+	VMOVUPS.Z   (DX), K1, Z6
+	VFMADD231PS Z5, Z6, Z1
+	VMOVUPS.Z   (DX)(BX*1), K1, Z6
+	VFMADD231PS Z5, Z6, Z2
+	VMOVUPS.Z   (DX)(BX*2), K1, Z6
+	VFMADD231PS Z5, Z6, Z3
+	VMOVUPS.Z   (DX)(SI*1), K1, Z6
+	VFMADD231PS Z5, Z6, Z4
 
 summed:
 	VSHUFF64X2 $0x44, Z1, Z1, Z5
@@ -5745,12 +5750,12 @@ summed:
 	VADDPS     X0, X7, X0
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X0, (SI)
-	VEXTRACTPS $0x01, X0, (SI)(DI*1)
-	VEXTRACTPS $0x02, X0, (SI)(DI*2)
-	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	VMOVSS     X0, (R8)
+	VEXTRACTPS $0x01, X0, (R8)(R9*1)
+	VEXTRACTPS $0x02, X0, (R8)(R9*2)
+	VEXTRACTPS $0x03, X0, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER
@@ -5762,25 +5767,25 @@ TEXT ·streamBF16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    w+0(FP), AX
 	MOVQ    ws+8(FP), CX
 	SHLQ    $0x01, CX
-	MOVQ    apart+16(FP), DX
-	SHLQ    $0x01, DX
-	LEAQ    (DX)(DX*2), BX
-	MOVQ    y+32(FP), SI
-	MOVQ    ys+40(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (DI)(DI*2), R8
+	MOVQ    apart+16(FP), BX
+	SHLQ    $0x01, BX
+	LEAQ    (BX)(BX*2), SI
+	MOVQ    y+32(FP), R8
+	MOVQ    ys+40(FP), R9
+	SHLQ    $0x02, R9
+	LEAQ    (R9)(R9*2), R10
 	VMOVUPS gemmWords<>+0(SB), Z0
-	MOVL    $0xaaaaaaaa, R9
-	KMOVD   R9, K1
+	MOVL    $0xaaaaaaaa, DX
+	KMOVD   DX, K1
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X1
-	VINSERTPS $0x10, (SI)(DI*1), X1, X1
-	VINSERTPS $0x20, (SI)(DI*2), X1, X1
-	VINSERTPS $0x30, (SI)(R8*1), X1, X1
+	VMOVSS    (R8), X1
+	VINSERTPS $0x10, (R8)(R9*1), X1, X1
+	VINSERTPS $0x20, (R8)(R9*2), X1, X1
+	VINSERTPS $0x30, (R8)(R10*1), X1, X1
 
 depth:
 	MOVQ    depth+56(FP), R12
@@ -5792,32 +5797,33 @@ depth:
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
 	SUBQ    $0x10, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS         (R10), Z6
-	VBROADCASTI64X4 (R9), Z7
+vectors2:
+	VMOVUPS         (DI), Z6
+	VBROADCASTI64X4 (DX), Z7
 	VPERMW.Z        Z7, Z0, K1, Z7
-	VFMADD231PS     Z7, Z6, Z2
-	VBROADCASTI64X4 (R9)(DX*1), Z7
+	VFMADD231PS     Z6, Z7, Z2
+	VBROADCASTI64X4 (DX)(BX*1), Z7
 	VPERMW.Z        Z7, Z0, K1, Z7
-	VFMADD231PS     Z7, Z6, Z3
-	VBROADCASTI64X4 (R9)(DX*2), Z7
+	VFMADD231PS     Z6, Z7, Z3
+	VBROADCASTI64X4 (DX)(BX*2), Z7
 	VPERMW.Z        Z7, Z0, K1, Z7
-	VFMADD231PS     Z7, Z6, Z4
-	VBROADCASTI64X4 (R9)(BX*1), Z7
+	VFMADD231PS     Z6, Z7, Z4
+	VBROADCASTI64X4 (DX)(SI*1), Z7
 	VPERMW.Z        Z7, Z0, K1, Z7
-	VFMADD231PS     Z7, Z6, Z5
-	PREFETCHT0      768(R9)
-	PREFETCHT0      768(R9)(DX*1)
-	PREFETCHT0      768(R9)(DX*2)
-	PREFETCHT0      768(R9)(BX*1)
-	ADDQ            $0x20, R9
-	ADDQ            $0x40, R10
+	VFMADD231PS     Z6, Z7, Z5
+	PREFETCHT0      768(DX)
+	PREFETCHT0      768(DX)(BX*1)
+	PREFETCHT0      768(DX)(BX*2)
+	PREFETCHT0      768(DX)(SI*1)
+	ADDQ            $0x20, DX
+	ADDQ            $0x00000040, DI
 	SUBQ            $0x10, R12
-	JGE             vectors
+	JGE             vectors2
 
-narrow:
+part1:
+	ADDQ       $0x10, R12
 	VSHUFF64X2 $0x44, Z2, Z2, Z6
 	VSHUFF64X2 $0xee, Z2, Z2, Z7
 	VADDPS     Z7, Z6, Z6
@@ -5854,12 +5860,12 @@ narrow:
 	VADDPS     X1, X8, X1
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X1, (SI)
-	VEXTRACTPS $0x01, X1, (SI)(DI*1)
-	VEXTRACTPS $0x02, X1, (SI)(DI*2)
-	VEXTRACTPS $0x03, X1, (SI)(R8*1)
+	VMOVSS     X1, (R8)
+	VEXTRACTPS $0x01, X1, (R8)(R9*1)
+	VEXTRACTPS $0x02, X1, (R8)(R9*2)
+	VEXTRACTPS $0x03, X1, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER
@@ -5871,22 +5877,22 @@ TEXT ·streamF16AVX512(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), AX
 	MOVQ ws+8(FP), CX
 	SHLQ $0x01, CX
-	MOVQ apart+16(FP), DX
-	SHLQ $0x01, DX
-	LEAQ (DX)(DX*2), BX
-	MOVQ y+32(FP), SI
-	MOVQ ys+40(FP), DI
-	SHLQ $0x02, DI
-	LEAQ (DI)(DI*2), R8
+	MOVQ apart+16(FP), BX
+	SHLQ $0x01, BX
+	LEAQ (BX)(BX*2), SI
+	MOVQ y+32(FP), R8
+	MOVQ ys+40(FP), R9
+	SHLQ $0x02, R9
+	LEAQ (R9)(R9*2), R10
 
 group:
-	MOVQ      AX, R9
-	MOVQ      x+24(FP), R10
+	MOVQ      AX, DX
+	MOVQ      x+24(FP), DI
 	MOVQ      k+48(FP), R11
-	VMOVSS    (SI), X0
-	VINSERTPS $0x10, (SI)(DI*1), X0, X0
-	VINSERTPS $0x20, (SI)(DI*2), X0, X0
-	VINSERTPS $0x30, (SI)(R8*1), X0, X0
+	VMOVSS    (R8), X0
+	VINSERTPS $0x10, (R8)(R9*1), X0, X0
+	VINSERTPS $0x20, (R8)(R9*2), X0, X0
+	VINSERTPS $0x30, (R8)(R10*1), X0, X0
 
 depth:
 	MOVQ    depth+56(FP), R12
@@ -5898,28 +5904,29 @@ depth:
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	SUBQ    $0x10, R12
-	JLT     narrow
+	JLT     part1
 
-vectors:
-	VMOVUPS     (R10), Z5
-	VCVTPH2PS   (R9), Z6
-	VFMADD231PS Z6, Z5, Z1
-	VCVTPH2PS   (R9)(DX*1), Z6
-	VFMADD231PS Z6, Z5, Z2
-	VCVTPH2PS   (R9)(DX*2), Z6
-	VFMADD231PS Z6, Z5, Z3
-	VCVTPH2PS   (R9)(BX*1), Z6
-	VFMADD231PS Z6, Z5, Z4
-	PREFETCHT0  768(R9)
-	PREFETCHT0  768(R9)(DX*1)
-	PREFETCHT0  768(R9)(DX*2)
-	PREFETCHT0  768(R9)(BX*1)
-	ADDQ        $0x20, R9
-	ADDQ        $0x40, R10
+vectors2:
+	VMOVUPS     (DI), Z5
+	VCVTPH2PS   (DX), Z6
+	VFMADD231PS Z5, Z6, Z1
+	VCVTPH2PS   (DX)(BX*1), Z6
+	VFMADD231PS Z5, Z6, Z2
+	VCVTPH2PS   (DX)(BX*2), Z6
+	VFMADD231PS Z5, Z6, Z3
+	VCVTPH2PS   (DX)(SI*1), Z6
+	VFMADD231PS Z5, Z6, Z4
+	PREFETCHT0  768(DX)
+	PREFETCHT0  768(DX)(BX*1)
+	PREFETCHT0  768(DX)(BX*2)
+	PREFETCHT0  768(DX)(SI*1)
+	ADDQ        $0x20, DX
+	ADDQ        $0x00000040, DI
 	SUBQ        $0x10, R12
-	JGE         vectors
+	JGE         vectors2
 
-narrow:
+part1:
+	ADDQ       $0x10, R12
 	VSHUFF64X2 $0x44, Z1, Z1, Z5
 	VSHUFF64X2 $0xee, Z1, Z1, Z6
 	VADDPS     Z6, Z5, Z5
@@ -5956,12 +5963,12 @@ narrow:
 	VADDPS     X0, X7, X0
 	TESTQ      R11, R11
 	JNZ        depth
-	VMOVSS     X0, (SI)
-	VEXTRACTPS $0x01, X0, (SI)(DI*1)
-	VEXTRACTPS $0x02, X0, (SI)(DI*2)
-	VEXTRACTPS $0x03, X0, (SI)(R8*1)
+	VMOVSS     X0, (R8)
+	VEXTRACTPS $0x01, X0, (R8)(R9*1)
+	VEXTRACTPS $0x02, X0, (R8)(R9*2)
+	VEXTRACTPS $0x03, X0, (R8)(R10*1)
 	ADDQ       CX, AX
-	ADDQ       $0x04, SI
+	ADDQ       $0x04, R8
 	DECQ       groups+64(FP)
 	JNZ        group
 	VZEROUPPER

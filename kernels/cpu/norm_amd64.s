@@ -68,11 +68,10 @@ done:
 	VADDPD       Y0, Y1, Y0
 	VADDPD       Y2, Y3, Y1
 	VADDPD       Y0, Y1, Y0
-	VMOVUPS      Y0, Y0
 	VEXTRACTF128 $0x01, Y0, X1
 	VADDPD       X1, X0, X1
-	VUNPCKHPD    X1, X1, X0
-	VADDSD       X0, X1, X1
+	VPERMILPS    $0x4e, X1, X0
+	VADDPD       X0, X1, X1
 	MOVSD        X1, sum+16(FP)
 	VZEROUPPER
 	RET
@@ -88,7 +87,7 @@ DATA tails<>+56(SB)/8, $0x0000000000000000
 GLOBL tails<>(SB), RODATA|NOPTR, $64
 
 // func squaresAVX512(x *float32, n int) (sum float64)
-// Requires: AVX, AVX512F, BMI2, SSE2
+// Requires: AVX, AVX512F, AVX512VL, BMI2, SSE2
 TEXT ·squaresAVX512(SB), NOSPLIT, $0-24
 	MOVQ   x+0(FP), AX
 	MOVQ   n+8(FP), CX
@@ -155,10 +154,10 @@ done:
 	VADDPD        Z0, Z1, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y1
 	VADDPD        Y1, Y0, Y1
-	VEXTRACTF128  $0x01, Y1, X0
+	VEXTRACTF32X4 $0x01, Y1, X0
 	VADDPD        X0, X1, X0
-	VUNPCKHPD     X0, X0, X1
-	VADDSD        X1, X0, X0
+	VPERMILPS     $0x4e, X0, X1
+	VADDPD        X1, X0, X0
 	MOVSD         X0, sum+16(FP)
 	VZEROUPPER
 	RET

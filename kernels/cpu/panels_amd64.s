@@ -7,16 +7,16 @@
 TEXT ·packRowsAVX2(SB), NOSPLIT, $0-48
 	MOVQ from+8(FP), AX
 	MOVQ ws+16(FP), CX
+	SHLQ $0x02, CX
 	MOVQ steps+24(FP), DX
 	MOVQ width+40(FP), BX
-	MOVQ apart+32(FP), SI
-	SHLQ $0x02, CX
-	SHLQ $0x02, SI
 	SHLQ $0x02, BX
-	MOVQ to+0(FP), DI
-	LEAQ (DI)(SI*1), R8
-	LEAQ (SI)(SI*1), SI
-	LEAQ (SI)(SI*2), R9
+	MOVQ to+0(FP), SI
+	MOVQ apart+32(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (SI)(DI*1), R8
+	LEAQ (DI)(DI*1), DI
+	LEAQ (DI)(DI*2), R9
 	LEAQ (CX)(CX*2), R10
 	MOVQ CX, R11
 	SHLQ $0x02, R11
@@ -43,10 +43,10 @@ steps:
 	VUNPCKHPD   Y5, Y4, Y3
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
-	VMOVUPS     Y2, (DI)
-	VMOVUPS     Y3, (DI)(SI*2)
-	VMOVUPS     Y4, (DI)(SI*1)
-	VMOVUPS     Y0, (DI)(R9*1)
+	VMOVUPS     Y2, (SI)
+	VMOVUPS     Y3, (SI)(DI*2)
+	VMOVUPS     Y4, (SI)(DI*1)
+	VMOVUPS     Y0, (SI)(R9*1)
 	VXORPS      Y0, Y0, Y0
 	VMOVUPS     16(AX), X0
 	VINSERTF128 $0x01, 16(R11), Y0, Y0
@@ -68,10 +68,10 @@ steps:
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
 	VMOVUPS     Y2, (R8)
-	VMOVUPS     Y3, (R8)(SI*2)
-	VMOVUPS     Y4, (R8)(SI*1)
+	VMOVUPS     Y3, (R8)(DI*2)
+	VMOVUPS     Y4, (R8)(DI*1)
 	VMOVUPS     Y0, (R8)(R9*1)
-	ADDQ        BX, DI
+	ADDQ        BX, SI
 	ADDQ        BX, R8
 	ADDQ        $0x20, AX
 	ADDQ        $0x20, R11
@@ -85,16 +85,16 @@ steps:
 TEXT ·packRowsBF16AVX2(SB), NOSPLIT, $0-48
 	MOVQ   from+8(FP), AX
 	MOVQ   ws+16(FP), CX
+	SHLQ   $0x01, CX
 	MOVQ   steps+24(FP), DX
 	MOVQ   width+40(FP), BX
-	MOVQ   apart+32(FP), SI
-	SHLQ   $0x01, CX
-	SHLQ   $0x02, SI
 	SHLQ   $0x02, BX
-	MOVQ   to+0(FP), DI
-	LEAQ   (DI)(SI*1), R8
-	LEAQ   (SI)(SI*1), SI
-	LEAQ   (SI)(SI*2), R9
+	MOVQ   to+0(FP), SI
+	MOVQ   apart+32(FP), DI
+	SHLQ   $0x02, DI
+	LEAQ   (SI)(DI*1), R8
+	LEAQ   (DI)(DI*1), DI
+	LEAQ   (DI)(DI*2), R9
 	LEAQ   (CX)(CX*2), R10
 	MOVQ   CX, R11
 	SHLQ   $0x02, R11
@@ -124,10 +124,10 @@ steps:
 	VINSERTI128 $0x01, X1, Y2, Y1
 	VPUNPCKLWD  Y1, Y0, Y3
 	VPUNPCKHWD  Y1, Y0, Y1
-	VMOVUPS     Y7, (DI)
-	VMOVUPS     Y6, (DI)(SI*2)
-	VMOVUPS     Y3, (DI)(SI*1)
-	VMOVUPS     Y1, (DI)(R9*1)
+	VMOVUPS     Y7, (SI)
+	VMOVUPS     Y6, (SI)(DI*2)
+	VMOVUPS     Y3, (SI)(DI*1)
+	VMOVUPS     Y1, (SI)(R9*1)
 	VMOVQ       8(AX), X3
 	VMOVHPS     8(R11), X3, X3
 	VMOVQ       8(AX)(CX*1), X5
@@ -151,10 +151,10 @@ steps:
 	VPUNPCKLWD  Y5, Y0, Y6
 	VPUNPCKHWD  Y5, Y0, Y5
 	VMOVUPS     Y3, (R8)
-	VMOVUPS     Y1, (R8)(SI*2)
-	VMOVUPS     Y6, (R8)(SI*1)
+	VMOVUPS     Y1, (R8)(DI*2)
+	VMOVUPS     Y6, (R8)(DI*1)
 	VMOVUPS     Y5, (R8)(R9*1)
-	ADDQ        BX, DI
+	ADDQ        BX, SI
 	ADDQ        BX, R8
 	ADDQ        $0x10, AX
 	ADDQ        $0x10, R11
@@ -168,15 +168,15 @@ steps:
 TEXT ·packTokensAVX2(SB), NOSPLIT, $0-40
 	MOVQ from+8(FP), AX
 	MOVQ xs+16(FP), CX
-	MOVQ steps+24(FP), DX
-	MOVQ apart+32(FP), BX
 	SHLQ $0x02, CX
-	SHLQ $0x02, BX
-	LEAQ (CX)(CX*2), SI
-	MOVQ to+0(FP), DI
-	LEAQ (DI)(BX*1), R8
-	LEAQ (BX)(BX*1), BX
-	LEAQ (BX)(BX*2), R9
+	MOVQ steps+24(FP), DX
+	MOVQ to+0(FP), BX
+	MOVQ apart+32(FP), SI
+	SHLQ $0x02, SI
+	LEAQ (BX)(SI*1), DI
+	LEAQ (SI)(SI*1), SI
+	LEAQ (SI)(SI*2), R8
+	LEAQ (CX)(CX*2), R9
 
 steps:
 	VXORPS    Y0, Y0, Y0
@@ -186,7 +186,27 @@ steps:
 	VXORPS    Y2, Y2, Y2
 	VMOVUPS   (AX)(CX*2), X2
 	VXORPS    Y3, Y3, Y3
-	VMOVUPS   (AX)(SI*1), X3
+	VMOVUPS   (AX)(R9*1), X3
+	VUNPCKLPS Y1, Y0, Y4
+	VUNPCKLPS Y3, Y2, Y5
+	VUNPCKHPS Y1, Y0, Y0
+	VUNPCKHPS Y3, Y2, Y1
+	VUNPCKLPD Y5, Y4, Y2
+	VUNPCKHPD Y5, Y4, Y3
+	VUNPCKLPD Y1, Y0, Y4
+	VUNPCKHPD Y1, Y0, Y0
+	VMOVUPS   X2, (BX)
+	VMOVUPS   X3, (BX)(SI*2)
+	VMOVUPS   X4, (BX)(SI*1)
+	VMOVUPS   X0, (BX)(R8*1)
+	VXORPS    Y0, Y0, Y0
+	VMOVUPS   16(AX), X0
+	VXORPS    Y1, Y1, Y1
+	VMOVUPS   16(AX)(CX*1), X1
+	VXORPS    Y2, Y2, Y2
+	VMOVUPS   16(AX)(CX*2), X2
+	VXORPS    Y3, Y3, Y3
+	VMOVUPS   16(AX)(R9*1), X3
 	VUNPCKLPS Y1, Y0, Y4
 	VUNPCKLPS Y3, Y2, Y5
 	VUNPCKHPS Y1, Y0, Y0
@@ -196,31 +216,11 @@ steps:
 	VUNPCKLPD Y1, Y0, Y4
 	VUNPCKHPD Y1, Y0, Y0
 	VMOVUPS   X2, (DI)
-	VMOVUPS   X3, (DI)(BX*2)
-	VMOVUPS   X4, (DI)(BX*1)
-	VMOVUPS   X0, (DI)(R9*1)
-	VXORPS    Y0, Y0, Y0
-	VMOVUPS   16(AX), X0
-	VXORPS    Y1, Y1, Y1
-	VMOVUPS   16(AX)(CX*1), X1
-	VXORPS    Y2, Y2, Y2
-	VMOVUPS   16(AX)(CX*2), X2
-	VXORPS    Y3, Y3, Y3
-	VMOVUPS   16(AX)(SI*1), X3
-	VUNPCKLPS Y1, Y0, Y4
-	VUNPCKLPS Y3, Y2, Y5
-	VUNPCKHPS Y1, Y0, Y0
-	VUNPCKHPS Y3, Y2, Y1
-	VUNPCKLPD Y5, Y4, Y2
-	VUNPCKHPD Y5, Y4, Y3
-	VUNPCKLPD Y1, Y0, Y4
-	VUNPCKHPD Y1, Y0, Y0
-	VMOVUPS   X2, (R8)
-	VMOVUPS   X3, (R8)(BX*2)
-	VMOVUPS   X4, (R8)(BX*1)
-	VMOVUPS   X0, (R8)(R9*1)
+	VMOVUPS   X3, (DI)(SI*2)
+	VMOVUPS   X4, (DI)(SI*1)
+	VMOVUPS   X0, (DI)(R8*1)
+	ADDQ      $0x10, BX
 	ADDQ      $0x10, DI
-	ADDQ      $0x10, R8
 	ADDQ      $0x20, AX
 	DECQ      DX
 	JNZ       steps
@@ -505,46 +505,48 @@ added:
 TEXT ·drainAVX2(SB), NOSPLIT, $0-56
 	MOVQ    y+0(FP), AX
 	MOVQ    ys+8(FP), CX
+	SHLQ    $0x02, CX
 	MOVQ    sums+16(FP), DX
 	MOVQ    width+24(FP), BX
+	SHLQ    $0x02, BX
 	MOVQ    tokens+32(FP), SI
 	MOVQ    cols+40(FP), DI
-	MOVQ    more+48(FP), R8
-	SHLQ    $0x02, CX
-	SHLQ    $0x02, BX
-	MOVQ    DI, R9
-	ANDQ    $0x07, R9
-	SUBQ    R9, DI
 	SHLQ    $0x02, DI
-	LEAQ    tails<>+0(SB), R10
-	MOVQ    R9, R11
-	NEGQ    R11
-	VMOVUPS 32(R10)(R11*4), Y0
+	ANDQ    $-32, DI
+	MOVQ    cols+40(FP), R8
+	ANDQ    $0x07, R8
+	LEAQ    tails<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 32(R9)(R8*4), Y0
+	MOVQ    more+48(FP), R8
+	VXORPS  Y1, Y1, Y1
 	TESTQ   R8, R8
 	JZ      first
 
 row1:
 	XORQ R8, R8
+	CMPQ R8, DI
+	JGE  rest3
 
-vectors2:
-	CMPQ    R8, DI
-	JGE     part3
+columns2:
 	VMOVUPS (AX)(R8*1), Y1
 	VMOVUPS (DX)(R8*1), Y2
 	VADDPS  Y1, Y2, Y1
 	VMOVUPS Y1, (AX)(R8*1)
 	ADDQ    $0x20, R8
-	JMP     vectors2
+	CMPQ    R8, DI
+	JLT     columns2
 
-part3:
-	TESTQ      R9, R9
-	JZ         done4
+rest3:
+	MOVQ       cols+40(FP), R9
+	TESTQ      $0x00000007, R9
+	JZ         all4
 	VMASKMOVPS (AX)(R8*1), Y0, Y1
 	VMASKMOVPS (DX)(R8*1), Y0, Y2
 	VADDPS     Y1, Y2, Y1
 	VMASKMOVPS Y1, Y0, (AX)(R8*1)
 
-done4:
+all4:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
@@ -553,28 +555,28 @@ done4:
 	RET
 
 first:
-	VXORPS Y1, Y1, Y1
-
 row5:
 	XORQ R8, R8
+	CMPQ R8, DI
+	JGE  rest7
 
-vectors6:
-	CMPQ    R8, DI
-	JGE     part7
+columns6:
 	VMOVUPS (DX)(R8*1), Y2
 	VADDPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(R8*1)
 	ADDQ    $0x20, R8
-	JMP     vectors6
+	CMPQ    R8, DI
+	JLT     columns6
 
-part7:
-	TESTQ      R9, R9
-	JZ         done8
+rest7:
+	MOVQ       cols+40(FP), R9
+	TESTQ      $0x00000007, R9
+	JZ         all8
 	VMASKMOVPS (DX)(R8*1), Y0, Y2
 	VADDPS     Y1, Y2, Y2
 	VMASKMOVPS Y2, Y0, (AX)(R8*1)
 
-done8:
+all8:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
@@ -597,16 +599,16 @@ GLOBL tails<>(SB), RODATA|NOPTR, $64
 TEXT ·packRowsAVX512(SB), NOSPLIT, $0-48
 	MOVQ from+8(FP), AX
 	MOVQ ws+16(FP), CX
+	SHLQ $0x02, CX
 	MOVQ steps+24(FP), DX
 	MOVQ width+40(FP), BX
-	MOVQ apart+32(FP), SI
-	SHLQ $0x02, CX
-	SHLQ $0x02, SI
 	SHLQ $0x02, BX
-	MOVQ to+0(FP), DI
-	LEAQ (DI)(SI*1), R8
-	LEAQ (SI)(SI*1), SI
-	LEAQ (SI)(SI*2), R9
+	MOVQ to+0(FP), SI
+	MOVQ apart+32(FP), DI
+	SHLQ $0x02, DI
+	LEAQ (SI)(DI*1), R8
+	LEAQ (DI)(DI*1), DI
+	LEAQ (DI)(DI*2), R9
 	LEAQ (CX)(CX*2), R10
 	MOVQ CX, R11
 	SHLQ $0x02, R11
@@ -643,10 +645,10 @@ steps:
 	VUNPCKHPD    Z5, Z4, Z4
 	VUNPCKLPD    Z7, Z6, Z5
 	VUNPCKHPD    Z7, Z6, Z6
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      Z4, (DI)(SI*2)
-	VMOVUPS      Z5, (DI)(SI*1)
-	VMOVUPS      Z6, (DI)(R9*1)
+	VMOVUPS      Z8, (SI)
+	VMOVUPS      Z4, (SI)(DI*2)
+	VMOVUPS      Z5, (SI)(DI*1)
+	VMOVUPS      Z6, (SI)(R9*1)
 	VPXORD       Z9, Z9, Z9
 	VMOVUPS      16(AX), X9
 	VINSERTF32X4 $0x01, 16(R12), Z9, Z9
@@ -676,10 +678,10 @@ steps:
 	VUNPCKLPD    Z7, Z6, Z5
 	VUNPCKHPD    Z7, Z6, Z6
 	VMOVUPS      Z8, (R8)
-	VMOVUPS      Z4, (R8)(SI*2)
-	VMOVUPS      Z5, (R8)(SI*1)
+	VMOVUPS      Z4, (R8)(DI*2)
+	VMOVUPS      Z5, (R8)(DI*1)
 	VMOVUPS      Z6, (R8)(R9*1)
-	ADDQ         BX, DI
+	ADDQ         BX, SI
 	ADDQ         BX, R8
 	VPXORD       Z13, Z13, Z13
 	VMOVUPS      32(AX), X13
@@ -709,10 +711,10 @@ steps:
 	VUNPCKHPD    Z5, Z4, Z4
 	VUNPCKLPD    Z7, Z6, Z5
 	VUNPCKHPD    Z7, Z6, Z6
-	VMOVUPS      Z8, (DI)
-	VMOVUPS      Z4, (DI)(SI*2)
-	VMOVUPS      Z5, (DI)(SI*1)
-	VMOVUPS      Z6, (DI)(R9*1)
+	VMOVUPS      Z8, (SI)
+	VMOVUPS      Z4, (SI)(DI*2)
+	VMOVUPS      Z5, (SI)(DI*1)
+	VMOVUPS      Z6, (SI)(R9*1)
 	VPXORD       Z17, Z17, Z17
 	VMOVUPS      48(AX), X17
 	VINSERTF32X4 $0x01, 48(R12), Z17, Z17
@@ -742,10 +744,10 @@ steps:
 	VUNPCKLPD    Z7, Z6, Z5
 	VUNPCKHPD    Z7, Z6, Z6
 	VMOVUPS      Z8, (R8)
-	VMOVUPS      Z4, (R8)(SI*2)
-	VMOVUPS      Z5, (R8)(SI*1)
+	VMOVUPS      Z4, (R8)(DI*2)
+	VMOVUPS      Z5, (R8)(DI*1)
 	VMOVUPS      Z6, (R8)(R9*1)
-	ADDQ         BX, DI
+	ADDQ         BX, SI
 	ADDQ         BX, R8
 	ADDQ         $0x40, AX
 	ADDQ         $0x40, R12
@@ -761,15 +763,15 @@ steps:
 TEXT ·packTokensAVX512(SB), NOSPLIT, $0-40
 	MOVQ from+8(FP), AX
 	MOVQ xs+16(FP), CX
-	MOVQ steps+24(FP), DX
-	MOVQ apart+32(FP), BX
 	SHLQ $0x02, CX
-	SHLQ $0x02, BX
-	LEAQ (CX)(CX*2), SI
-	MOVQ to+0(FP), DI
-	LEAQ (DI)(BX*1), R8
-	LEAQ (BX)(BX*1), BX
-	LEAQ (BX)(BX*2), R9
+	MOVQ steps+24(FP), DX
+	MOVQ to+0(FP), BX
+	MOVQ apart+32(FP), SI
+	SHLQ $0x02, SI
+	LEAQ (BX)(SI*1), DI
+	LEAQ (SI)(SI*1), SI
+	LEAQ (SI)(SI*2), R8
+	LEAQ (CX)(CX*2), R9
 
 steps:
 	VXORPS      Y0, Y0, Y0
@@ -782,8 +784,8 @@ steps:
 	VMOVUPS     (AX)(CX*2), X2
 	VINSERTF128 $0x01, 32(AX)(CX*2), Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	VMOVUPS     (AX)(SI*1), X3
-	VINSERTF128 $0x01, 32(AX)(SI*1), Y3, Y3
+	VMOVUPS     (AX)(R9*1), X3
+	VINSERTF128 $0x01, 32(AX)(R9*1), Y3, Y3
 	VUNPCKLPS   Y1, Y0, Y4
 	VUNPCKLPS   Y3, Y2, Y5
 	VUNPCKHPS   Y1, Y0, Y0
@@ -792,10 +794,10 @@ steps:
 	VUNPCKHPD   Y5, Y4, Y3
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
-	VMOVUPS     Y2, (DI)
-	VMOVUPS     Y3, (DI)(BX*2)
-	VMOVUPS     Y4, (DI)(BX*1)
-	VMOVUPS     Y0, (DI)(R9*1)
+	VMOVUPS     Y2, (BX)
+	VMOVUPS     Y3, (BX)(SI*2)
+	VMOVUPS     Y4, (BX)(SI*1)
+	VMOVUPS     Y0, (BX)(R8*1)
 	VXORPS      Y0, Y0, Y0
 	VMOVUPS     16(AX), X0
 	VINSERTF128 $0x01, 48(AX), Y0, Y0
@@ -806,8 +808,8 @@ steps:
 	VMOVUPS     16(AX)(CX*2), X2
 	VINSERTF128 $0x01, 48(AX)(CX*2), Y2, Y2
 	VXORPS      Y3, Y3, Y3
-	VMOVUPS     16(AX)(SI*1), X3
-	VINSERTF128 $0x01, 48(AX)(SI*1), Y3, Y3
+	VMOVUPS     16(AX)(R9*1), X3
+	VINSERTF128 $0x01, 48(AX)(R9*1), Y3, Y3
 	VUNPCKLPS   Y1, Y0, Y4
 	VUNPCKLPS   Y3, Y2, Y5
 	VUNPCKHPS   Y1, Y0, Y0
@@ -816,12 +818,12 @@ steps:
 	VUNPCKHPD   Y5, Y4, Y3
 	VUNPCKLPD   Y1, Y0, Y4
 	VUNPCKHPD   Y1, Y0, Y0
-	VMOVUPS     Y2, (R8)
-	VMOVUPS     Y3, (R8)(BX*2)
-	VMOVUPS     Y4, (R8)(BX*1)
-	VMOVUPS     Y0, (R8)(R9*1)
+	VMOVUPS     Y2, (DI)
+	VMOVUPS     Y3, (DI)(SI*2)
+	VMOVUPS     Y4, (DI)(SI*1)
+	VMOVUPS     Y0, (DI)(R8*1)
+	ADDQ        $0x20, BX
 	ADDQ        $0x20, DI
-	ADDQ        $0x20, R8
 	ADDQ        $0x40, AX
 	DECQ        DX
 	JNZ         steps
@@ -1194,47 +1196,50 @@ added:
 // func drainAVX512(y *float32, ys int, sums *float32, width int, tokens int, cols int, more int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·drainAVX512(SB), NOSPLIT, $0-56
-	MOVQ  y+0(FP), AX
-	MOVQ  ys+8(FP), CX
-	MOVQ  sums+16(FP), DX
-	MOVQ  width+24(FP), BX
-	MOVQ  tokens+32(FP), SI
-	MOVQ  cols+40(FP), DI
-	MOVQ  more+48(FP), R8
-	SHLQ  $0x02, CX
-	SHLQ  $0x02, BX
-	MOVQ  DI, R9
-	ANDQ  $0x0f, R9
-	SUBQ  R9, DI
-	SHLQ  $0x02, DI
-	MOVQ  $-1, R10
-	BZHIQ R9, R10, R10
-	KMOVW R10, K1
-	TESTQ R8, R8
-	JZ    first
+	MOVQ   y+0(FP), AX
+	MOVQ   ys+8(FP), CX
+	SHLQ   $0x02, CX
+	MOVQ   sums+16(FP), DX
+	MOVQ   width+24(FP), BX
+	SHLQ   $0x02, BX
+	MOVQ   tokens+32(FP), SI
+	MOVQ   cols+40(FP), DI
+	SHLQ   $0x02, DI
+	ANDQ   $-64, DI
+	MOVQ   cols+40(FP), R8
+	ANDQ   $0x0f, R8
+	MOVQ   $-1, R9
+	BZHIQ  R8, R9, R9
+	KMOVW  R9, K1
+	MOVQ   more+48(FP), R8
+	VPXORD Z0, Z0, Z0
+	TESTQ  R8, R8
+	JZ     first
 
 row1:
 	XORQ R8, R8
+	CMPQ R8, DI
+	JGE  rest3
 
-vectors2:
-	CMPQ    R8, DI
-	JGE     part3
+columns2:
 	VMOVUPS (AX)(R8*1), Z0
 	VMOVUPS (DX)(R8*1), Z1
 	VADDPS  Z0, Z1, Z0
 	VMOVUPS Z0, (AX)(R8*1)
 	ADDQ    $0x40, R8
-	JMP     vectors2
+	CMPQ    R8, DI
+	JLT     columns2
 
-part3:
-	TESTQ     R9, R9
-	JZ        done4
+rest3:
+	MOVQ      cols+40(FP), R9
+	TESTQ     $0x0000000f, R9
+	JZ        all4
 	VMOVUPS.Z (AX)(R8*1), K1, Z0
 	VMOVUPS.Z (DX)(R8*1), K1, Z1
 	VADDPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(R8*1)
 
-done4:
+all4:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI
@@ -1243,28 +1248,28 @@ done4:
 	RET
 
 first:
-	VPXORD Z0, Z0, Z0
-
 row5:
 	XORQ R8, R8
+	CMPQ R8, DI
+	JGE  rest7
 
-vectors6:
-	CMPQ    R8, DI
-	JGE     part7
+columns6:
 	VMOVUPS (DX)(R8*1), Z1
 	VADDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(R8*1)
 	ADDQ    $0x40, R8
-	JMP     vectors6
+	CMPQ    R8, DI
+	JLT     columns6
 
-part7:
-	TESTQ     R9, R9
-	JZ        done8
+rest7:
+	MOVQ      cols+40(FP), R9
+	TESTQ     $0x0000000f, R9
+	JZ        all8
 	VMOVUPS.Z (DX)(R8*1), K1, Z1
 	VADDPS    Z0, Z1, Z1
 	VMOVUPS   Z1, K1, (AX)(R8*1)
 
-done8:
+all8:
 	ADDQ CX, AX
 	ADDQ BX, DX
 	DECQ SI

@@ -56,9 +56,9 @@ token:
 	SUBQ       CX, R11
 	MOVQ       channels+64(FP), DX
 	SUBQ       $0x08, DX
-	JLT        somechannels
+	JLT        part1
 
-channels:
+channels2:
 	VMOVUPS (DI), Y9
 	VMULPS  lanes3FB8AA3B<>+0(SB), Y9, Y10
 	VMOVUPS (SI), Y11
@@ -67,7 +67,7 @@ channels:
 	XORQ    R12, R12
 	MOVQ    CX, R13
 
-states1:
+states3:
 	VMULPS       (R8)(R12*1), Y10, Y12
 	VMAXPS       Y12, Y0, Y12
 	VMINPS       Y12, Y1, Y12
@@ -91,7 +91,7 @@ states1:
 	VFMADD231PS  Y13, Y12, Y11
 	ADDQ         AX, R12
 	ADDQ         $0x04, R13
-	JNZ          states1
+	JNZ          states3
 	VMOVUPS      Y11, (BX)
 	ADDQ         $0x20, BX
 	ADDQ         $0x20, SI
@@ -99,9 +99,9 @@ states1:
 	ADDQ         $0x20, R8
 	ADDQ         $0x20, R9
 	SUBQ         $0x08, DX
-	JGE          channels
+	JGE          channels2
 
-somechannels:
+part1:
 	ADDQ       $0x08, DX
 	JZ         allchannels
 	LEAQ       tails<>+0(SB), R12
@@ -115,7 +115,7 @@ somechannels:
 	XORQ       DX, DX
 	MOVQ       CX, SI
 
-states2:
+states4:
 	VMASKMOVPS   (R8)(DX*1), Y9, Y13
 	VMULPS       Y13, Y11, Y13
 	VMAXPS       Y13, Y0, Y13
@@ -141,7 +141,7 @@ states2:
 	VFMADD231PS  Y14, Y13, Y12
 	ADDQ         AX, DX
 	ADDQ         $0x04, SI
-	JNZ          states2
+	JNZ          states4
 	VMASKMOVPS   Y12, Y9, (BX)
 
 allchannels:
@@ -262,26 +262,27 @@ TEXT ·scanStepAVX2(SB), NOSPLIT, $0-64
 	SHLQ         $0x02, DI
 	MOVQ         n+48(FP), R8
 	SHLQ         $0x02, R8
-	MOVQ         n+48(FP), R9
 	ANDQ         $-32, R8
+	MOVQ         n+48(FP), R9
 	ANDQ         $0x07, R9
 	LEAQ         tails<>+0(SB), R10
-	MOVQ         R9, R11
-	NEGQ         R11
-	VMOVUPS      32(R10)(R11*4), Y9
-	MOVQ         b+32(FP), R11
+	NEGQ         R9
+	VMOVUPS      32(R10)(R9*4), Y9
+	MOVQ         b+32(FP), R9
+	MOVQ         n+48(FP), R10
+	SHLQ         $0x02, R10
 
 channel:
 	VBROADCASTSS (CX), Y10
 	VMULPS       lanes3FB8AA3B<>+0(SB), Y10, Y12
 	VBROADCASTSS (AX), Y11
 	VMULPS       Y11, Y10, Y10
-	XORQ         R10, R10
-	CMPQ         R10, R8
-	JE           part
+	XORQ         R11, R11
+	CMPQ         R11, R8
+	JGE          rest2
 
-states:
-	VMULPS      (SI)(R10*1), Y12, Y11
+columns1:
+	VMULPS      (SI)(R11*1), Y12, Y11
 	VMAXPS      Y11, Y0, Y11
 	VMINPS      Y11, Y1, Y11
 	VADDPS      Y2, Y11, Y13
@@ -296,18 +297,19 @@ states:
 	VFMADD213PS Y3, Y11, Y14
 	VPSLLD      $0x17, Y13, Y13
 	VMULPS      Y13, Y14, Y11
-	VMOVUPS     (R11)(R10*1), Y13
+	VMOVUPS     (R9)(R11*1), Y13
 	VMULPS      Y10, Y13, Y13
-	VFMADD231PS (BX)(R10*1), Y11, Y13
-	VMOVUPS     Y13, (BX)(R10*1)
-	ADDQ        $0x20, R10
-	CMPQ        R10, R8
-	JL          states
+	VFMADD231PS (BX)(R11*1), Y11, Y13
+	VMOVUPS     Y13, (BX)(R11*1)
+	ADDQ        $0x20, R11
+	CMPQ        R11, R8
+	JLT         columns1
 
-part:
-	TESTQ       R9, R9
-	JZ          done
-	VMASKMOVPS  (SI)(R10*1), Y9, Y11
+rest2:
+	MOVQ        n+48(FP), R12
+	TESTQ       $0x00000007, R12
+	JZ          all3
+	VMASKMOVPS  (SI)(R11*1), Y9, Y11
 	VMULPS      Y11, Y12, Y11
 	VMAXPS      Y11, Y0, Y11
 	VMINPS      Y11, Y1, Y11
@@ -323,15 +325,14 @@ part:
 	VFMADD213PS Y3, Y11, Y13
 	VPSLLD      $0x17, Y12, Y12
 	VMULPS      Y12, Y13, Y11
-	VMASKMOVPS  (R11)(R10*1), Y9, Y12
+	VMASKMOVPS  (R9)(R11*1), Y9, Y12
 	VMULPS      Y10, Y12, Y10
-	VMASKMOVPS  (BX)(R10*1), Y9, Y12
+	VMASKMOVPS  (BX)(R11*1), Y9, Y12
 	VFMADD231PS Y12, Y11, Y10
-	VMASKMOVPS  Y10, Y9, (BX)(R10*1)
+	VMASKMOVPS  Y10, Y9, (BX)(R11*1)
 
-done:
-	ADDQ R8, BX
-	LEAQ (BX)(R9*4), BX
+all3:
+	ADDQ R10, BX
 	ADDQ DI, SI
 	ADDQ $0x04, AX
 	ADDQ $0x04, CX
@@ -394,9 +395,9 @@ token:
 	SUBQ       CX, R11
 	MOVQ       channels+64(FP), DX
 	SUBQ       $0x10, DX
-	JLT        somechannels
+	JLT        part1
 
-channels:
+channels2:
 	VMOVUPS      (DI), Z9
 	VBROADCASTSS lanes3FB8AA3B<>+0(SB), Z10
 	VMULPS       Z10, Z9, Z10
@@ -406,7 +407,7 @@ channels:
 	XORQ         R12, R12
 	MOVQ         CX, R13
 
-states1:
+states3:
 	VMULPS       (R8)(R12*1), Z10, Z13
 	VMAXPS       Z13, Z0, Z13
 	VMINPS       Z13, Z1, Z13
@@ -431,7 +432,7 @@ states1:
 	VFMADD231PS  Z14, Z13, Z11
 	ADDQ         AX, R12
 	ADDQ         $0x04, R13
-	JNZ          states1
+	JNZ          states3
 	VMOVUPS      Z11, (BX)
 	ADDQ         $0x40, BX
 	ADDQ         $0x40, SI
@@ -439,9 +440,9 @@ states1:
 	ADDQ         $0x40, R8
 	ADDQ         $0x40, R9
 	SUBQ         $0x10, DX
-	JGE          channels
+	JGE          channels2
 
-somechannels:
+part1:
 	ADDQ         $0x10, DX
 	JZ           allchannels
 	MOVQ         $-1, R12
@@ -456,7 +457,7 @@ somechannels:
 	XORQ         DX, DX
 	MOVQ         CX, SI
 
-states2:
+states4:
 	VMOVUPS.Z    (R8)(DX*1), K1, Z13
 	VMULPS       Z13, Z10, Z13
 	VMAXPS       Z13, Z0, Z13
@@ -483,7 +484,7 @@ states2:
 	VFMADD231PS  Z14, Z13, Z12
 	ADDQ         AX, DX
 	ADDQ         $0x04, SI
-	JNZ          states2
+	JNZ          states4
 	VMOVUPS      Z12, K1, (BX)
 
 allchannels:
@@ -528,13 +529,15 @@ TEXT ·scanStepAVX512(SB), NOSPLIT, $0-64
 	SHLQ         $0x02, DI
 	MOVQ         n+48(FP), R8
 	SHLQ         $0x02, R8
-	MOVQ         n+48(FP), R9
 	ANDQ         $-64, R8
+	MOVQ         n+48(FP), R9
 	ANDQ         $0x0f, R9
 	MOVQ         $-1, R10
 	BZHIQ        R9, R10, R10
 	KMOVW        R10, K1
-	MOVQ         b+32(FP), R11
+	MOVQ         b+32(FP), R9
+	MOVQ         n+48(FP), R10
+	SHLQ         $0x02, R10
 
 channel:
 	VBROADCASTSS (CX), Z9
@@ -542,12 +545,12 @@ channel:
 	VMULPS       Z10, Z9, Z11
 	VBROADCASTSS (AX), Z10
 	VMULPS       Z10, Z9, Z9
-	XORQ         R10, R10
-	CMPQ         R10, R8
-	JE           part
+	XORQ         R11, R11
+	CMPQ         R11, R8
+	JGE          rest2
 
-states:
-	VMULPS       (SI)(R10*1), Z11, Z10
+columns1:
+	VMULPS       (SI)(R11*1), Z11, Z10
 	VMAXPS       Z10, Z0, Z10
 	VMINPS       Z10, Z1, Z10
 	VADDPS       Z2, Z10, Z12
@@ -563,18 +566,19 @@ states:
 	VFMADD213PS  Z3, Z10, Z13
 	VPSLLD       $0x17, Z12, Z12
 	VMULPS       Z12, Z13, Z10
-	VMOVUPS      (R11)(R10*1), Z12
+	VMOVUPS      (R9)(R11*1), Z12
 	VMULPS       Z9, Z12, Z12
-	VFMADD231PS  (BX)(R10*1), Z10, Z12
-	VMOVUPS      Z12, (BX)(R10*1)
-	ADDQ         $0x40, R10
-	CMPQ         R10, R8
-	JL           states
+	VFMADD231PS  (BX)(R11*1), Z10, Z12
+	VMOVUPS      Z12, (BX)(R11*1)
+	ADDQ         $0x40, R11
+	CMPQ         R11, R8
+	JLT          columns1
 
-part:
-	TESTQ        R9, R9
-	JZ           done
-	VMOVUPS.Z    (SI)(R10*1), K1, Z10
+rest2:
+	MOVQ         n+48(FP), R12
+	TESTQ        $0x0000000f, R12
+	JZ           all3
+	VMOVUPS.Z    (SI)(R11*1), K1, Z10
 	VMULPS       Z10, Z11, Z10
 	VMAXPS       Z10, Z0, Z10
 	VMINPS       Z10, Z1, Z10
@@ -591,15 +595,14 @@ part:
 	VFMADD213PS  Z3, Z10, Z12
 	VPSLLD       $0x17, Z11, Z11
 	VMULPS       Z11, Z12, Z10
-	VMOVUPS.Z    (R11)(R10*1), K1, Z11
+	VMOVUPS.Z    (R9)(R11*1), K1, Z11
 	VMULPS       Z9, Z11, Z9
-	VMOVUPS.Z    (BX)(R10*1), K1, Z11
+	VMOVUPS.Z    (BX)(R11*1), K1, Z11
 	VFMADD231PS  Z11, Z10, Z9
-	VMOVUPS      Z9, K1, (BX)(R10*1)
+	VMOVUPS      Z9, K1, (BX)(R11*1)
 
-done:
-	ADDQ R8, BX
-	LEAQ (BX)(R9*4), BX
+all3:
+	ADDQ R10, BX
 	ADDQ DI, SI
 	ADDQ $0x04, AX
 	ADDQ $0x04, CX

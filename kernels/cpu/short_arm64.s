@@ -160,37 +160,37 @@ loop1:
 	WORD $0x0e617bdf // fcvtl v31.2d, v30.2s
 	WORD $0x4e617bde // fcvtl2 v30.2d, v30.4s
 	WORD $0x4e78cfe0 // fmla v0.2d, v31.2d, v24.2d
-	WORD $0x4e7acfe8 // fmla v8.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff0 // fmla v16.2d, v31.2d, v28.2d
 	WORD $0x4e79cfc1 // fmla v1.2d, v30.2d, v25.2d
+	WORD $0x4e7acfe8 // fmla v8.2d, v31.2d, v26.2d
 	WORD $0x4e7bcfc9 // fmla v9.2d, v30.2d, v27.2d
+	WORD $0x4e7ccff0 // fmla v16.2d, v31.2d, v28.2d
 	WORD $0x4e7dcfd1 // fmla v17.2d, v30.2d, v29.2d
 	FMOVQ.P 16(R3), F31
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
-	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVQ.P 16(R4), F30
 	WORD $0x0e617bdf // fcvtl v31.2d, v30.2s
 	WORD $0x4e617bde // fcvtl2 v30.2d, v30.4s
 	WORD $0x4e78cfe4 // fmla v4.2d, v31.2d, v24.2d
-	WORD $0x4e7acfec // fmla v12.2d, v31.2d, v26.2d
-	WORD $0x4e7ccff4 // fmla v20.2d, v31.2d, v28.2d
 	WORD $0x4e79cfc5 // fmla v5.2d, v30.2d, v25.2d
+	WORD $0x4e7acfec // fmla v12.2d, v31.2d, v26.2d
 	WORD $0x4e7bcfcd // fmla v13.2d, v30.2d, v27.2d
+	WORD $0x4e7ccff4 // fmla v20.2d, v31.2d, v28.2d
 	WORD $0x4e7dcfd5 // fmla v21.2d, v30.2d, v29.2d
 	FMOVQ.P 16(R5), F31
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
-	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1
@@ -422,40 +422,40 @@ loop1:
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc0 // fmla v0.2d, v30.2d, v24.2d
-	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe1 // fmla v1.2d, v31.2d, v25.2d
+	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfe9 // fmla v9.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff1 // fmla v17.2d, v31.2d, v29.2d
 	FMOVD.P 8(R3), F30
 	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
-	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVD.P 8(R4), F30
 	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc4 // fmla v4.2d, v30.2d, v24.2d
-	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe5 // fmla v5.2d, v31.2d, v25.2d
+	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfed // fmla v13.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff5 // fmla v21.2d, v31.2d, v29.2d
 	FMOVD.P 8(R5), F30
 	WORD $0x2e613bdf // shll v31.4s, v30.4h, #16
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
-	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1
@@ -695,40 +695,40 @@ loop1:
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc0 // fmla v0.2d, v30.2d, v24.2d
-	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe1 // fmla v1.2d, v31.2d, v25.2d
+	WORD $0x4e7acfc8 // fmla v8.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfe9 // fmla v9.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd0 // fmla v16.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff1 // fmla v17.2d, v31.2d, v29.2d
 	FMOVD.P 8(R3), F30
 	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc2 // fmla v2.2d, v30.2d, v24.2d
-	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe3 // fmla v3.2d, v31.2d, v25.2d
+	WORD $0x4e7acfca // fmla v10.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfeb // fmla v11.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd2 // fmla v18.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff3 // fmla v19.2d, v31.2d, v29.2d
 	FMOVD.P 8(R4), F30
 	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc4 // fmla v4.2d, v30.2d, v24.2d
-	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe5 // fmla v5.2d, v31.2d, v25.2d
+	WORD $0x4e7acfcc // fmla v12.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfed // fmla v13.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd4 // fmla v20.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff5 // fmla v21.2d, v31.2d, v29.2d
 	FMOVD.P 8(R5), F30
 	WORD $0x0e217bdf // fcvtl v31.4s, v30.4h
 	WORD $0x0e617bfe // fcvtl v30.2d, v31.2s
 	WORD $0x4e617bff // fcvtl2 v31.2d, v31.4s
 	WORD $0x4e78cfc6 // fmla v6.2d, v30.2d, v24.2d
-	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
-	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e79cfe7 // fmla v7.2d, v31.2d, v25.2d
+	WORD $0x4e7acfce // fmla v14.2d, v30.2d, v26.2d
 	WORD $0x4e7bcfef // fmla v15.2d, v31.2d, v27.2d
+	WORD $0x4e7ccfd6 // fmla v22.2d, v30.2d, v28.2d
 	WORD $0x4e7dcff7 // fmla v23.2d, v31.2d, v29.2d
 	SUBS $4, R7, R7
 	BGE loop1

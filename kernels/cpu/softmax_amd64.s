@@ -2,120 +2,6 @@
 
 #include "textflag.h"
 
-DATA log2e<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
-DATA log2e<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
-DATA log2e<>+16(SB)/8, $0x3fb8aa3b3fb8aa3b
-DATA log2e<>+24(SB)/8, $0x3fb8aa3b3fb8aa3b
-GLOBL log2e<>(SB), RODATA|NOPTR, $32
-
-DATA ln2_hi<>+0(SB)/8, $0x3f3180003f318000
-DATA ln2_hi<>+8(SB)/8, $0x3f3180003f318000
-DATA ln2_hi<>+16(SB)/8, $0x3f3180003f318000
-DATA ln2_hi<>+24(SB)/8, $0x3f3180003f318000
-GLOBL ln2_hi<>(SB), RODATA|NOPTR, $32
-
-DATA ln2_lo<>+0(SB)/8, $0xb95e8083b95e8083
-DATA ln2_lo<>+8(SB)/8, $0xb95e8083b95e8083
-DATA ln2_lo<>+16(SB)/8, $0xb95e8083b95e8083
-DATA ln2_lo<>+24(SB)/8, $0xb95e8083b95e8083
-GLOBL ln2_lo<>(SB), RODATA|NOPTR, $32
-
-DATA most<>+0(SB)/8, $0x42b2000042b20000
-DATA most<>+8(SB)/8, $0x42b2000042b20000
-DATA most<>+16(SB)/8, $0x42b2000042b20000
-DATA most<>+24(SB)/8, $0x42b2000042b20000
-GLOBL most<>(SB), RODATA|NOPTR, $32
-
-DATA least<>+0(SB)/8, $0xc2fa0000c2fa0000
-DATA least<>+8(SB)/8, $0xc2fa0000c2fa0000
-DATA least<>+16(SB)/8, $0xc2fa0000c2fa0000
-DATA least<>+24(SB)/8, $0xc2fa0000c2fa0000
-GLOBL least<>(SB), RODATA|NOPTR, $32
-
-DATA one<>+0(SB)/8, $0x3f8000003f800000
-DATA one<>+8(SB)/8, $0x3f8000003f800000
-DATA one<>+16(SB)/8, $0x3f8000003f800000
-DATA one<>+24(SB)/8, $0x3f8000003f800000
-GLOBL one<>(SB), RODATA|NOPTR, $32
-
-DATA log2e_64<>+0(SB)/8, $0x3ff71547652b82fe
-DATA log2e_64<>+8(SB)/8, $0x3ff71547652b82fe
-DATA log2e_64<>+16(SB)/8, $0x3ff71547652b82fe
-DATA log2e_64<>+24(SB)/8, $0x3ff71547652b82fe
-GLOBL log2e_64<>(SB), RODATA|NOPTR, $32
-
-DATA ln2_64<>+0(SB)/8, $0x3fe62e42fefa39ef
-DATA ln2_64<>+8(SB)/8, $0x3fe62e42fefa39ef
-DATA ln2_64<>+16(SB)/8, $0x3fe62e42fefa39ef
-DATA ln2_64<>+24(SB)/8, $0x3fe62e42fefa39ef
-GLOBL ln2_64<>(SB), RODATA|NOPTR, $32
-
-DATA most_64<>+0(SB)/8, $0x4056400000000000
-DATA most_64<>+8(SB)/8, $0x4056400000000000
-DATA most_64<>+16(SB)/8, $0x4056400000000000
-DATA most_64<>+24(SB)/8, $0x4056400000000000
-GLOBL most_64<>(SB), RODATA|NOPTR, $32
-
-DATA minus_inf<>+0(SB)/8, $0xff800000ff800000
-DATA minus_inf<>+8(SB)/8, $0xff800000ff800000
-DATA minus_inf<>+16(SB)/8, $0xff800000ff800000
-DATA minus_inf<>+24(SB)/8, $0xff800000ff800000
-GLOBL minus_inf<>(SB), RODATA|NOPTR, $32
-
-DATA q5<>+0(SB)/8, $0x3950696739506967
-DATA q5<>+8(SB)/8, $0x3950696739506967
-DATA q5<>+16(SB)/8, $0x3950696739506967
-DATA q5<>+24(SB)/8, $0x3950696739506967
-GLOBL q5<>(SB), RODATA|NOPTR, $32
-
-DATA q4<>+0(SB)/8, $0x3ab743ce3ab743ce
-DATA q4<>+8(SB)/8, $0x3ab743ce3ab743ce
-DATA q4<>+16(SB)/8, $0x3ab743ce3ab743ce
-DATA q4<>+24(SB)/8, $0x3ab743ce3ab743ce
-GLOBL q4<>(SB), RODATA|NOPTR, $32
-
-DATA q3<>+0(SB)/8, $0x3c0889083c088908
-DATA q3<>+8(SB)/8, $0x3c0889083c088908
-DATA q3<>+16(SB)/8, $0x3c0889083c088908
-DATA q3<>+24(SB)/8, $0x3c0889083c088908
-GLOBL q3<>(SB), RODATA|NOPTR, $32
-
-DATA q2<>+0(SB)/8, $0x3d2aa9c13d2aa9c1
-DATA q2<>+8(SB)/8, $0x3d2aa9c13d2aa9c1
-DATA q2<>+16(SB)/8, $0x3d2aa9c13d2aa9c1
-DATA q2<>+24(SB)/8, $0x3d2aa9c13d2aa9c1
-GLOBL q2<>(SB), RODATA|NOPTR, $32
-
-DATA q1<>+0(SB)/8, $0x3e2aaaaa3e2aaaaa
-DATA q1<>+8(SB)/8, $0x3e2aaaaa3e2aaaaa
-DATA q1<>+16(SB)/8, $0x3e2aaaaa3e2aaaaa
-DATA q1<>+24(SB)/8, $0x3e2aaaaa3e2aaaaa
-GLOBL q1<>(SB), RODATA|NOPTR, $32
-
-DATA q0<>+0(SB)/8, $0x3f0000003f000000
-DATA q0<>+8(SB)/8, $0x3f0000003f000000
-DATA q0<>+16(SB)/8, $0x3f0000003f000000
-DATA q0<>+24(SB)/8, $0x3f0000003f000000
-GLOBL q0<>(SB), RODATA|NOPTR, $32
-
-DATA ends<>+0(SB)/8, $0xffffffffffffffff
-DATA ends<>+8(SB)/8, $0xffffffffffffffff
-DATA ends<>+16(SB)/8, $0xffffffffffffffff
-DATA ends<>+24(SB)/8, $0xffffffffffffffff
-DATA ends<>+32(SB)/8, $0xffffffffffffffff
-DATA ends<>+40(SB)/8, $0xffffffffffffffff
-DATA ends<>+48(SB)/8, $0xffffffffffffffff
-DATA ends<>+56(SB)/8, $0xffffffffffffffff
-DATA ends<>+64(SB)/8, $0x0000000000000000
-DATA ends<>+72(SB)/8, $0x0000000000000000
-DATA ends<>+80(SB)/8, $0x0000000000000000
-DATA ends<>+88(SB)/8, $0x0000000000000000
-DATA ends<>+96(SB)/8, $0x0000000000000000
-DATA ends<>+104(SB)/8, $0x0000000000000000
-DATA ends<>+112(SB)/8, $0x0000000000000000
-DATA ends<>+120(SB)/8, $0x0000000000000000
-GLOBL ends<>(SB), RODATA|NOPTR, $128
-
 // func decaysAVX2(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·decaysAVX2(SB), NOSPLIT, $0-48
@@ -130,40 +16,45 @@ next:
 	VBROADCASTSD (DX), Y0
 	VSUBPD       (BX), Y0, Y1
 	VSUBPD       32(BX), Y0, Y0
-	VMOVUPS      most_64<>+0(SB), Y3
-	VMINPD       Y1, Y3, Y1
-	VMULPD       log2e_64<>+0(SB), Y1, Y4
-	VROUNDPD     $0x08, Y4, Y4
-	VFNMADD231PD ln2_64<>+0(SB), Y4, Y1
-	VMINPD       Y0, Y3, Y0
-	VMULPD       log2e_64<>+0(SB), Y0, Y3
-	VROUNDPD     $0x08, Y3, Y3
-	VFNMADD231PD ln2_64<>+0(SB), Y3, Y0
-	VCVTPD2PSY   Y4, X2
-	VCVTPD2PSY   Y3, X3
-	VINSERTF128  $0x01, X3, Y2, Y3
-	VCVTPD2PSY   Y1, X2
-	VCVTPD2PSY   Y0, X0
-	VINSERTF128  $0x01, X0, Y2, Y0
-	VMOVUPS      q5<>+0(SB), Y1
-	VFMADD213PS  q4<>+0(SB), Y0, Y1
-	VFMADD213PS  q3<>+0(SB), Y0, Y1
-	VFMADD213PS  q2<>+0(SB), Y0, Y1
-	VFMADD213PS  q1<>+0(SB), Y0, Y1
-	VFMADD213PS  q0<>+0(SB), Y0, Y1
-	VMULPS       Y0, Y0, Y4
-	VFMADD213PS  Y0, Y4, Y1
-	VADDPS       one<>+0(SB), Y1, Y1
-	VCMPPS       $0x01, least<>+0(SB), Y3, Y0
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y4
-	VPSUBD       Y4, Y3, Y3
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       one<>+0(SB), Y4, Y4
-	VMULPS       Y4, Y1, Y1
+	VMOVUPS      lanes4056400000000000<>+0(SB), Y2
+	VMINPD       Y1, Y2, Y2
+	VMULPD       lanes3FF71547652B82FE<>+0(SB), Y2, Y1
+	VROUNDPD     $0x08, Y1, Y1
+	VFNMADD231PD lanes3FE62E42FEFA39EF<>+0(SB), Y1, Y2
+	VXORPS       Y3, Y3, Y3
+	VCVTPD2PSY   Y1, X3
+	VXORPS       Y1, Y1, Y1
+	VCVTPD2PSY   Y2, X1
+	VMOVUPS      lanes4056400000000000<>+0(SB), Y2
+	VMINPD       Y0, Y2, Y2
+	VMULPD       lanes3FF71547652B82FE<>+0(SB), Y2, Y0
+	VROUNDPD     $0x08, Y0, Y0
+	VFNMADD231PD lanes3FE62E42FEFA39EF<>+0(SB), Y0, Y2
+	VXORPS       Y4, Y4, Y4
+	VCVTPD2PSY   Y0, X4
+	VXORPS       Y0, Y0, Y0
+	VCVTPD2PSY   Y2, X0
+	VINSERTF128  $0x01, X4, Y3, Y2
+	VINSERTF128  $0x01, X0, Y1, Y0
+	VMOVUPS      lanes39506967<>+0(SB), Y1
+	VFMADD213PS  lanes3AB743CE<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3C088908<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3D2AA9C1<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3E2AAAAA<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3F000000<>+0(SB), Y0, Y1
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y1
+	VADDPS       lanes3F800000<>+0(SB), Y1, Y1
+	VCMPPS       $0x01, lanesC2FA0000<>+0(SB), Y2, Y0
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       one<>+0(SB), Y3, Y3
+	VPADDD       lanes3F800000<>+0(SB), Y3, Y3
 	VMULPS       Y3, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       lanes3F800000<>+0(SB), Y2, Y2
+	VMULPS       Y2, Y1, Y1
 	VANDNPS      Y1, Y0, Y1
 	VMULPS       (SI), Y1, Y1
 	VMULPS       (CX), Y1, Y1
@@ -171,40 +62,45 @@ next:
 	VBROADCASTSD (DX), Y0
 	VSUBPD       64(BX), Y0, Y1
 	VSUBPD       96(BX), Y0, Y0
-	VMOVUPS      most_64<>+0(SB), Y3
-	VMINPD       Y1, Y3, Y1
-	VMULPD       log2e_64<>+0(SB), Y1, Y4
-	VROUNDPD     $0x08, Y4, Y4
-	VFNMADD231PD ln2_64<>+0(SB), Y4, Y1
-	VMINPD       Y0, Y3, Y0
-	VMULPD       log2e_64<>+0(SB), Y0, Y3
-	VROUNDPD     $0x08, Y3, Y3
-	VFNMADD231PD ln2_64<>+0(SB), Y3, Y0
-	VCVTPD2PSY   Y4, X2
-	VCVTPD2PSY   Y3, X3
-	VINSERTF128  $0x01, X3, Y2, Y3
-	VCVTPD2PSY   Y1, X2
-	VCVTPD2PSY   Y0, X0
-	VINSERTF128  $0x01, X0, Y2, Y0
-	VMOVUPS      q5<>+0(SB), Y1
-	VFMADD213PS  q4<>+0(SB), Y0, Y1
-	VFMADD213PS  q3<>+0(SB), Y0, Y1
-	VFMADD213PS  q2<>+0(SB), Y0, Y1
-	VFMADD213PS  q1<>+0(SB), Y0, Y1
-	VFMADD213PS  q0<>+0(SB), Y0, Y1
-	VMULPS       Y0, Y0, Y4
-	VFMADD213PS  Y0, Y4, Y1
-	VADDPS       one<>+0(SB), Y1, Y1
-	VCMPPS       $0x01, least<>+0(SB), Y3, Y0
-	VCVTPS2DQ    Y3, Y3
-	VPSRAD       $0x01, Y3, Y4
-	VPSUBD       Y4, Y3, Y3
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       one<>+0(SB), Y4, Y4
-	VMULPS       Y4, Y1, Y1
+	VMOVUPS      lanes4056400000000000<>+0(SB), Y2
+	VMINPD       Y1, Y2, Y2
+	VMULPD       lanes3FF71547652B82FE<>+0(SB), Y2, Y1
+	VROUNDPD     $0x08, Y1, Y1
+	VFNMADD231PD lanes3FE62E42FEFA39EF<>+0(SB), Y1, Y2
+	VXORPS       Y3, Y3, Y3
+	VCVTPD2PSY   Y1, X3
+	VXORPS       Y1, Y1, Y1
+	VCVTPD2PSY   Y2, X1
+	VMOVUPS      lanes4056400000000000<>+0(SB), Y2
+	VMINPD       Y0, Y2, Y2
+	VMULPD       lanes3FF71547652B82FE<>+0(SB), Y2, Y0
+	VROUNDPD     $0x08, Y0, Y0
+	VFNMADD231PD lanes3FE62E42FEFA39EF<>+0(SB), Y0, Y2
+	VXORPS       Y4, Y4, Y4
+	VCVTPD2PSY   Y0, X4
+	VXORPS       Y0, Y0, Y0
+	VCVTPD2PSY   Y2, X0
+	VINSERTF128  $0x01, X4, Y3, Y2
+	VINSERTF128  $0x01, X0, Y1, Y0
+	VMOVUPS      lanes39506967<>+0(SB), Y1
+	VFMADD213PS  lanes3AB743CE<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3C088908<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3D2AA9C1<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3E2AAAAA<>+0(SB), Y0, Y1
+	VFMADD213PS  lanes3F000000<>+0(SB), Y0, Y1
+	VMULPS       Y0, Y0, Y3
+	VFMADD213PS  Y0, Y3, Y1
+	VADDPS       lanes3F800000<>+0(SB), Y1, Y1
+	VCMPPS       $0x01, lanesC2FA0000<>+0(SB), Y2, Y0
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y3
+	VPSUBD       Y3, Y2, Y2
 	VPSLLD       $0x17, Y3, Y3
-	VPADDD       one<>+0(SB), Y3, Y3
+	VPADDD       lanes3F800000<>+0(SB), Y3, Y3
 	VMULPS       Y3, Y1, Y1
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       lanes3F800000<>+0(SB), Y2, Y2
+	VMULPS       Y2, Y1, Y1
 	VANDNPS      Y1, Y0, Y1
 	VMULPS       32(SI), Y1, Y1
 	VMULPS       32(CX), Y1, Y1
@@ -217,6 +113,72 @@ next:
 	VZEROUPPER
 	RET
 
+DATA lanes4056400000000000<>+0(SB)/8, $0x4056400000000000
+DATA lanes4056400000000000<>+8(SB)/8, $0x4056400000000000
+DATA lanes4056400000000000<>+16(SB)/8, $0x4056400000000000
+DATA lanes4056400000000000<>+24(SB)/8, $0x4056400000000000
+GLOBL lanes4056400000000000<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3FF71547652B82FE<>+0(SB)/8, $0x3ff71547652b82fe
+DATA lanes3FF71547652B82FE<>+8(SB)/8, $0x3ff71547652b82fe
+DATA lanes3FF71547652B82FE<>+16(SB)/8, $0x3ff71547652b82fe
+DATA lanes3FF71547652B82FE<>+24(SB)/8, $0x3ff71547652b82fe
+GLOBL lanes3FF71547652B82FE<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3FE62E42FEFA39EF<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA lanes3FE62E42FEFA39EF<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA lanes3FE62E42FEFA39EF<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA lanes3FE62E42FEFA39EF<>+24(SB)/8, $0x3fe62e42fefa39ef
+GLOBL lanes3FE62E42FEFA39EF<>(SB), RODATA|NOPTR, $32
+
+DATA lanes39506967<>+0(SB)/8, $0x3950696739506967
+DATA lanes39506967<>+8(SB)/8, $0x3950696739506967
+DATA lanes39506967<>+16(SB)/8, $0x3950696739506967
+DATA lanes39506967<>+24(SB)/8, $0x3950696739506967
+GLOBL lanes39506967<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3AB743CE<>+0(SB)/8, $0x3ab743ce3ab743ce
+DATA lanes3AB743CE<>+8(SB)/8, $0x3ab743ce3ab743ce
+DATA lanes3AB743CE<>+16(SB)/8, $0x3ab743ce3ab743ce
+DATA lanes3AB743CE<>+24(SB)/8, $0x3ab743ce3ab743ce
+GLOBL lanes3AB743CE<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3C088908<>+0(SB)/8, $0x3c0889083c088908
+DATA lanes3C088908<>+8(SB)/8, $0x3c0889083c088908
+DATA lanes3C088908<>+16(SB)/8, $0x3c0889083c088908
+DATA lanes3C088908<>+24(SB)/8, $0x3c0889083c088908
+GLOBL lanes3C088908<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3D2AA9C1<>+0(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA lanes3D2AA9C1<>+8(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA lanes3D2AA9C1<>+16(SB)/8, $0x3d2aa9c13d2aa9c1
+DATA lanes3D2AA9C1<>+24(SB)/8, $0x3d2aa9c13d2aa9c1
+GLOBL lanes3D2AA9C1<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3E2AAAAA<>+0(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA lanes3E2AAAAA<>+8(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA lanes3E2AAAAA<>+16(SB)/8, $0x3e2aaaaa3e2aaaaa
+DATA lanes3E2AAAAA<>+24(SB)/8, $0x3e2aaaaa3e2aaaaa
+GLOBL lanes3E2AAAAA<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3F000000<>+0(SB)/8, $0x3f0000003f000000
+DATA lanes3F000000<>+8(SB)/8, $0x3f0000003f000000
+DATA lanes3F000000<>+16(SB)/8, $0x3f0000003f000000
+DATA lanes3F000000<>+24(SB)/8, $0x3f0000003f000000
+GLOBL lanes3F000000<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3F800000<>+0(SB)/8, $0x3f8000003f800000
+DATA lanes3F800000<>+8(SB)/8, $0x3f8000003f800000
+DATA lanes3F800000<>+16(SB)/8, $0x3f8000003f800000
+DATA lanes3F800000<>+24(SB)/8, $0x3f8000003f800000
+GLOBL lanes3F800000<>(SB), RODATA|NOPTR, $32
+
+DATA lanesC2FA0000<>+0(SB)/8, $0xc2fa0000c2fa0000
+DATA lanesC2FA0000<>+8(SB)/8, $0xc2fa0000c2fa0000
+DATA lanesC2FA0000<>+16(SB)/8, $0xc2fa0000c2fa0000
+DATA lanesC2FA0000<>+24(SB)/8, $0xc2fa0000c2fa0000
+GLOBL lanesC2FA0000<>(SB), RODATA|NOPTR, $32
+
 // func softmaxAVX2(s *float32, n int, scale float32, run *float32)
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
@@ -226,12 +188,11 @@ TEXT ·softmaxAVX2(SB), NOSPLIT, $0-32
 	MOVSS        scale+16(FP), X0
 	VBROADCASTSS X0, Y0
 	VBROADCASTSS (DX), Y1
-	LEAQ         ends<>+0(SB), SI
-	MOVQ         CX, BX
+	MOVQ         n+8(FP), BX
 	ANDQ         $0x07, BX
-	SHLQ         $0x02, BX
-	SUBQ         BX, SI
-	VMOVUPS      64(SI), Y2
+	LEAQ         tails<>+0(SB), SI
+	NEGQ         BX
+	VMOVUPS      32(SI)(BX*4), Y2
 	MOVQ         AX, BX
 	MOVQ         CX, SI
 
@@ -239,7 +200,7 @@ highest:
 	VMULPS    (BX), Y0, Y3
 	CMPQ      SI, $0x08
 	JGE       whole
-	VMOVUPS   minus_inf<>+0(SB), Y4
+	VMOVUPS   lanesFF800000<>+0(SB), Y4
 	VBLENDVPS Y2, Y3, Y4, Y3
 
 whole:
@@ -264,32 +225,32 @@ whole:
 powers:
 	VMOVUPS      (BX), Y0
 	VSUBPS       Y1, Y0, Y0
-	VMOVUPS      most<>+0(SB), Y4
-	VMINPS       Y0, Y4, Y0
-	VMULPS       log2e<>+0(SB), Y0, Y4
-	VROUNDPS     $0x08, Y4, Y4
-	VFNMADD231PS ln2_hi<>+0(SB), Y4, Y0
-	VFNMADD231PS ln2_lo<>+0(SB), Y4, Y0
-	VMOVUPS      q5<>+0(SB), Y5
-	VFMADD213PS  q4<>+0(SB), Y0, Y5
-	VFMADD213PS  q3<>+0(SB), Y0, Y5
-	VFMADD213PS  q2<>+0(SB), Y0, Y5
-	VFMADD213PS  q1<>+0(SB), Y0, Y5
-	VFMADD213PS  q0<>+0(SB), Y0, Y5
-	VMULPS       Y0, Y0, Y6
-	VFMADD213PS  Y0, Y6, Y5
-	VADDPS       one<>+0(SB), Y5, Y5
-	VCMPPS       $0x01, least<>+0(SB), Y4, Y0
-	VCVTPS2DQ    Y4, Y4
-	VPSRAD       $0x01, Y4, Y6
-	VPSUBD       Y6, Y4, Y4
+	VMOVUPS      lanes42B20000<>+0(SB), Y4
+	VMINPS       Y0, Y4, Y4
+	VMULPS       lanes3FB8AA3B<>+0(SB), Y4, Y0
+	VROUNDPS     $0x08, Y0, Y0
+	VFNMADD231PS lanes3F318000<>+0(SB), Y0, Y4
+	VFNMADD231PS lanesB95E8083<>+0(SB), Y0, Y4
+	VMOVUPS      lanes39506967<>+0(SB), Y5
+	VFMADD213PS  lanes3AB743CE<>+0(SB), Y4, Y5
+	VFMADD213PS  lanes3C088908<>+0(SB), Y4, Y5
+	VFMADD213PS  lanes3D2AA9C1<>+0(SB), Y4, Y5
+	VFMADD213PS  lanes3E2AAAAA<>+0(SB), Y4, Y5
+	VFMADD213PS  lanes3F000000<>+0(SB), Y4, Y5
+	VMULPS       Y4, Y4, Y6
+	VFMADD213PS  Y4, Y6, Y5
+	VADDPS       lanes3F800000<>+0(SB), Y5, Y5
+	VCMPPS       $0x01, lanesC2FA0000<>+0(SB), Y0, Y4
+	VCVTPS2DQ    Y0, Y0
+	VPSRAD       $0x01, Y0, Y6
+	VPSUBD       Y6, Y0, Y0
 	VPSLLD       $0x17, Y6, Y6
-	VPADDD       one<>+0(SB), Y6, Y6
+	VPADDD       lanes3F800000<>+0(SB), Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPSLLD       $0x17, Y4, Y4
-	VPADDD       one<>+0(SB), Y4, Y4
-	VMULPS       Y4, Y5, Y5
-	VANDNPS      Y5, Y0, Y5
+	VPSLLD       $0x17, Y0, Y0
+	VPADDD       lanes3F800000<>+0(SB), Y0, Y0
+	VMULPS       Y0, Y5, Y5
+	VANDNPS      Y5, Y4, Y5
 	VMOVUPS      Y5, (BX)
 	VADDPS       Y5, Y3, Y3
 	ADDQ         $0x20, BX
@@ -302,32 +263,32 @@ powers:
 	VPERMILPS    $0xb1, X0, X3
 	VADDPS       X3, X0, X0
 	VSUBPS       Y1, Y2, Y2
-	VMOVUPS      most<>+0(SB), Y1
-	VMINPS       Y2, Y1, Y2
-	VMULPS       log2e<>+0(SB), Y2, Y1
-	VROUNDPS     $0x08, Y1, Y1
-	VFNMADD231PS ln2_hi<>+0(SB), Y1, Y2
-	VFNMADD231PS ln2_lo<>+0(SB), Y1, Y2
-	VMOVUPS      q5<>+0(SB), Y3
-	VFMADD213PS  q4<>+0(SB), Y2, Y3
-	VFMADD213PS  q3<>+0(SB), Y2, Y3
-	VFMADD213PS  q2<>+0(SB), Y2, Y3
-	VFMADD213PS  q1<>+0(SB), Y2, Y3
-	VFMADD213PS  q0<>+0(SB), Y2, Y3
-	VMULPS       Y2, Y2, Y4
-	VFMADD213PS  Y2, Y4, Y3
-	VADDPS       one<>+0(SB), Y3, Y3
-	VCMPPS       $0x01, least<>+0(SB), Y1, Y2
-	VCVTPS2DQ    Y1, Y1
-	VPSRAD       $0x01, Y1, Y4
-	VPSUBD       Y4, Y1, Y1
+	VMOVUPS      lanes42B20000<>+0(SB), Y1
+	VMINPS       Y2, Y1, Y1
+	VMULPS       lanes3FB8AA3B<>+0(SB), Y1, Y2
+	VROUNDPS     $0x08, Y2, Y2
+	VFNMADD231PS lanes3F318000<>+0(SB), Y2, Y1
+	VFNMADD231PS lanesB95E8083<>+0(SB), Y2, Y1
+	VMOVUPS      lanes39506967<>+0(SB), Y3
+	VFMADD213PS  lanes3AB743CE<>+0(SB), Y1, Y3
+	VFMADD213PS  lanes3C088908<>+0(SB), Y1, Y3
+	VFMADD213PS  lanes3D2AA9C1<>+0(SB), Y1, Y3
+	VFMADD213PS  lanes3E2AAAAA<>+0(SB), Y1, Y3
+	VFMADD213PS  lanes3F000000<>+0(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y4
+	VFMADD213PS  Y1, Y4, Y3
+	VADDPS       lanes3F800000<>+0(SB), Y3, Y3
+	VCMPPS       $0x01, lanesC2FA0000<>+0(SB), Y2, Y1
+	VCVTPS2DQ    Y2, Y2
+	VPSRAD       $0x01, Y2, Y4
+	VPSUBD       Y4, Y2, Y2
 	VPSLLD       $0x17, Y4, Y4
-	VPADDD       one<>+0(SB), Y4, Y4
+	VPADDD       lanes3F800000<>+0(SB), Y4, Y4
 	VMULPS       Y4, Y3, Y3
-	VPSLLD       $0x17, Y1, Y1
-	VPADDD       one<>+0(SB), Y1, Y1
-	VMULPS       Y1, Y3, Y3
-	VANDNPS      Y3, Y2, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPADDD       lanes3F800000<>+0(SB), Y2, Y2
+	VMULPS       Y2, Y3, Y3
+	VANDNPS      Y3, Y1, Y3
 	VMOVSS       4(DX), X1
 	VFMADD231SS  X3, X1, X0
 	VMOVSS       X0, 4(DX)
@@ -335,106 +296,142 @@ powers:
 	VZEROUPPER
 	RET
 
+DATA tails<>+0(SB)/8, $0xffffffffffffffff
+DATA tails<>+8(SB)/8, $0xffffffffffffffff
+DATA tails<>+16(SB)/8, $0xffffffffffffffff
+DATA tails<>+24(SB)/8, $0xffffffffffffffff
+DATA tails<>+32(SB)/8, $0x0000000000000000
+DATA tails<>+40(SB)/8, $0x0000000000000000
+DATA tails<>+48(SB)/8, $0x0000000000000000
+DATA tails<>+56(SB)/8, $0x0000000000000000
+GLOBL tails<>(SB), RODATA|NOPTR, $64
+
+DATA lanesFF800000<>+0(SB)/8, $0xff800000ff800000
+DATA lanesFF800000<>+8(SB)/8, $0xff800000ff800000
+DATA lanesFF800000<>+16(SB)/8, $0xff800000ff800000
+DATA lanesFF800000<>+24(SB)/8, $0xff800000ff800000
+GLOBL lanesFF800000<>(SB), RODATA|NOPTR, $32
+
+DATA lanes42B20000<>+0(SB)/8, $0x42b2000042b20000
+DATA lanes42B20000<>+8(SB)/8, $0x42b2000042b20000
+DATA lanes42B20000<>+16(SB)/8, $0x42b2000042b20000
+DATA lanes42B20000<>+24(SB)/8, $0x42b2000042b20000
+GLOBL lanes42B20000<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3FB8AA3B<>+0(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA lanes3FB8AA3B<>+8(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA lanes3FB8AA3B<>+16(SB)/8, $0x3fb8aa3b3fb8aa3b
+DATA lanes3FB8AA3B<>+24(SB)/8, $0x3fb8aa3b3fb8aa3b
+GLOBL lanes3FB8AA3B<>(SB), RODATA|NOPTR, $32
+
+DATA lanes3F318000<>+0(SB)/8, $0x3f3180003f318000
+DATA lanes3F318000<>+8(SB)/8, $0x3f3180003f318000
+DATA lanes3F318000<>+16(SB)/8, $0x3f3180003f318000
+DATA lanes3F318000<>+24(SB)/8, $0x3f3180003f318000
+GLOBL lanes3F318000<>(SB), RODATA|NOPTR, $32
+
+DATA lanesB95E8083<>+0(SB)/8, $0xb95e8083b95e8083
+DATA lanesB95E8083<>+8(SB)/8, $0xb95e8083b95e8083
+DATA lanesB95E8083<>+16(SB)/8, $0xb95e8083b95e8083
+DATA lanesB95E8083<>+24(SB)/8, $0xb95e8083b95e8083
+GLOBL lanesB95E8083<>(SB), RODATA|NOPTR, $32
+
 // func recurAVX2(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
-// Requires: AVX, AVX2, FMA3, SSE
+// Requires: AVX, FMA3
 TEXT ·recurAVX2(SB), NOSPLIT, $0-64
 	MOVQ         h+0(FP), AX
 	MOVQ         x+24(FP), CX
 	MOVQ         y+32(FP), DX
 	MOVQ         rows+40(FP), BX
 	MOVQ         n+48(FP), SI
-	MOVSS        decay+60(FP), X0
-	VBROADCASTSS X0, Y0
-	MOVSS        dt+56(FP), X1
-	VBROADCASTSS X1, Y1
-	LEAQ         ends<>+0(SB), R8
-	MOVQ         SI, DI
+	SHLQ         $0x02, SI
+	VBROADCASTSS decay+60(FP), Y0
+	VBROADCASTSS dt+56(FP), Y1
+	MOVQ         n+48(FP), DI
 	ANDQ         $0x07, DI
-	SHLQ         $0x02, DI
-	SUBQ         DI, R8
-	VMOVUPS      64(R8), Y2
-	MOVQ         SI, DI
-	SHLQ         $0x02, DI
-	LEAQ         (DI)(DI*2), R8
+	LEAQ         tails<>+0(SB), R8
+	NEGQ         DI
+	VMOVUPS      32(R8)(DI*4), Y2
+	LEAQ         (SI)(SI*2), DI
+	SUBQ         $0x04, BX
+	JLT          part1
 
-four:
-	CMPQ         BX, $0x04
-	JLT          four_none
-	MOVQ         b+8(FP), R10
-	MOVQ         c+16(FP), R11
-	MOVQ         AX, R9
-	MOVQ         SI, R12
-	VXORPS       Y4, Y4, Y4
+rows2:
+	MOVQ         b+8(FP), R9
+	MOVQ         c+16(FP), R10
+	MOVQ         n+48(FP), R11
+	MOVQ         AX, R8
 	VBROADCASTSS (CX), Y3
 	VMULPS       Y1, Y3, Y3
-	VXORPS       Y6, Y6, Y6
+	VXORPS       Y4, Y4, Y4
 	VBROADCASTSS 4(CX), Y5
 	VMULPS       Y1, Y5, Y5
-	VXORPS       Y8, Y8, Y8
+	VXORPS       Y6, Y6, Y6
 	VBROADCASTSS 8(CX), Y7
 	VMULPS       Y1, Y7, Y7
-	VXORPS       Y10, Y10, Y10
+	VXORPS       Y8, Y8, Y8
 	VBROADCASTSS 12(CX), Y9
 	VMULPS       Y1, Y9, Y9
-	SUBQ         $0x08, R12
-	JLT          four_tail
+	VXORPS       Y10, Y10, Y10
+	SUBQ         $0x08, R11
+	JLT          part3
 
-four_next:
-	VMOVUPS     (R10), Y11
-	VMOVUPS     (R11), Y12
+vectors4:
+	VMOVUPS     (R9), Y11
+	VMOVUPS     (R10), Y12
 	VMULPS      Y11, Y3, Y13
-	VFMADD231PS (R9), Y0, Y13
-	VMOVUPS     Y13, (R9)
+	VFMADD231PS (R8), Y0, Y13
+	VMOVUPS     Y13, (R8)
 	VFMADD231PS Y12, Y13, Y4
 	VMULPS      Y11, Y5, Y13
-	VFMADD231PS (R9)(DI*1), Y0, Y13
-	VMOVUPS     Y13, (R9)(DI*1)
+	VFMADD231PS (R8)(SI*1), Y0, Y13
+	VMOVUPS     Y13, (R8)(SI*1)
 	VFMADD231PS Y12, Y13, Y6
 	VMULPS      Y11, Y7, Y13
-	VFMADD231PS (R9)(DI*2), Y0, Y13
-	VMOVUPS     Y13, (R9)(DI*2)
+	VFMADD231PS (R8)(SI*2), Y0, Y13
+	VMOVUPS     Y13, (R8)(SI*2)
 	VFMADD231PS Y12, Y13, Y8
 	VMULPS      Y11, Y9, Y11
-	VFMADD231PS (R9)(R8*1), Y0, Y11
-	VMOVUPS     Y11, (R9)(R8*1)
+	VFMADD231PS (R8)(DI*1), Y0, Y11
+	VMOVUPS     Y11, (R8)(DI*1)
 	VFMADD231PS Y12, Y11, Y10
+	ADDQ        $0x20, R8
 	ADDQ        $0x20, R9
 	ADDQ        $0x20, R10
-	ADDQ        $0x20, R11
-	SUBQ        $0x08, R12
-	JGE         four_next
+	SUBQ        $0x08, R11
+	JGE         vectors4
 
-four_tail:
-	CMPQ        R12, $-8
-	JE          four_done
-	VMASKMOVPS  (R10), Y2, Y11
-	VMASKMOVPS  (R11), Y2, Y12
-	VMASKMOVPS  (R9), Y2, Y13
+part3:
+	ADDQ        $0x08, R11
+	JZ          done5
+	VMASKMOVPS  (R9), Y2, Y11
+	VMASKMOVPS  (R10), Y2, Y12
 	VMULPS      Y11, Y3, Y3
+	VMASKMOVPS  (R8), Y2, Y13
 	VFMADD231PS Y13, Y0, Y3
 	VANDPS      Y2, Y3, Y3
-	VMASKMOVPS  Y3, Y2, (R9)
+	VMASKMOVPS  Y3, Y2, (R8)
 	VFMADD231PS Y12, Y3, Y4
-	VMASKMOVPS  (R9)(DI*1), Y2, Y3
-	VMULPS      Y11, Y5, Y5
-	VFMADD231PS Y3, Y0, Y5
-	VANDPS      Y2, Y5, Y5
-	VMASKMOVPS  Y5, Y2, (R9)(DI*1)
-	VFMADD231PS Y12, Y5, Y6
-	VMASKMOVPS  (R9)(DI*2), Y2, Y3
-	VMULPS      Y11, Y7, Y5
-	VFMADD231PS Y3, Y0, Y5
-	VANDPS      Y2, Y5, Y5
-	VMASKMOVPS  Y5, Y2, (R9)(DI*2)
-	VFMADD231PS Y12, Y5, Y8
-	VMASKMOVPS  (R9)(R8*1), Y2, Y3
-	VMULPS      Y11, Y9, Y5
-	VFMADD231PS Y3, Y0, Y5
-	VANDPS      Y2, Y5, Y5
-	VMASKMOVPS  Y5, Y2, (R9)(R8*1)
-	VFMADD231PS Y12, Y5, Y10
+	VMULPS      Y11, Y5, Y3
+	VMASKMOVPS  (R8)(SI*1), Y2, Y5
+	VFMADD231PS Y5, Y0, Y3
+	VANDPS      Y2, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (R8)(SI*1)
+	VFMADD231PS Y12, Y3, Y6
+	VMULPS      Y11, Y7, Y3
+	VMASKMOVPS  (R8)(SI*2), Y2, Y5
+	VFMADD231PS Y5, Y0, Y3
+	VANDPS      Y2, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (R8)(SI*2)
+	VFMADD231PS Y12, Y3, Y8
+	VMULPS      Y11, Y9, Y3
+	VMASKMOVPS  (R8)(DI*1), Y2, Y5
+	VFMADD231PS Y5, Y0, Y3
+	VANDPS      Y2, Y3, Y3
+	VMASKMOVPS  Y3, Y2, (R8)(DI*1)
+	VFMADD231PS Y12, Y3, Y10
 
-four_done:
+done5:
 	VEXTRACTF128 $0x01, Y4, X3
 	VADDPS       X3, X4, X3
 	VPERMILPS    $0x4e, X3, X4
@@ -442,7 +439,7 @@ four_done:
 	VPERMILPS    $0xb1, X3, X4
 	VADDPS       X4, X3, X3
 	VMOVSS       X3, (DX)
-	ADDQ         DI, AX
+	ADDQ         SI, AX
 	VEXTRACTF128 $0x01, Y6, X3
 	VADDPS       X3, X6, X3
 	VPERMILPS    $0x4e, X3, X4
@@ -450,7 +447,7 @@ four_done:
 	VPERMILPS    $0xb1, X3, X4
 	VADDPS       X4, X3, X3
 	VMOVSS       X3, 4(DX)
-	ADDQ         DI, AX
+	ADDQ         SI, AX
 	VEXTRACTF128 $0x01, Y8, X3
 	VADDPS       X3, X8, X3
 	VPERMILPS    $0x4e, X3, X4
@@ -458,7 +455,7 @@ four_done:
 	VPERMILPS    $0xb1, X3, X4
 	VADDPS       X4, X3, X3
 	VMOVSS       X3, 8(DX)
-	ADDQ         DI, AX
+	ADDQ         SI, AX
 	VEXTRACTF128 $0x01, Y10, X3
 	VADDPS       X3, X10, X3
 	VPERMILPS    $0x4e, X3, X4
@@ -466,52 +463,54 @@ four_done:
 	VPERMILPS    $0xb1, X3, X4
 	VADDPS       X4, X3, X3
 	VMOVSS       X3, 12(DX)
-	ADDQ         DI, AX
+	ADDQ         SI, AX
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, DX
 	SUBQ         $0x04, BX
-	JMP          four
+	JGE          rows2
 
-four_none:
-one:
-	CMPQ         BX, $0x01
-	JLT          one_none
-	MOVQ         b+8(FP), R9
-	MOVQ         c+16(FP), R10
-	MOVQ         AX, R8
-	MOVQ         SI, R11
-	VXORPS       Y4, Y4, Y4
+part1:
+	ADDQ $0x04, BX
+	SUBQ $0x01, BX
+	JLT  part6
+
+rows7:
+	MOVQ         b+8(FP), R8
+	MOVQ         c+16(FP), R9
+	MOVQ         n+48(FP), R10
+	MOVQ         AX, DI
 	VBROADCASTSS (CX), Y3
 	VMULPS       Y1, Y3, Y3
-	SUBQ         $0x08, R11
-	JLT          one_tail
+	VXORPS       Y4, Y4, Y4
+	SUBQ         $0x08, R10
+	JLT          part8
 
-one_next:
-	VMOVUPS     (R9), Y5
-	VMOVUPS     (R10), Y6
+vectors9:
+	VMOVUPS     (R8), Y5
+	VMOVUPS     (R9), Y6
 	VMULPS      Y5, Y3, Y5
-	VFMADD231PS (R8), Y0, Y5
-	VMOVUPS     Y5, (R8)
+	VFMADD231PS (DI), Y0, Y5
+	VMOVUPS     Y5, (DI)
 	VFMADD231PS Y6, Y5, Y4
+	ADDQ        $0x20, DI
 	ADDQ        $0x20, R8
 	ADDQ        $0x20, R9
-	ADDQ        $0x20, R10
-	SUBQ        $0x08, R11
-	JGE         one_next
+	SUBQ        $0x08, R10
+	JGE         vectors9
 
-one_tail:
-	CMPQ        R11, $-8
-	JE          one_done
-	VMASKMOVPS  (R9), Y2, Y5
-	VMASKMOVPS  (R10), Y2, Y6
-	VMASKMOVPS  (R8), Y2, Y7
+part8:
+	ADDQ        $0x08, R10
+	JZ          done10
+	VMASKMOVPS  (R8), Y2, Y5
+	VMASKMOVPS  (R9), Y2, Y6
 	VMULPS      Y5, Y3, Y3
-	VFMADD231PS Y7, Y0, Y3
+	VMASKMOVPS  (DI), Y2, Y5
+	VFMADD231PS Y5, Y0, Y3
 	VANDPS      Y2, Y3, Y3
-	VMASKMOVPS  Y3, Y2, (R8)
+	VMASKMOVPS  Y3, Y2, (DI)
 	VFMADD231PS Y6, Y3, Y4
 
-one_done:
+done10:
 	VEXTRACTF128 $0x01, Y4, X3
 	VADDPS       X3, X4, X3
 	VPERMILPS    $0x4e, X3, X4
@@ -519,13 +518,14 @@ one_done:
 	VPERMILPS    $0xb1, X3, X4
 	VADDPS       X4, X3, X3
 	VMOVSS       X3, (DX)
-	ADDQ         DI, AX
+	ADDQ         SI, AX
 	ADDQ         $0x04, CX
 	ADDQ         $0x04, DX
 	SUBQ         $0x01, BX
-	JMP          one
+	JGE          rows7
 
-one_none:
+part6:
+	ADDQ $0x01, BX
 	VZEROUPPER
 	RET
 
@@ -608,57 +608,73 @@ columns:
 // func decaysAVX512(y *float32, s *float32, top *float64, a *float64, m *float32, rows int)
 // Requires: AVX, AVX512F
 TEXT ·decaysAVX512(SB), NOSPLIT, $0-48
-	MOVQ y+0(FP), AX
-	MOVQ s+8(FP), CX
-	MOVQ top+16(FP), DX
-	MOVQ a+24(FP), BX
-	MOVQ m+32(FP), SI
-	MOVQ rows+40(FP), DI
+	MOVQ         y+0(FP), AX
+	MOVQ         s+8(FP), CX
+	MOVQ         top+16(FP), DX
+	MOVQ         a+24(FP), BX
+	MOVQ         m+32(FP), SI
+	MOVQ         rows+40(FP), DI
+	VBROADCASTSD lanes3FE62E42FEFA39EF<>+0(SB), Z0
+	VBROADCASTSD lanes3FF71547652B82FE<>+0(SB), Z1
+	VBROADCASTSD lanes4056400000000000<>+0(SB), Z2
+	VBROADCASTSS lanes39506967<>+0(SB), Z3
+	VBROADCASTSS lanes3AB743CE<>+0(SB), Z4
+	VBROADCASTSS lanes3C088908<>+0(SB), Z5
+	VBROADCASTSS lanes3D2AA9C1<>+0(SB), Z6
+	VBROADCASTSS lanes3E2AAAAA<>+0(SB), Z7
+	VBROADCASTSS lanes3F000000<>+0(SB), Z8
+	VBROADCASTSS lanes3F800000<>+0(SB), Z9
+	VBROADCASTSS lanesC2FA0000<>+0(SB), Z10
 
 next:
-	VBROADCASTSD      (DX), Z0
-	VSUBPD            (BX), Z0, Z1
-	VSUBPD            64(BX), Z0, Z0
-	VBROADCASTSD      most_64<>+0(SB), Z3
-	VMINPD            Z1, Z3, Z1
-	VMULPD.BCST       log2e_64<>+0(SB), Z1, Z4
-	VRNDSCALEPD       $0x08, Z4, Z4
-	VFNMADD231PD.BCST ln2_64<>+0(SB), Z4, Z1
-	VMINPD            Z0, Z3, Z0
-	VMULPD.BCST       log2e_64<>+0(SB), Z0, Z3
-	VRNDSCALEPD       $0x08, Z3, Z3
-	VFNMADD231PD.BCST ln2_64<>+0(SB), Z3, Z0
-	VCVTPD2PS         Z4, Y2
-	VCVTPD2PS         Z3, Y3
-	VINSERTF64X4      $0x01, Y3, Z2, Z3
-	VCVTPD2PS         Z1, Y2
-	VCVTPD2PS         Z0, Y0
-	VINSERTF64X4      $0x01, Y0, Z2, Z0
-	VBROADCASTSS      q5<>+0(SB), Z1
-	VFMADD213PS.BCST  q4<>+0(SB), Z0, Z1
-	VFMADD213PS.BCST  q3<>+0(SB), Z0, Z1
-	VFMADD213PS.BCST  q2<>+0(SB), Z0, Z1
-	VFMADD213PS.BCST  q1<>+0(SB), Z0, Z1
-	VFMADD213PS.BCST  q0<>+0(SB), Z0, Z1
-	VMULPS            Z0, Z0, Z4
-	VFMADD213PS       Z0, Z4, Z1
-	VADDPS.BCST       one<>+0(SB), Z1, Z1
-	VCMPPS.BCST       $0x05, least<>+0(SB), Z3, K1
-	VSCALEFPS         Z3, Z1, Z1
-	VMOVAPS.Z         Z1, K1, Z1
-	VMULPS            (SI), Z1, Z1
-	VMULPS            (CX), Z1, Z1
-	VMOVUPS           Z1, (AX)
-	ADDQ              $0x40, AX
-	ADDQ              $0x40, CX
-	ADDQ              $0x08, DX
-	DECQ              DI
-	JNZ               next
+	VBROADCASTSD (DX), Z11
+	VSUBPD       (BX), Z11, Z12
+	VSUBPD       64(BX), Z11, Z11
+	VMOVUPS      Z2, Z17
+	VMINPD       Z12, Z17, Z17
+	VMULPD       Z1, Z17, Z12
+	VRNDSCALEPD  $0x08, Z12, Z12
+	VFNMADD231PD Z0, Z12, Z17
+	VPXORD       Z13, Z13, Z13
+	VCVTPD2PS    Z12, Y13
+	VPXORD       Z14, Z14, Z14
+	VCVTPD2PS    Z17, Y14
+	VMOVUPS      Z2, Z12
+	VMINPD       Z11, Z12, Z12
+	VMULPD       Z1, Z12, Z11
+	VRNDSCALEPD  $0x08, Z11, Z11
+	VFNMADD231PD Z0, Z11, Z12
+	VPXORD       Z15, Z15, Z15
+	VCVTPD2PS    Z11, Y15
+	VPXORD       Z16, Z16, Z16
+	VCVTPD2PS    Z12, Y16
+	VINSERTF64X4 $0x01, Y15, Z13, Z11
+	VINSERTF64X4 $0x01, Y16, Z14, Z12
+	VMOVUPS      Z3, Z17
+	VFMADD213PS  Z4, Z12, Z17
+	VFMADD213PS  Z5, Z12, Z17
+	VFMADD213PS  Z6, Z12, Z17
+	VFMADD213PS  Z7, Z12, Z17
+	VFMADD213PS  Z8, Z12, Z17
+	VMULPS       Z12, Z12, Z18
+	VFMADD213PS  Z12, Z18, Z17
+	VADDPS       Z9, Z17, Z17
+	VCMPPS       $0x05, Z10, Z11, K1
+	VSCALEFPS    Z11, Z17, Z17
+	VMOVAPS.Z    Z17, K1, Z17
+	VMULPS       (SI), Z17, Z17
+	VMULPS       (CX), Z17, Z17
+	VMOVUPS      Z17, (AX)
+	ADDQ         $0x40, AX
+	ADDQ         $0x40, CX
+	ADDQ         $0x08, DX
+	DECQ         DI
+	JNZ          next
 	VZEROUPPER
 	RET
 
 // func softmaxAVX512(s *float32, n int, scale float32, run *float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, FMA3, SSE
+// Requires: AVX, AVX512F, AVX512VL, BMI2, FMA3, SSE
 TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVQ         s+0(FP), AX
 	MOVQ         n+8(FP), CX
@@ -666,26 +682,37 @@ TEXT ·softmaxAVX512(SB), NOSPLIT, $0-32
 	MOVSS        scale+16(FP), X0
 	VBROADCASTSS X0, Z0
 	VBROADCASTSS (DX), Z1
-	LEAQ         ends<>+0(SB), SI
-	MOVQ         CX, BX
+	MOVQ         n+8(FP), BX
 	ANDQ         $0x0f, BX
-	SHLQ         $0x02, BX
-	SUBQ         BX, SI
-	VMOVUPS      64(SI), Z2
-	VPMOVD2M     Z2, K1
+	MOVQ         $-1, SI
+	BZHIQ        BX, SI, SI
+	KMOVW        SI, K1
+	VBROADCASTSS lanes39506967<>+0(SB), Z2
+	VBROADCASTSS lanes3AB743CE<>+0(SB), Z3
+	VBROADCASTSS lanes3C088908<>+0(SB), Z4
+	VBROADCASTSS lanes3D2AA9C1<>+0(SB), Z5
+	VBROADCASTSS lanes3E2AAAAA<>+0(SB), Z6
+	VBROADCASTSS lanes3F000000<>+0(SB), Z7
+	VBROADCASTSS lanes3F318000<>+0(SB), Z8
+	VBROADCASTSS lanes3F800000<>+0(SB), Z9
+	VBROADCASTSS lanes3FB8AA3B<>+0(SB), Z10
+	VBROADCASTSS lanes42B20000<>+0(SB), Z11
+	VBROADCASTSS lanesB95E8083<>+0(SB), Z12
+	VBROADCASTSS lanesC2FA0000<>+0(SB), Z13
 	MOVQ         AX, BX
 	MOVQ         CX, SI
 
 highest:
-	VMULPS       (BX), Z0, Z2
+	VMULPS       (BX), Z0, Z14
 	CMPQ         SI, $0x10
 	JGE          whole
-	VBROADCASTSS minus_inf<>+0(SB), Z4
-	VBLENDMPS    Z2, Z4, K1, Z2
+	VBROADCASTSS lanesFF800000<>+0(SB), Z15
+	VMOVUPS      Z15, Z15
+	VBLENDMPS    Z14, Z15, K1, Z14
 
 whole:
-	VMOVUPS       Z2, (BX)
-	VMAXPS        Z1, Z2, Z1
+	VMOVUPS       Z14, (BX)
+	VMAXPS        Z1, Z14, Z1
 	ADDQ          $0x40, BX
 	SUBQ          $0x10, SI
 	JGT           highest
@@ -697,270 +724,273 @@ whole:
 	VMAXPS        X0, X1, X1
 	VPERMILPS     $0xb1, X1, X0
 	VMAXPS        X0, X1, X1
-	VPXORD        Z3, Z3, Z3
+	VPXORD        Z16, Z16, Z16
 	VBROADCASTSS  X1, Z0
-	VBROADCASTSS  (DX), Z2
+	VBROADCASTSS  (DX), Z14
 	VMOVSS        X1, (DX)
 	MOVQ          AX, BX
 	MOVQ          CX, SI
 
 powers:
-	VMOVUPS           (BX), Z1
-	VSUBPS            Z0, Z1, Z1
-	VBROADCASTSS      most<>+0(SB), Z4
-	VMINPS            Z1, Z4, Z1
-	VMULPS.BCST       log2e<>+0(SB), Z1, Z4
-	VRNDSCALEPS       $0x08, Z4, Z4
-	VFNMADD231PS.BCST ln2_hi<>+0(SB), Z4, Z1
-	VFNMADD231PS.BCST ln2_lo<>+0(SB), Z4, Z1
-	VBROADCASTSS      q5<>+0(SB), Z5
-	VFMADD213PS.BCST  q4<>+0(SB), Z1, Z5
-	VFMADD213PS.BCST  q3<>+0(SB), Z1, Z5
-	VFMADD213PS.BCST  q2<>+0(SB), Z1, Z5
-	VFMADD213PS.BCST  q1<>+0(SB), Z1, Z5
-	VFMADD213PS.BCST  q0<>+0(SB), Z1, Z5
-	VMULPS            Z1, Z1, Z6
-	VFMADD213PS       Z1, Z6, Z5
-	VADDPS.BCST       one<>+0(SB), Z5, Z5
-	VCMPPS.BCST       $0x05, least<>+0(SB), Z4, K1
-	VSCALEFPS         Z4, Z5, Z5
-	VMOVAPS.Z         Z5, K1, Z5
-	VMOVUPS           Z5, (BX)
-	VADDPS            Z5, Z3, Z3
-	ADDQ              $0x40, BX
-	SUBQ              $0x10, SI
-	JGT               powers
-	VEXTRACTF64X4     $0x01, Z3, Y1
-	VADDPS            Y1, Y3, Y1
-	VEXTRACTF32X4     $0x01, Y1, X3
-	VADDPS            X3, X1, X3
-	VPERMILPS         $0x4e, X3, X1
-	VADDPS            X1, X3, X3
-	VPERMILPS         $0xb1, X3, X1
-	VADDPS            X1, X3, X3
-	VSUBPS            Z0, Z2, Z2
-	VBROADCASTSS      most<>+0(SB), Z0
-	VMINPS            Z2, Z0, Z2
-	VMULPS.BCST       log2e<>+0(SB), Z2, Z0
-	VRNDSCALEPS       $0x08, Z0, Z0
-	VFNMADD231PS.BCST ln2_hi<>+0(SB), Z0, Z2
-	VFNMADD231PS.BCST ln2_lo<>+0(SB), Z0, Z2
-	VBROADCASTSS      q5<>+0(SB), Z1
-	VFMADD213PS.BCST  q4<>+0(SB), Z2, Z1
-	VFMADD213PS.BCST  q3<>+0(SB), Z2, Z1
-	VFMADD213PS.BCST  q2<>+0(SB), Z2, Z1
-	VFMADD213PS.BCST  q1<>+0(SB), Z2, Z1
-	VFMADD213PS.BCST  q0<>+0(SB), Z2, Z1
-	VMULPS            Z2, Z2, Z4
-	VFMADD213PS       Z2, Z4, Z1
-	VADDPS.BCST       one<>+0(SB), Z1, Z1
-	VCMPPS.BCST       $0x05, least<>+0(SB), Z0, K1
-	VSCALEFPS         Z0, Z1, Z1
-	VMOVAPS.Z         Z1, K1, Z1
-	VMOVSS            4(DX), X0
-	VFMADD231SS       X1, X0, X3
-	VMOVSS            X3, 4(DX)
-	VMOVSS            X1, 8(DX)
+	VMOVUPS       (BX), Z1
+	VSUBPS        Z0, Z1, Z1
+	VMOVUPS       Z11, Z15
+	VMINPS        Z1, Z15, Z15
+	VMULPS        Z10, Z15, Z1
+	VRNDSCALEPS   $0x08, Z1, Z1
+	VFNMADD231PS  Z8, Z1, Z15
+	VFNMADD231PS  Z12, Z1, Z15
+	VMOVUPS       Z2, Z17
+	VFMADD213PS   Z3, Z15, Z17
+	VFMADD213PS   Z4, Z15, Z17
+	VFMADD213PS   Z5, Z15, Z17
+	VFMADD213PS   Z6, Z15, Z17
+	VFMADD213PS   Z7, Z15, Z17
+	VMULPS        Z15, Z15, Z18
+	VFMADD213PS   Z15, Z18, Z17
+	VADDPS        Z9, Z17, Z17
+	VCMPPS        $0x05, Z13, Z1, K1
+	VSCALEFPS     Z1, Z17, Z17
+	VMOVAPS.Z     Z17, K1, Z17
+	VMOVUPS       Z17, (BX)
+	VADDPS        Z17, Z16, Z16
+	ADDQ          $0x40, BX
+	SUBQ          $0x10, SI
+	JGT           powers
+	VEXTRACTF64X4 $0x01, Z16, Y1
+	VADDPS        Y1, Y16, Y1
+	VEXTRACTF32X4 $0x01, Y1, X15
+	VADDPS        X15, X1, X15
+	VPERMILPS     $0x4e, X15, X1
+	VADDPS        X1, X15, X15
+	VPERMILPS     $0xb1, X15, X1
+	VADDPS        X1, X15, X15
+	VSUBPS        Z0, Z14, Z14
+	VMOVUPS       Z11, Z0
+	VMINPS        Z14, Z0, Z0
+	VMULPS        Z10, Z0, Z1
+	VRNDSCALEPS   $0x08, Z1, Z1
+	VFNMADD231PS  Z8, Z1, Z0
+	VFNMADD231PS  Z12, Z1, Z0
+	VMOVUPS       Z2, Z2
+	VFMADD213PS   Z3, Z0, Z2
+	VFMADD213PS   Z4, Z0, Z2
+	VFMADD213PS   Z5, Z0, Z2
+	VFMADD213PS   Z6, Z0, Z2
+	VFMADD213PS   Z7, Z0, Z2
+	VMULPS        Z0, Z0, Z3
+	VFMADD213PS   Z0, Z3, Z2
+	VADDPS        Z9, Z2, Z2
+	VCMPPS        $0x05, Z13, Z1, K1
+	VSCALEFPS     Z1, Z2, Z2
+	VMOVAPS.Z     Z2, K1, Z2
+	VMOVSS        4(DX), X0
+	VFMADD231SS   X2, X0, X15
+	VMOVSS        X15, 4(DX)
+	VMOVSS        X2, 8(DX)
 	VZEROUPPER
 	RET
 
 // func recurAVX512(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, SSE
+// Requires: AVX, AVX512F, AVX512VL, BMI2
 TEXT ·recurAVX512(SB), NOSPLIT, $0-64
 	MOVQ         h+0(FP), AX
 	MOVQ         x+24(FP), CX
 	MOVQ         y+32(FP), DX
 	MOVQ         rows+40(FP), BX
 	MOVQ         n+48(FP), SI
-	MOVSS        decay+60(FP), X0
-	VBROADCASTSS X0, Z0
-	MOVSS        dt+56(FP), X1
-	VBROADCASTSS X1, Z1
-	LEAQ         ends<>+0(SB), R8
-	MOVQ         SI, DI
+	SHLQ         $0x02, SI
+	VBROADCASTSS decay+60(FP), Z0
+	VBROADCASTSS dt+56(FP), Z1
+	MOVQ         n+48(FP), DI
 	ANDQ         $0x0f, DI
-	SHLQ         $0x02, DI
-	SUBQ         DI, R8
-	VMOVUPS      64(R8), Z2
-	VPMOVD2M     Z2, K1
-	MOVQ         SI, DI
-	SHLQ         $0x02, DI
-	LEAQ         (DI)(DI*2), R8
+	MOVQ         $-1, R8
+	BZHIQ        DI, R8, R8
+	KMOVW        R8, K1
+	LEAQ         (SI)(SI*2), DI
+	SUBQ         $0x04, BX
+	JLT          part1
 
-four:
-	CMPQ         BX, $0x04
-	JLT          four_none
-	MOVQ         b+8(FP), R10
-	MOVQ         c+16(FP), R11
-	MOVQ         AX, R9
-	MOVQ         SI, R12
-	VPXORD       Z3, Z3, Z3
-	VBROADCASTSS (CX), Z2
-	VMULPS       Z1, Z2, Z2
-	VPXORD       Z4, Z4, Z4
-	VBROADCASTSS 4(CX), Z8
-	VMULPS       Z1, Z8, Z8
-	VPXORD       Z5, Z5, Z5
-	VBROADCASTSS 8(CX), Z9
-	VMULPS       Z1, Z9, Z9
-	VPXORD       Z6, Z6, Z6
-	VBROADCASTSS 12(CX), Z10
-	VMULPS       Z1, Z10, Z10
-	SUBQ         $0x10, R12
-	JLT          four_tail
-
-four_next:
-	VMOVUPS     (R10), Z11
-	VMOVUPS     (R11), Z12
-	VMULPS      Z11, Z2, Z13
-	VFMADD231PS (R9), Z0, Z13
-	VMOVUPS     Z13, (R9)
-	VFMADD231PS Z12, Z13, Z3
-	VMULPS      Z11, Z8, Z13
-	VFMADD231PS (R9)(DI*1), Z0, Z13
-	VMOVUPS     Z13, (R9)(DI*1)
-	VFMADD231PS Z12, Z13, Z4
-	VMULPS      Z11, Z9, Z13
-	VFMADD231PS (R9)(DI*2), Z0, Z13
-	VMOVUPS     Z13, (R9)(DI*2)
-	VFMADD231PS Z12, Z13, Z5
-	VMULPS      Z11, Z10, Z11
-	VFMADD231PS (R9)(R8*1), Z0, Z11
-	VMOVUPS     Z11, (R9)(R8*1)
-	VFMADD231PS Z12, Z11, Z6
-	ADDQ        $0x40, R9
-	ADDQ        $0x40, R10
-	ADDQ        $0x40, R11
-	SUBQ        $0x10, R12
-	JGE         four_next
-
-four_tail:
-	CMPQ        R12, $-16
-	JE          four_done
-	VMOVUPS.Z   (R10), K1, Z11
-	VMOVUPS.Z   (R11), K1, Z12
-	VMOVUPS.Z   (R9), K1, Z13
-	VMULPS      Z11, Z2, Z2
-	VFMADD231PS Z13, Z0, Z2
-	VMOVUPS     Z2, K1, (R9)
-	VFMADD231PS Z12, Z2, K1, Z3
-	VMOVUPS.Z   (R9)(DI*1), K1, Z2
-	VMULPS      Z11, Z8, Z8
-	VFMADD231PS Z2, Z0, Z8
-	VMOVUPS     Z8, K1, (R9)(DI*1)
-	VFMADD231PS Z12, Z8, K1, Z4
-	VMOVUPS.Z   (R9)(DI*2), K1, Z2
-	VMULPS      Z11, Z9, Z8
-	VFMADD231PS Z2, Z0, Z8
-	VMOVUPS     Z8, K1, (R9)(DI*2)
-	VFMADD231PS Z12, Z8, K1, Z5
-	VMOVUPS.Z   (R9)(R8*1), K1, Z2
-	VMULPS      Z11, Z10, Z8
-	VFMADD231PS Z2, Z0, Z8
-	VMOVUPS     Z8, K1, (R9)(R8*1)
-	VFMADD231PS Z12, Z8, K1, Z6
-
-four_done:
-	VEXTRACTF64X4 $0x01, Z3, Y8
-	VADDPS        Y8, Y3, Y8
-	VEXTRACTF32X4 $0x01, Y8, X2
-	VADDPS        X2, X8, X2
-	VPERMILPS     $0x4e, X2, X8
-	VADDPS        X8, X2, X2
-	VPERMILPS     $0xb1, X2, X8
-	VADDPS        X8, X2, X2
-	VMOVSS        X2, (DX)
-	ADDQ          DI, AX
-	VEXTRACTF64X4 $0x01, Z4, Y8
-	VADDPS        Y8, Y4, Y8
-	VEXTRACTF32X4 $0x01, Y8, X2
-	VADDPS        X2, X8, X2
-	VPERMILPS     $0x4e, X2, X8
-	VADDPS        X8, X2, X2
-	VPERMILPS     $0xb1, X2, X8
-	VADDPS        X8, X2, X2
-	VMOVSS        X2, 4(DX)
-	ADDQ          DI, AX
-	VEXTRACTF64X4 $0x01, Z5, Y8
-	VADDPS        Y8, Y5, Y8
-	VEXTRACTF32X4 $0x01, Y8, X2
-	VADDPS        X2, X8, X2
-	VPERMILPS     $0x4e, X2, X8
-	VADDPS        X8, X2, X2
-	VPERMILPS     $0xb1, X2, X8
-	VADDPS        X8, X2, X2
-	VMOVSS        X2, 8(DX)
-	ADDQ          DI, AX
-	VEXTRACTF64X4 $0x01, Z6, Y8
-	VADDPS        Y8, Y6, Y8
-	VEXTRACTF32X4 $0x01, Y8, X2
-	VADDPS        X2, X8, X2
-	VPERMILPS     $0x4e, X2, X8
-	VADDPS        X8, X2, X2
-	VPERMILPS     $0xb1, X2, X8
-	VADDPS        X8, X2, X2
-	VMOVSS        X2, 12(DX)
-	ADDQ          DI, AX
-	ADDQ          $0x10, CX
-	ADDQ          $0x10, DX
-	SUBQ          $0x04, BX
-	JMP           four
-
-four_none:
-one:
-	CMPQ         BX, $0x01
-	JLT          one_none
+rows2:
 	MOVQ         b+8(FP), R9
 	MOVQ         c+16(FP), R10
+	MOVQ         n+48(FP), R11
 	MOVQ         AX, R8
-	MOVQ         SI, R11
-	VPXORD       Z7, Z7, Z7
 	VBROADCASTSS (CX), Z2
 	VMULPS       Z1, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS 4(CX), Z8
+	VMULPS       Z1, Z8, Z8
+	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS 8(CX), Z9
+	VMULPS       Z1, Z9, Z9
+	VPXORD       Z5, Z5, Z5
+	VBROADCASTSS 12(CX), Z10
+	VMULPS       Z1, Z10, Z10
+	VPXORD       Z6, Z6, Z6
 	SUBQ         $0x10, R11
-	JLT          one_tail
+	JLT          part3
 
-one_next:
-	VMOVUPS     (R9), Z3
-	VMOVUPS     (R10), Z4
-	VMULPS      Z3, Z2, Z3
-	VFMADD231PS (R8), Z0, Z3
-	VMOVUPS     Z3, (R8)
-	VFMADD231PS Z4, Z3, Z7
+vectors4:
+	VMOVUPS     (R9), Z11
+	VMOVUPS     (R10), Z12
+	VMULPS      Z11, Z2, Z13
+	VFMADD231PS (R8), Z0, Z13
+	VMOVUPS     Z13, (R8)
+	VFMADD231PS Z12, Z13, Z3
+	VMULPS      Z11, Z8, Z13
+	VFMADD231PS (R8)(SI*1), Z0, Z13
+	VMOVUPS     Z13, (R8)(SI*1)
+	VFMADD231PS Z12, Z13, Z4
+	VMULPS      Z11, Z9, Z13
+	VFMADD231PS (R8)(SI*2), Z0, Z13
+	VMOVUPS     Z13, (R8)(SI*2)
+	VFMADD231PS Z12, Z13, Z5
+	VMULPS      Z11, Z10, Z11
+	VFMADD231PS (R8)(DI*1), Z0, Z11
+	VMOVUPS     Z11, (R8)(DI*1)
+	VFMADD231PS Z12, Z11, Z6
 	ADDQ        $0x40, R8
 	ADDQ        $0x40, R9
 	ADDQ        $0x40, R10
 	SUBQ        $0x10, R11
-	JGE         one_next
+	JGE         vectors4
 
-one_tail:
-	CMPQ        R11, $-16
-	JE          one_done
-	VMOVUPS.Z   (R9), K1, Z3
-	VMOVUPS.Z   (R10), K1, Z4
-	VMOVUPS.Z   (R8), K1, Z5
-	VMULPS      Z3, Z2, Z2
-	VFMADD231PS Z5, Z0, Z2
+part3:
+	ADDQ        $0x10, R11
+	JZ          done5
+	VMOVUPS.Z   (R9), K1, Z11
+	VMOVUPS.Z   (R10), K1, Z12
+	VMULPS      Z11, Z2, Z2
+	VMOVUPS.Z   (R8), K1, Z13
+	VFMADD231PS Z13, Z0, Z2
+	VMOVUPS.Z   Z2, K1, Z2
 	VMOVUPS     Z2, K1, (R8)
-	VFMADD231PS Z4, Z2, K1, Z7
+	VFMADD231PS Z12, Z2, Z3
+	VMULPS      Z11, Z8, Z2
+	VMOVUPS.Z   (R8)(SI*1), K1, Z8
+	VFMADD231PS Z8, Z0, Z2
+	VMOVUPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, K1, (R8)(SI*1)
+	VFMADD231PS Z12, Z2, Z4
+	VMULPS      Z11, Z9, Z2
+	VMOVUPS.Z   (R8)(SI*2), K1, Z8
+	VFMADD231PS Z8, Z0, Z2
+	VMOVUPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, K1, (R8)(SI*2)
+	VFMADD231PS Z12, Z2, Z5
+	VMULPS      Z11, Z10, Z2
+	VMOVUPS.Z   (R8)(DI*1), K1, Z8
+	VFMADD231PS Z8, Z0, Z2
+	VMOVUPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, K1, (R8)(DI*1)
+	VFMADD231PS Z12, Z2, Z6
 
-one_done:
-	VEXTRACTF64X4 $0x01, Z7, Y3
-	VADDPS        Y3, Y7, Y3
-	VEXTRACTF32X4 $0x01, Y3, X2
-	VADDPS        X2, X3, X2
-	VPERMILPS     $0x4e, X2, X3
-	VADDPS        X3, X2, X2
-	VPERMILPS     $0xb1, X2, X3
-	VADDPS        X3, X2, X2
-	VMOVSS        X2, (DX)
-	ADDQ          DI, AX
+done5:
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, (DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 4(DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z5, Y2
+	VADDPS        Y2, Y5, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 8(DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 12(DX)
+	ADDQ          SI, AX
+	ADDQ          $0x10, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JGE           rows2
+
+part1:
+	ADDQ $0x04, BX
+	SUBQ $0x01, BX
+	JLT  part6
+
+rows7:
+	MOVQ         b+8(FP), R8
+	MOVQ         c+16(FP), R9
+	MOVQ         n+48(FP), R10
+	MOVQ         AX, DI
+	VBROADCASTSS (CX), Z2
+	VMULPS       Z1, Z2, Z2
+	VPXORD       Z7, Z7, Z7
+	SUBQ         $0x10, R10
+	JLT          part8
+
+vectors9:
+	VMOVUPS     (R8), Z3
+	VMOVUPS     (R9), Z4
+	VMULPS      Z3, Z2, Z3
+	VFMADD231PS (DI), Z0, Z3
+	VMOVUPS     Z3, (DI)
+	VFMADD231PS Z4, Z3, Z7
+	ADDQ        $0x40, DI
+	ADDQ        $0x40, R8
+	ADDQ        $0x40, R9
+	SUBQ        $0x10, R10
+	JGE         vectors9
+
+part8:
+	ADDQ        $0x10, R10
+	JZ          done10
+	VMOVUPS.Z   (R8), K1, Z3
+	VMOVUPS.Z   (R9), K1, Z4
+	VMULPS      Z3, Z2, Z2
+	VMOVUPS.Z   (DI), K1, Z3
+	VFMADD231PS Z3, Z0, Z2
+	VMOVUPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, K1, (DI)
+	VFMADD231PS Z4, Z2, Z7
+
+done10:
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF32X4 $0x01, Y2, X3
+	VADDPS        X3, X2, X3
+	VPERMILPS     $0x4e, X3, X2
+	VADDPS        X2, X3, X3
+	VPERMILPS     $0xb1, X3, X2
+	VADDPS        X2, X3, X3
+	VMOVSS        X3, (DX)
+	ADDQ          SI, AX
 	ADDQ          $0x04, CX
 	ADDQ          $0x04, DX
 	SUBQ          $0x01, BX
-	JMP           one
+	JGE           rows7
 
-one_none:
+part6:
+	ADDQ $0x01, BX
 	VZEROUPPER
 	RET
 

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"math"
-
-	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -25,7 +22,6 @@ const (
 func blocks(c *build.Context) {
 	g := &blockGenerator{vec: newVec(c, avx512)}
 	g.widenAVX2()
-	g.constants()
 	g.widenAVX512()
 	g.spread()
 	for tokens := range avx512.tokens {
@@ -36,8 +32,6 @@ func blocks(c *build.Context) {
 // blockGenerator is of one function at a time.
 type blockGenerator struct {
 	*vec
-	lanes, order Mem // constants in memory
-
 	bias      vector    // 3·2²² in f32
 	every     [2]vector // of 4 bytes, the ones that go to a vector's lanes
 	table, at reg.GPVirtual
@@ -45,21 +39,13 @@ type blockGenerator struct {
 
 const biasBits = 0x4B400000
 
-// constants are what lanes take in the order of blocks: element 4·i + j is in lane i of quarter j.
-func (g *blockGenerator) constants() {
-	if math.Float32frombits(biasBits) != 3<<22 {
-		panic("the bias is something else")
-	}
-	g.lanes = g.StaticGlobal("blockBytes")
-	g.DataAttributes(attr.RODATA | attr.NOPTR)
-	for lane := range blockLen {
-		g.AddDatum(4*lane, U32(1<<(8*(lane/8))))
-	}
-	g.order = g.StaticGlobal("blockOrder")
-	g.DataAttributes(attr.RODATA | attr.NOPTR)
-	for lane := range blockLen {
-		g.AddDatum(4*lane, U32(uint32(lane%8*4+lane/8)))
-	}
+// order and lanes are constants in the order of blocks: element 4·i + j is in lane i of quarter j.
+func (g *blockGenerator) order() Mem {
+	return g.data(constant{1, 128}, "blockOrder", func(lane int) (Constant, bool) { return U32(uint32(lane%8*4 + lane/8)), lane < blockLen })
+}
+
+func (g *blockGenerator) lanes() Mem {
+	return g.data(constant{2, 128}, "blockBytes", func(lane int) (Constant, bool) { return U32(1 << (8 * (lane / 8))), lane < blockLen })
 }
 
 // scales is the table of package cpu: for each f16 what it is in f32, and that times
@@ -106,7 +92,7 @@ func (g *blockGenerator) numbers() {
 	g.VPBROADCASTD(bits, g.bias)
 	for i := range g.every {
 		g.every[i] = g.ZMM()
-		g.VMOVDQU64(g.lanes.Offset(64*i), g.every[i])
+		g.VMOVDQU64(g.lanes().Offset(64*i), g.every[i])
 	}
 }
 
@@ -145,7 +131,7 @@ func (g *blockGenerator) spread() {
 	var order [2]vector
 	for i := range order {
 		order[i] = g.ZMM()
-		g.VMOVDQU64(g.order.Offset(64*i), order[i])
+		g.VMOVDQU64(g.order().Offset(64*i), order[i])
 	}
 	g.Label("block")
 	var x, y [2]vector
@@ -170,7 +156,7 @@ func (g *blockGenerator) spread() {
 // tile is a tile of 4 rows of weights with some of x, as gemm generates it for other
 // formats: its sums have the order of those of widened weights.
 func (g *blockGenerator) tile(tokens int) {
-	t := &generator{vec: newVec(g.Context, avx512), format: format{"Q8", "byte", 1}, rows: 4, tokens: tokens}
+	t := newTile(g.Context, avx512, format{Name: "Q8", Element: "byte", Size: 1}, 4, tokens)
 	t.declare()
 	t.SHLQ(U8(1), t.memory("step")) // a block has two vectors
 	t.Label("group")
@@ -181,44 +167,36 @@ func (g *blockGenerator) tile(tokens int) {
 	t.Label("block")
 	x := g.tokens(t)
 	for r := range t.rows {
-		scale := g.scale(t.row(r))
+		row := t.w.at(r)
+		scale := g.scale(row)
 		for half := range x {
-			w := g.weights(t.row(r), scale, half)
+			w := g.weights(row, scale, half)
 			for i := range tokens {
-				t.VFMADD231PS(x[half][i], w, sums[i][r])
+				t.multiplyAdd(x[half][i], w, sums[i][r])
 			}
 		}
 	}
 	t.fetchAhead()
-	t.ADDQ(U8(blockBytes), t.w)
-	for _, x := range []reg.Register{t.x, t.upper} {
-		if x != nil {
-			t.ADDQ(U32(4*blockLen), x)
-		}
-	}
+	t.w.move(t.ADDQ, U8(blockBytes))
+	t.x.move(t.ADDQ, U32(4*blockLen))
 	t.SUBQ(U8(blockLen), k)
 	t.JNZ(LabelRef("block"))
 	t.store(t.reduce(sums))
-	back := t.param("k")
-	t.SHLQ(U8(2), back)
-	for _, x := range []reg.Register{t.x, t.upper} {
-		if x != nil {
-			t.SUBQ(back, x)
-		}
-	}
+	back := t.stride("k")
+	t.x.move(t.SUBQ, back)
 	t.SHRQ(U8(7), back)
 	t.IMUL3Q(U8(blockBytes), back, back)
-	t.SUBQ(back, t.w)
+	t.w.move(t.SUBQ, back)
 	t.nextGroup()
 }
 
 // tokens are vectors of x, by half of a block: as many as registers allow, beside
 // the sums, three constants and three that weights take, and others in memory.
-func (g *blockGenerator) tokens(t *generator) (x [2][]Op) {
+func (g *blockGenerator) tokens(t *gemmTile) (x [2][]Op) {
 	left := 32 - 6 - 4*t.tokens
 	for half := range x {
 		for i := range t.tokens {
-			at := t.token(i).Offset(64 * half)
+			at := t.x.at(i).Offset(64 * half)
 			if left--; left < 0 {
 				x[half] = append(x[half], at)
 				continue

@@ -10,17 +10,12 @@ import (
 func codecs(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := newVec(c, set)
-		g.held = map[constant]vector{}
 		g.function("largest", "(y *uint32, x *float32, n int)", "gives in each lane the largest of the bits of magnitudes of n elements, which fill vectors and are not 0.")
 		y, x, n := g.param("y"), g.param("x"), g.param("n")
 		most, mask := g.zero(), g.copy(g.bits(0x7fffffff))
 		g.Label("vectors")
 		v := g.load(Mem{Base: x}, nil)
-		if g.wide() {
-			g.VPANDD(mask, v, v)
-		} else {
-			g.VPAND(mask, v, v)
-		}
+		g.and(mask, v, v)
 		g.VPMAXUD(v, most, most)
 		g.ADDQ(U8(4*set.lanes), x)
 		g.SUBQ(U8(set.lanes), n)
@@ -59,7 +54,6 @@ const (
 
 // coding writes a loop whose step takes n elements: it reads read bytes, and writes write bytes.
 func (g *vec) coding(name, signature, doc string, read, write, n int, step func(x, y Mem, by vector)) {
-	g.held = map[constant]vector{}
 	g.function(name, signature, doc)
 	y, x, left := g.param("y"), g.param("x"), g.param("n")
 	by := g.number(Mem{Base: g.param("by")})

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/mmcloughlin/avo/build"
 	. "github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -35,8 +37,7 @@ func (g *convolver) write() {
 	}
 	g.function(name, "(y, x, w, h, b *float32, tokens, channels, ys, xs, ws int)",
 		what+" for channels that fill vectors; rows are ys, xs and", "ws elements apart. h has the 3 inputs of each channel before the first, and is left those before the next.")
-	w, h, ws := g.param("w"), g.param("h"), g.param("ws")
-	g.SHLQ(U8(2), ws)
+	w, h, ws := g.param("w"), g.param("h"), g.stride("ws")
 	spill := g.AllocLocal(5 * g.bytes())
 	g.Label("channels")
 	for j, v := range g.weights(w, ws) {
@@ -47,9 +48,7 @@ func (g *convolver) write() {
 		g.b = g.keep(g.load(Mem{Base: b}, nil), spill.Offset(4*g.bytes()))
 	}
 	g.h = g.history(h)
-	g.x, g.y, g.xs, g.ys = g.param("x"), g.param("y"), g.param("xs"), g.param("ys")
-	g.SHLQ(U8(2), g.xs)
-	g.SHLQ(U8(2), g.ys)
+	g.x, g.y, g.xs, g.ys = g.param("x"), g.param("y"), g.stride("xs"), g.stride("ys")
 	g.tokens()
 	g.remember(h)
 	g.ADDQ(U32(3*g.bytes()), h)
@@ -84,33 +83,27 @@ func (g *convolver) tokens() {
 	}
 	left, x, y := g.param("tokens"), g.ahead(g.x, g.xs, convAhead), g.ahead(g.y, g.ys, convAhead)
 	for _, n := range chains {
-		all, none := g.label("tokens"), g.label("notokens")
-		g.SUBQ(U8(n), left)
-		g.JLT(LabelRef(none))
-		g.Label(all)
-		row := func(base, stride reg.Register, i int) Mem {
-			return []Mem{{Base: base}, {Base: base, Index: stride, Scale: 1}}[i]
-		}
-		in := append([]vector(nil), g.h[:]...)
-		for i := range n {
-			in = append(in, g.load(row(g.x, g.xs, i), nil))
-		}
-		g.together(n, func(i int) { g.store(g.value(in[i:]), row(g.y, g.ys, i), nil) })
-		for j := range g.h {
-			g.VMOVAPS(in[n+j], g.h[j])
-		}
-		for range n {
-			g.PREFETCHT0(Mem{Base: x})
-			g.PREFETCHT0(Mem{Base: y})
-			g.ADDQ(g.xs, x)
-			g.ADDQ(g.ys, y)
-			g.ADDQ(g.xs, g.x)
-			g.ADDQ(g.ys, g.y)
-		}
-		g.SUBQ(U8(n), left)
-		g.JGE(LabelRef(all))
-		g.Label(none)
-		g.ADDQ(U8(n), left)
+		g.loop("tokens", left, n, func() { g.step(n, x, y) })
+	}
+}
+
+// step takes n tokens, and fetches rows of those from x and y on.
+func (g *convolver) step(n int, x, y reg.Register) {
+	in := slices.Clone(g.h[:])
+	for i := range n {
+		in = append(in, g.load(strided(g.x, g.xs, nil)[i], nil))
+	}
+	g.together(n, func(i int) { g.store(g.value(in[i:]), strided(g.y, g.ys, nil)[i], nil) })
+	for j := range g.h {
+		g.VMOVAPS(in[n+j], g.h[j])
+	}
+	for range n {
+		g.PREFETCHT0(Mem{Base: x})
+		g.PREFETCHT0(Mem{Base: y})
+		g.ADDQ(g.xs, x)
+		g.ADDQ(g.ys, y)
+		g.ADDQ(g.xs, g.x)
+		g.ADDQ(g.ys, g.y)
 	}
 }
 
@@ -128,31 +121,17 @@ func (g *convolver) value(in []vector) vector {
 
 // weights loads those of as many channels as there are lanes, of all places in time.
 func (g *convolver) weights(w, ws reg.Register) [4]vector {
-	at, four, twelve := g.GP64(), g.GP64(), g.GP64()
+	at, four := g.GP64(), g.GP64()
 	g.MOVQ(w, at)
 	g.LEAQ(Mem{Base: ws, Index: ws, Scale: 1}, four)
 	g.ADDQ(four, four)
-	g.LEAQ(Mem{Base: four, Index: four, Scale: 2}, twelve)
+	twelve := g.triple(four)
 	var m [4]vector
 	for i := range m {
-		m[i] = g.quads(strided(at, four, twelve))
+		m[i] = g.quadsOf(strided(at, four, twelve))
 		g.ADDQ(ws, at)
 	}
 	return g.transposed(m)
-}
-
-// quads loads four elements from each of as many places as a vector has room for.
-func (g *convolver) quads(from [4]Mem) vector {
-	v := g.zero() // all of it: else it would seem to live before
-	g.VMOVUPS(from[0], v.AsX())
-	if !g.wide() {
-		g.VINSERTF128(U8(1), from[1], v, v)
-		return v
-	}
-	for i := 1; i < 4; i++ {
-		g.VINSERTF32X4(U8(i), from[i], v, v)
-	}
-	return v
 }
 
 // triples are where the elements 4i to 4i+3 of the 12 of four channels lie, for each four.
@@ -174,7 +153,7 @@ func (g *convolver) shuffle(a, b vector, i, j, k, l int) vector {
 func (g *convolver) history(h reg.Register) [3]vector {
 	var m [3]vector
 	for i := range m {
-		m[i] = g.quads(triples(h, i))
+		m[i] = g.quadsOf(triples(h, i))
 	}
 	xy, yz := g.shuffle(m[1], m[2], 2, 3, 1, 2), g.shuffle(m[0], m[1], 1, 2, 0, 1)
 	return [3]vector{g.shuffle(m[0], xy, 0, 3, 0, 2), g.shuffle(yz, xy, 0, 2, 1, 3), g.shuffle(yz, m[2], 1, 3, 0, 3)}

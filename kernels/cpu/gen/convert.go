@@ -10,7 +10,6 @@ func convert(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := newVec(c, set)
 		each := func(name, signature, doc string, from, to int, step func(from, to Mem)) {
-			g.held = map[constant]vector{}
 			g.function(name, signature, doc)
 			x, y, n := g.param("x"), g.param("y"), g.param("n")
 			g.Label("vectors")
@@ -23,7 +22,7 @@ func convert(c *build.Context) {
 		}
 		const wider, narrower = "(y *float32, x *uint16, n int)", "(y *uint16, x *float32, n int)"
 		for _, f := range formats[1:] {
-			each("widen"+f.name, wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
+			each("widen"+f.Name, wider, "widens n elements, which fill vectors and are not 0.", 2, 4, func(from, to Mem) {
 				v := g.new()
 				g.widen(f, from, v)
 				g.VMOVUPS(v, to)
@@ -43,22 +42,18 @@ func (g *vec) roundBF16(v vector, to Mem) {
 	const unordered = 3
 	upper, odd, y := g.new(), g.new(), g.new()
 	g.VPSRLD(U8(16), v, upper)
+	g.and(g.bits(1), upper, odd)
+	g.VPADDD(g.bits(0x7FFF), odd, odd)
+	g.VPADDD(odd, v, y)
+	g.VPSRLD(U8(16), y, y)
 	if g.wide() {
 		nan := g.K()
-		g.VPANDD(g.bits(1), upper, odd)
-		g.VPADDD(g.bits(0x7FFF), odd, odd)
-		g.VPADDD(odd, v, y)
-		g.VPSRLD(U8(16), y, y)
 		g.VCMPPS(U8(unordered), v, v, nan)
 		g.VPORD(g.bits(0x40), upper, nan, y)
 		g.VPMOVDW(y, to)
 		return
 	}
 	nan := g.new()
-	g.VPAND(g.bits(1), upper, odd)
-	g.VPADDD(g.bits(0x7FFF), odd, odd)
-	g.VPADDD(odd, v, y)
-	g.VPSRLD(U8(16), y, y)
 	g.VCMPPS(U8(unordered), v, v, nan)
 	g.VPOR(g.bits(0x40), upper, upper)
 	g.VBLENDVPS(nan, upper, y, y)

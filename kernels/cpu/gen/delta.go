@@ -23,55 +23,17 @@ type deltaRule struct {
 	row, row3 reg.Register // bytes from a row to the next, and three times that
 }
 
-// begin reads what all steps have: the columns that fill vectors, as bytes, and those that do not.
-func (g *deltaRule) begin() (wide reg.Register, rest tail) {
-	wide = g.param("cols")
-	some := g.GP64()
-	g.MOVQ(wide, some)
-	g.ANDQ(U8(g.set.lanes-1), some)
-	g.SUBQ(some, wide)
-	g.SHLQ(U8(2), wide)
-	return wide, g.tail(some)
-}
-
-// columns calls body for vectors of columns at byte at, and for the rest of them.
-func (g *deltaRule) columns(wide reg.Register, rest *tail, body func(at reg.Register, t *tail)) {
-	next, none, all := g.label("columns"), g.label("rest"), g.label("all")
-	at := g.GP64()
-	g.XORQ(at, at)
-	g.CMPQ(at, wide)
-	g.JGE(LabelRef(none))
-	g.Label(next)
-	body(at, nil)
-	g.ADDQ(U8(g.bytes()), at)
-	g.CMPQ(at, wide)
-	g.JLT(LabelRef(next))
-	g.Label(none)
-	some := g.param("cols")
-	g.TESTQ(U32(uint32(g.set.lanes-1)), some)
-	g.JZ(LabelRef(all))
-	body(at, rest)
-	g.Label(all)
-}
-
 // rows calls body for four rows of s, as long as there are as many, and then for one.
 func (g *deltaRule) rows(s reg.Register, body func(n int)) {
-	g.row, g.row3 = g.param("row"), g.GP64()
-	g.SHLQ(U8(2), g.row)
-	g.LEAQ(Mem{Base: g.row, Index: g.row, Scale: 2}, g.row3)
-	left := g.memory("rows")
+	g.row = g.stride("row")
+	g.row3 = g.triple(g.row)
 	for _, n := range []int{4, 1} {
-		next, none := g.label("rows"), g.label("norows")
-		g.Label(next)
-		g.SUBQ(U8(n), left)
-		g.JLT(LabelRef(none))
-		body(n)
-		for range n {
-			g.ADDQ(g.row, s)
-		}
-		g.JMP(LabelRef(next))
-		g.Label(none)
-		g.ADDQ(U8(n), left)
+		g.loop("rows", g.memory("rows"), n, func() {
+			body(n)
+			for range n {
+				g.ADDQ(g.row, s)
+			}
+		})
 	}
 }
 
@@ -81,20 +43,20 @@ func (g *deltaRule) line(s, at, to reg.Register, r int) Mem {
 		return Mem{Base: s, Index: at, Scale: 1}
 	}
 	g.LEAQ(Mem{Base: s, Index: at, Scale: 1}, to)
-	return []Mem{{}, {Base: to, Index: g.row, Scale: 1}, {Base: to, Index: g.row, Scale: 2}, {Base: to, Index: g.row3, Scale: 1}}[r]
+	return strided(to, g.row, g.row3)[r]
 }
 
 func (g *deltaRule) read() {
 	g.function("deltaRead", "(s, known, out, k, q *float32, row, rows, cols int)",
 		"adds Σ k[i] s[i] to known and Σ q[i] s[i] to out, for rows of a state that are row elements apart.")
-	wide, rest := g.begin()
+	columns := g.columns("cols")
 	s, known, out, k, q, to := g.param("s"), g.param("known"), g.param("out"), g.param("k"), g.param("q"), g.GP64()
 	g.rows(s, func(n int) {
 		var keys, queries [4]vector
 		for r := range n {
 			keys[r], queries[r] = g.number(Mem{Base: k, Disp: 4 * r}), g.number(Mem{Base: q, Disp: 4 * r})
 		}
-		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+		columns.each(func(at reg.Register, t *tail) {
 			a, b := Mem{Base: known, Index: at, Scale: 1}, Mem{Base: out, Index: at, Scale: 1}
 			x, y := g.load(a, t), g.load(b, t)
 			for r := range n {
@@ -114,10 +76,10 @@ func (g *deltaRule) read() {
 func (g *deltaRule) value() {
 	g.function("deltaValue", "(known, y, v, out *float32, fade, beta, fresh, scale float32, cols int)",
 		"makes of what is known of a token's values what is written, beta (v - fade known), and puts out y = scale (fade out + fresh times that).")
-	wide, rest := g.begin()
+	columns := g.columns("cols")
 	known, y, v, out := g.param("known"), g.param("y"), g.param("v"), g.param("out")
 	fade, beta, fresh, scale := g.number(g.memory("fade")), g.number(g.memory("beta")), g.number(g.memory("fresh")), g.number(g.memory("scale"))
-	g.columns(wide, &rest, func(at reg.Register, t *tail) {
+	columns.each(func(at reg.Register, t *tail) {
 		of := func(base reg.Register) Mem { return Mem{Base: base, Index: at, Scale: 1} }
 		x := g.load(of(v), t)
 		g.VFNMADD231PS(fade, g.load(of(known), t), x)
@@ -133,16 +95,15 @@ func (g *deltaRule) value() {
 func (g *deltaRule) write() {
 	g.function("deltaWrite", "(s, x, k, decay *float32, step, row, rows, cols int)",
 		"sets s[i] = decay[i·step] s[i] + k[i] x, for rows of a state that are row elements apart.")
-	wide, rest := g.begin()
-	s, x, k, decay, step, to := g.param("s"), g.param("x"), g.param("k"), g.param("decay"), g.param("step"), g.GP64()
-	g.SHLQ(U8(2), step)
+	columns := g.columns("cols")
+	s, x, k, decay, step, to := g.param("s"), g.param("x"), g.param("k"), g.param("decay"), g.stride("step"), g.GP64()
 	g.rows(s, func(n int) {
 		var keys, decays [4]vector
 		for r := range n {
 			keys[r], decays[r] = g.number(Mem{Base: k, Disp: 4 * r}), g.number(Mem{Base: decay})
 			g.ADDQ(step, decay)
 		}
-		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+		columns.each(func(at reg.Register, t *tail) {
 			fresh := g.load(Mem{Base: x, Index: at, Scale: 1}, t)
 			for r := range n {
 				line := g.line(s, at, to, r)
@@ -159,7 +120,7 @@ func (g *deltaRule) write() {
 func (g *deltaRule) pairs() {
 	g.function("deltaPairs", "(w, decay, k, q, keys, queries *float32, row, rows, cols int)",
 		"multiplies rows w by decay, element by element, and sets keys[i] = k·w[i] and queries[i] = q·w[i].")
-	wide, rest := g.begin()
+	columns := g.columns("cols")
 	w, decay, k, q := g.param("w"), g.param("decay"), g.param("k"), g.param("q")
 	keys, queries, to := g.param("keys"), g.param("queries"), g.GP64()
 	g.rows(w, func(n int) {
@@ -167,7 +128,7 @@ func (g *deltaRule) pairs() {
 		for i := range 2 * n {
 			sums[i] = g.zero()
 		}
-		g.columns(wide, &rest, func(at reg.Register, t *tail) {
+		columns.each(func(at reg.Register, t *tail) {
 			of := func(base reg.Register) vector { return g.load(Mem{Base: base, Index: at, Scale: 1}, t) }
 			by, key, query := of(decay), of(k), of(q)
 			for r := range n {
@@ -179,29 +140,11 @@ func (g *deltaRule) pairs() {
 			}
 		})
 		for r := range n {
-			g.VMOVSS(g.total(sums[r]), Mem{Base: keys, Disp: 4 * r})
-			g.VMOVSS(g.total(sums[n+r]), Mem{Base: queries, Disp: 4 * r})
+			g.VMOVSS(g.across(sums[r], g.VADDPS, 32), Mem{Base: keys, Disp: 4 * r})
+			g.VMOVSS(g.across(sums[n+r], g.VADDPS, 32), Mem{Base: queries, Disp: 4 * r})
 		}
 		g.ADDQ(U8(4*n), keys)
 		g.ADDQ(U8(4*n), queries)
 	})
 	g.end()
-}
-
-// total adds the lanes of a vector: halves are added until one is left.
-func (g *deltaRule) total(v vector) reg.Register {
-	if g.wide() {
-		upper := g.YMM()
-		g.VEXTRACTF64X4(U8(1), v, upper)
-		g.VADDPS(v.AsY(), upper, upper)
-		v = upper
-	}
-	sum, other := g.XMM(), g.XMM()
-	g.VEXTRACTF128(U8(1), v, sum)
-	g.VADDPS(v.AsX(), sum, sum)
-	g.VPERMILPS(U8(0x4e), sum, other)
-	g.VADDPS(other, sum, sum)
-	g.VPERMILPS(U8(0xb1), sum, other)
-	g.VADDPS(other, sum, sum)
-	return sum
 }

@@ -22,12 +22,17 @@ func (g *vec) each(x []vector, value func(d doubles, x []vector) vector) vector 
 		}
 		halves[half] = g.round(value(doubles{g}, in))
 	})
-	if g.wide() {
-		g.VINSERTF64X4(U8(1), halves[1].AsY(), halves[0], y)
-	} else {
-		g.VINSERTF128(U8(1), halves[1].AsX(), halves[0], y)
-	}
+	g.join(halves, y)
 	return y
+}
+
+// join makes a vector of the lower halves of two.
+func (g *vec) join(halves [2]vector, to vector) {
+	if g.wide() {
+		g.VINSERTF64X4(U8(1), halves[1].AsY(), halves[0], to)
+	} else {
+		g.VINSERTF128(U8(1), halves[1].AsX(), halves[0], to)
+	}
 }
 
 // of is each for one operand.
@@ -38,11 +43,10 @@ func (g *vec) of(x vector, value func(d doubles, x vector) vector) vector {
 // double is a half of a vector.
 func (g *vec) double(v vector, half int) vector {
 	d, part := g.new(), g.new()
-	switch {
-	case g.wide():
+	if g.wide() {
 		g.VEXTRACTF64X4(U8(half), v, part.AsY())
 		g.VCVTPS2PD(part.AsY(), d)
-	default:
+	} else {
 		g.VEXTRACTF128(U8(half), v, part.AsX())
 		g.VCVTPS2PD(part.AsX(), d)
 	}

@@ -106,16 +106,10 @@ func (f *lanewise) write(g *vec) {
 		chains = chains[1:]
 	}
 	for _, vectors := range chains {
-		part, all := g.label("part"), g.label("vectors")
-		g.SUBQ(U8(vectors*g.set.lanes), n)
-		g.JLT(LabelRef(part))
-		g.Label(all)
-		g.together(vectors, func(at int) { step(nil, at) })
-		g.ADDQ(U8(vectors*g.set.lanes), i)
-		g.SUBQ(U8(vectors*g.set.lanes), n)
-		g.JGE(LabelRef(all))
-		g.Label(part)
-		g.ADDQ(U8(vectors*g.set.lanes), n)
+		g.loop("vectors", n, vectors*g.set.lanes, func() {
+			g.together(vectors, func(at int) { step(nil, at) })
+			g.ADDQ(U8(vectors*g.set.lanes), i)
+		})
 	}
 	g.JZ(LabelRef("done"))
 	t := g.tail(n)

@@ -5,6 +5,11 @@
 //	go run .          # writes ../NAME_amd64.s and ../NAME_amd64.go for each generator
 //	go run . NAME     # for this one
 //	go run . -check   # fails where they are not what it would write
+//
+// A generator is in the file of its name. They share function.go (functions, parameters and
+// loops), constants.go, lines.go (rows in memory), columns.go (loops over a row), tails.go (masks
+// of what fills no vector), lanes.go (moves between lanes), vecmath.go and doubles.go (arithmetic),
+// and gemm, short and blocks also products.go.
 package main
 
 import (

@@ -6,17 +6,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-const (
-	tileRows    = 6  // of a tile that is in registers
-	tileColumns = 16 // of the narrowest tile
-)
+const tileRows = 6 // of a tile that is in registers
 
 // matrices generates products of small matrices that lie anyhow, and what moves such ones.
 func matrices(c *build.Context) {
 	for _, t := range []multiplier{
-		{newVec(c, avx2), "tile16", 2},
-		{newVec(c, avx512), "tile16", 1},
-		{newVec(c, avx512), "tile64", 4},
+		{vec: newVec(c, avx2), name: "tile16", width: 2},
+		{vec: newVec(c, avx512), name: "tile16", width: 1},
+		{vec: newVec(c, avx512), name: "tile64", width: 4},
 	} {
 		t.write()
 	}
@@ -33,6 +30,9 @@ type multiplier struct {
 	*vec
 	name  string
 	width int
+
+	a, ar, ak, xs, by, y, k reg.Register
+	sums                    [tileRows][]vector
 }
 
 func (g *multiplier) write() {
@@ -40,81 +40,67 @@ func (g *multiplier) write() {
 		"adds products to rows of as many columns as its name says: y[r] = by[r·bs] y[r] + Σ a[r·ar + i·ak] x[i],",
 		"summed in the order of i by fused multiplications, where row r has k + r·more products, and more is 0 or 1.",
 		"Without by, y[r] is the sum alone. Rows of x and y are xs and ys elements apart.")
-	a, ar, ak, xs := g.param("a"), g.stride("ar"), g.stride("ak"), g.stride("xs")
-	ar3, by := g.triple(ar), g.param("by")
-	y, rows, k := g.param("y"), g.param("rows"), g.param("k")
-	line := [tileRows]Mem{{}, {Index: ar, Scale: 1}, {Index: ar, Scale: 2}}
-
-	var sums [tileRows][]vector // of all blocks, or each would want its own
-	for r := range sums {
+	g.a, g.ar, g.ak, g.xs = g.param("a"), g.stride("ar"), g.stride("ak"), g.stride("xs")
+	g.by, g.y, g.k = g.param("by"), g.param("y"), g.param("k")
+	rows := g.param("rows")
+	for r := range g.sums { // of all blocks, or each would want its own
 		for range g.width {
-			sums[r] = append(sums[r], g.new())
+			g.sums[r] = append(g.sums[r], g.new())
 		}
 	}
-	block := func(name string, n int) {
-		g.Label(name)
-		g.CMPQ(rows, U8(n))
-		g.JLT(LabelRef(name + "_none"))
-		for _, row := range sums[:n] {
-			for _, s := range row {
-				g.clear(s)
-			}
-		}
-		at, x, left := g.GP64(), g.param("x"), g.GP64()
-		g.MOVQ(a, at)
-		g.MOVQ(k, left)
-		upper := g.GP64()
-		if n > 3 {
-			g.LEAQ(Mem{Base: a, Index: ar3, Scale: 1}, upper)
-		}
-		g.TESTQ(left, left)
-		g.JZ(LabelRef(name + "_common"))
-		step := func(from int) {
-			var xv []vector
-			for j := range g.width {
-				xv = append(xv, g.new())
-				g.VMOVUPS(Mem{Base: x, Disp: j * 4 * g.set.lanes}, xv[j])
-			}
-			for r := from; r < n; r++ {
-				m := line[r%3]
-				m.Base = at
-				if r >= 3 {
-					m.Base = upper
-				}
-				g.products(m, xv, sums[r])
-			}
-			g.ADDQ(ak, at)
-			if n > 3 {
-				g.ADDQ(ak, upper)
-			}
-			g.ADDQ(xs, x)
-		}
-		g.Label(name + "_next")
-		step(0)
-		g.DECQ(left)
-		g.JNZ(LabelRef(name + "_next"))
-		g.Label(name + "_common")
-		g.CMPQ(g.memory("more"), U8(0))
-		g.JZ(LabelRef(name + "_summed"))
-		for from := 1; from < n; from++ {
-			step(from)
-		}
-		g.ADDQ(U8(n), k)
-		g.Label(name + "_summed")
-		g.put(name, y, by, sums[:n])
-		g.SUBQ(U8(n), rows)
-		for range n {
-			g.ADDQ(ar, a)
-		}
-		g.JMP(LabelRef(name))
-		g.Label(name + "_none")
+	blocks := []int{6, 4, 1}
+	if g.width == 1 {
+		blocks = blocks[1:]
 	}
-	if g.width > 1 {
-		block("six", 6)
+	for _, n := range blocks {
+		g.loop("rows", rows, n, func() { g.block(n) })
 	}
-	block("four", 4)
-	block("one", 1)
 	g.end()
+}
+
+// block computes n rows, and goes on to those after them.
+func (g *multiplier) block(n int) {
+	for _, row := range g.sums[:n] {
+		for _, s := range row {
+			g.clear(s)
+		}
+	}
+	at, x, left := g.GP64(), g.param("x"), g.GP64()
+	g.MOVQ(g.a, at)
+	g.MOVQ(g.k, left)
+	a := g.linesFrom(at, g.ar, n)
+	next, common, summed := g.label("next"), g.label("common"), g.label("summed")
+	g.TESTQ(left, left)
+	g.JZ(LabelRef(common))
+	g.Label(next)
+	g.step(0, n, a, x)
+	g.DECQ(left)
+	g.JNZ(LabelRef(next))
+	g.Label(common)
+	g.CMPQ(g.memory("more"), U8(0))
+	g.JZ(LabelRef(summed))
+	for from := 1; from < n; from++ {
+		g.step(from, n, a, x)
+	}
+	g.ADDQ(U8(n), g.k)
+	g.Label(summed)
+	g.put(g.sums[:n])
+	for range n {
+		g.ADDQ(g.ar, g.a)
+	}
+}
+
+// step adds the products of an element of the rows from one up to n.
+func (g *multiplier) step(from, n int, a lines, x reg.Register) {
+	var v []vector
+	for j := range g.width {
+		v = append(v, g.load(Mem{Base: x, Disp: j * g.bytes()}, nil))
+	}
+	for r := from; r < n; r++ {
+		g.products(a.at(r), v, g.sums[r])
+	}
+	a.move(g.ADDQ, g.ak)
+	g.ADDQ(g.xs, x)
 }
 
 // products adds a number times the vectors.
@@ -130,29 +116,30 @@ func (g *multiplier) products(a Mem, x, sums []vector) {
 }
 
 // put takes rows of sums to y, and y and by past them.
-func (g *multiplier) put(name string, y, by reg.Register, sums [][]vector) {
+func (g *multiplier) put(sums [][]vector) {
 	ys, bs := g.stride("ys"), g.stride("bs")
-	g.TESTQ(by, by)
-	g.JZ(LabelRef(name + "_alone"))
+	alone, done := g.label("alone"), g.label("put")
+	g.TESTQ(g.by, g.by)
+	g.JZ(LabelRef(alone))
 	for _, row := range sums {
-		v := g.number(Mem{Base: by})
+		v := g.number(Mem{Base: g.by})
 		for j, s := range row {
-			at := Mem{Base: y, Disp: j * 4 * g.set.lanes}
+			at := Mem{Base: g.y, Disp: j * g.bytes()}
 			g.VFMADD231PS(at, v, s)
 			g.VMOVUPS(s, at)
 		}
-		g.ADDQ(ys, y)
-		g.ADDQ(bs, by)
+		g.ADDQ(ys, g.y)
+		g.ADDQ(bs, g.by)
 	}
-	g.JMP(LabelRef(name + "_put"))
-	g.Label(name + "_alone")
+	g.JMP(LabelRef(done))
+	g.Label(alone)
 	for _, row := range sums {
 		for j, s := range row {
-			g.VMOVUPS(s, Mem{Base: y, Disp: j * 4 * g.set.lanes})
+			g.VMOVUPS(s, Mem{Base: g.y, Disp: j * g.bytes()})
 		}
-		g.ADDQ(ys, y)
+		g.ADDQ(ys, g.y)
 	}
-	g.Label(name + "_put")
+	g.Label(done)
 }
 
 // transpose is by squares of 8: of four columns of eight rows at a time, row i and row
@@ -169,23 +156,12 @@ func (g *vec) transpose() {
 	g.LEAQ(Mem{Base: src, Index: ss, Scale: 4}, upper)
 	g.MOVQ(dst, to)
 	g.Label("columns")
-	var v, t, o [4]vector
-	for i := range 4 {
-		v[i], t[i], o[i] = g.YMM(), g.YMM(), g.YMM()
-		x := g.XMM()
-		g.VMOVUPS(strided(lower, ss, ss3)[i], x)
-		g.VINSERTF128(U8(1), strided(upper, ss, ss3)[i], x.AsY(), v[i])
+	var v [4]vector
+	for i := range v {
+		v[i] = g.quadsOf([4]Mem{strided(lower, ss, ss3)[i], strided(upper, ss, ss3)[i]})
 	}
-	for i := range 2 {
-		g.VUNPCKLPS(v[2*i+1], v[2*i], t[2*i])
-		g.VUNPCKHPS(v[2*i+1], v[2*i], t[2*i+1])
-	}
-	for i := range 2 {
-		g.VUNPCKLPD(t[i+2], t[i], o[2*i])
-		g.VUNPCKHPD(t[i+2], t[i], o[2*i+1])
-	}
-	for i := range 4 {
-		g.VMOVUPS(o[i], strided(to, ds, ds3)[i])
+	for i, column := range g.transposed(v) {
+		g.VMOVUPS(column, strided(to, ds, ds3)[i])
 	}
 	g.ADDQ(U8(16), lower)
 	g.ADDQ(U8(16), upper)
@@ -201,12 +177,10 @@ func (g *vec) transpose() {
 
 // widenRow is a loop over rows, and eight elements of them at a time.
 func (g *vec) widenRow(f format) {
-	g.function("widenRows"+f.name, "(dst *float32, ds int, src *uint16, ss int, rows, n int)",
+	g.function("widenRows"+f.Name, "(dst *float32, ds int, src *uint16, ss int, rows, n int)",
 		"widens rows of n numbers, a multiple of 8, at least 8.")
 	dst, src, rows, n := g.param("dst"), g.param("src"), g.param("rows"), g.param("n")
-	ds, ss := g.param("ds"), g.param("ss")
-	g.SHLQ(U8(2), ds)
-	g.SHLQ(U8(1), ss)
+	ds, ss := g.stride("ds"), g.strideOf(f, "ss")
 	g.Label("rows")
 	to, from, left := g.GP64(), g.GP64(), g.GP64()
 	g.MOVQ(dst, to)

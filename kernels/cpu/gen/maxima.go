@@ -12,12 +12,10 @@ const maximaBlock = 32 // scores of which the highest is wanted
 // maximum generates what choosing a token has to read all scores for.
 func maximum(c *build.Context) {
 	g := newVec(c, avx2)
-	most := g.static("most", U32(math.Float32bits(math.MaxFloat32)))
 	g.function("maxima", "(x, highest *float32, blocks int) (broken int)",
 		"finds the highest of each 32 numbers, and returns not 0 where any is above all finite ones, or not a number.")
 	x, highest, blocks := g.param("x"), g.param("highest"), g.param("blocks")
-	bound, broken := g.YMM(), g.zero()
-	g.VMOVUPS(most, bound)
+	bound, broken := g.copy(g.c(math.MaxFloat32)), g.zero()
 	g.Label("next")
 	var v [maximaBlock / 8]vector
 	for i := range v {
@@ -30,14 +28,7 @@ func maximum(c *build.Context) {
 	g.VMAXPS(v[1], v[0], v[0])
 	g.VMAXPS(v[3], v[2], v[2])
 	g.VMAXPS(v[2], v[0], v[0])
-	best, other := g.XMM(), g.XMM()
-	g.VEXTRACTF128(U8(1), v[0], best)
-	g.VMAXPS(v[0].AsX(), best, best)
-	g.VPERMILPS(U8(0x4e), best, other)
-	g.VMAXPS(other, best, best)
-	g.VPERMILPS(U8(0xb1), best, other)
-	g.VMAXPS(other, best, best)
-	g.VMOVSS(best, Mem{Base: highest})
+	g.VMOVSS(g.across(v[0], g.VMAXPS, 32), Mem{Base: highest})
 	g.ADDQ(U8(4*maximaBlock), x)
 	g.ADDQ(U8(4), highest)
 	g.DECQ(blocks)
@@ -52,14 +43,11 @@ func maximum(c *build.Context) {
 // likelihoods are in f64: x is n ln 2 and a rest, of which e to the power is a series to
 // the tenth power.
 func (g *vec) likelihoods() {
-	number := func(name string, v float64) Mem { return g.static(name, U64(math.Float64bits(v))) }
-	log2e, ln2Hi, ln2Lo := number("log2e", math.Log2E), number("ln2_hi", math.Ln2), number("ln2_lo", 2.3190468138462996e-17)
-	least, bias := number("least", -690), g.static("bias", U64(1023))
-	var series []Mem
-	factorial := 1.0
-	for i := range 11 {
-		factorial *= float64(max(1, i))
-		series = append(series, number("c"+string(rune('a'+i)), 1/factorial))
+	d, bias := doubles{g}, g.constant(constant{1023, 8})
+	series, factorial := []float64{1}, 1.0
+	for i := 1; i < 11; i++ {
+		factorial *= float64(i)
+		series = append(series, 1/factorial)
 	}
 	g.function("likelihoods", "(w *float64, s *float32, n int, highest, by float64) (mass float64)",
 		"sets w[i] = exp((s[i] - highest)·by), and 0 where that is below exp(-690), for n scores that are at most",
@@ -69,19 +57,16 @@ func (g *vec) likelihoods() {
 	g.VBROADCASTSD(g.Load(g.Param("highest"), g.XMM()), highest)
 	g.VBROADCASTSD(g.Load(g.Param("by"), g.XMM()), by)
 	g.Label("next")
-	x, k, p, none, whole := g.YMM(), g.YMM(), g.YMM(), g.YMM(), g.XMM()
+	x, none, whole := g.YMM(), g.YMM(), g.XMM()
 	g.VCVTPS2PD(Mem{Base: s}, x)
 	g.VSUBPD(highest, x, x)
 	g.VMULPD(by, x, x)
-	g.VCMPPD(U8(1), least, x, none)
-	g.VMULPD(log2e, x, k)
+	g.VCMPPD(U8(1), d.c(-690), x, none)
+	k := d.mul(d.c(math.Log2E), x)
 	g.VROUNDPD(U8(8), k, k)
-	g.VFNMADD231PD(ln2Hi, k, x)
-	g.VFNMADD231PD(ln2Lo, k, x)
-	g.VMOVUPD(series[10], p)
-	for i := 9; i >= 0; i-- {
-		g.VFMADD213PD(series[i], x, p)
-	}
+	g.VFNMADD231PD(d.c(math.Ln2), k, x)
+	g.VFNMADD231PD(d.c(2.3190468138462996e-17), k, x)
+	p := d.polynomial(x, series...)
 	g.VCVTPD2DQY(k, whole)
 	g.VPMOVSXDQ(whole, k)
 	g.VPADDQ(bias, k, k)
@@ -94,11 +79,6 @@ func (g *vec) likelihoods() {
 	g.ADDQ(U8(16), s)
 	g.SUBQ(U8(4), n)
 	g.JNZ(LabelRef("next"))
-	upper, total := g.XMM(), g.XMM()
-	g.VEXTRACTF128(U8(1), sum, upper)
-	g.VADDPD(sum.AsX(), upper, total)
-	g.VPERMILPD(U8(1), total, upper)
-	g.VADDSD(upper, total, total)
-	g.Store(total, g.Return("mass"))
+	g.Store(g.across(sum, g.VADDPD, 64), g.Return("mass"))
 	g.end()
 }

@@ -21,18 +21,12 @@ func norm(c *build.Context) {
 			}
 		}
 		for _, vectors := range []int{2, 1} {
-			part, all := g.label("part"), g.label("vectors")
-			g.SUBQ(U8(vectors*set.lanes), n)
-			g.JLT(LabelRef(part))
-			g.Label(all)
-			for i := range vectors {
-				add(g.load(Mem{Base: x, Disp: i * g.bytes()}, nil), sums[2*i:])
-			}
-			g.ADDQ(U8(vectors*g.bytes()), x)
-			g.SUBQ(U8(vectors*set.lanes), n)
-			g.JGE(LabelRef(all))
-			g.Label(part)
-			g.ADDQ(U8(vectors*set.lanes), n)
+			g.loop("vectors", n, vectors*set.lanes, func() {
+				for i := range vectors {
+					add(g.load(Mem{Base: x, Disp: i * g.bytes()}, nil), sums[2*i:])
+				}
+				g.ADDQ(U8(vectors*g.bytes()), x)
+			})
 		}
 		g.JZ(LabelRef("done"))
 		t := g.tail(n)
@@ -40,19 +34,7 @@ func norm(c *build.Context) {
 		g.Label("done")
 		d := doubles{g}
 		sum := d.add(d.add(sums[0], sums[1]), d.add(sums[2], sums[3]))
-		half := g.YMM()
-		if g.wide() {
-			g.VEXTRACTF64X4(U8(1), sum, half)
-			g.VADDPD(half, sum.AsY(), half)
-		} else {
-			g.VMOVUPS(sum, half)
-		}
-		pair, one := g.XMM(), g.XMM()
-		g.VEXTRACTF128(U8(1), half, pair)
-		g.VADDPD(pair, half.AsX(), pair)
-		g.VUNPCKHPD(pair, pair, one)
-		g.VADDSD(one, pair, pair)
-		g.Store(pair, g.Return("sum"))
+		g.Store(g.across(sum, g.VADDPD, 64), g.Return("sum"))
 		g.end()
 	}
 }

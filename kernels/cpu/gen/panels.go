@@ -88,19 +88,14 @@ func (p *places) advance(g *panel, by Op) {
 func (g *panel) packRows(f format) {
 	name := "packRows"
 	if f == bf16 {
-		name += f.name
+		name += f.Name
 	}
-	g.function(name, fmt.Sprintf("(to *float32, from *%s, ws, steps, apart, width int)", f.element),
+	g.function(name, fmt.Sprintf("(to *float32, from *%s, ws, steps, apart, width int)", f.Element),
 		fmt.Sprintf("writes %d rows of weights, ws elements apart, of steps vectors of k, to a panel that has", g.set.lanes),
 		"width rows, and parts apart elements apart.")
-	from, ws, steps, width := g.param("from"), g.param("ws"), g.param("steps"), g.param("width")
-	apart := g.param("apart")
-	g.SHLQ(U8(f.size/2), ws)
-	g.SHLQ(U8(2), apart)
-	g.SHLQ(U8(2), width)
-	p := g.places(g.param("to"), apart)
-	ws3, four := g.GP64(), g.GP64()
-	g.LEAQ(Mem{Base: ws, Index: ws, Scale: 2}, ws3)
+	from, ws, steps, width := g.param("from"), g.strideOf(f, "ws"), g.param("steps"), g.stride("width")
+	p := g.places(g.param("to"), g.stride("apart"))
+	ws3, four := g.triple(ws), g.GP64()
 	g.MOVQ(ws, four)
 	g.SHLQ(U8(2), four)
 	rows := []reg.Register{from}
@@ -118,7 +113,7 @@ func (g *panel) packRows(f format) {
 	for quad := range g.set.lanes / 4 {
 		lines := strided(from, ws, ws3)
 		for t := range lines {
-			lines[t] = lines[t].Offset(4 * f.size * quad)
+			lines[t] = lines[t].Offset(4 * f.Size * quad)
 		}
 		for j, v := range square(lines, rows) {
 			g.VMOVUPS(v, p.at(g.part(4*quad+j)))
@@ -128,7 +123,7 @@ func (g *panel) packRows(f format) {
 		}
 	}
 	for _, r := range rows {
-		g.ADDQ(U8(g.set.lanes*f.size), r)
+		g.ADDQ(U8(g.set.lanes*f.Size), r)
 	}
 	g.DECQ(steps)
 	g.JNZ(LabelRef("steps"))
@@ -140,18 +135,12 @@ func (g *panel) packRows(f format) {
 func (g *panel) square(lines [4]Mem, rows []reg.Register) [4]vector {
 	var m [4]vector
 	for t, line := range lines {
-		m[t] = g.zero() // all of it: else it would seem to live before
+		var from [4]Mem
 		for i, r := range rows {
-			line.Base = r
-			switch {
-			case i == 0:
-				g.VMOVUPS(line, m[t].AsX())
-			case g.wide():
-				g.VINSERTF32X4(U8(i), line, m[t], m[t])
-			default:
-				g.VINSERTF128(U8(i), line, m[t], m[t])
-			}
+			from[i] = line
+			from[i].Base = r
 		}
+		m[t] = g.quadsOf(from)
 	}
 	return g.transposed(m)
 }
@@ -187,12 +176,8 @@ func (g *panel) packTokens() {
 	g.function("packTokens", "(to, from *float32, xs, steps, apart int)",
 		fmt.Sprintf("writes %d rows of x, xs elements apart, of steps vectors of k, as packed tokens whose parts", group),
 		"are apart elements apart.")
-	from, xs, steps := g.param("from"), g.param("xs"), g.param("steps")
-	apart, xs3 := g.param("apart"), g.GP64()
-	g.SHLQ(U8(2), xs)
-	g.SHLQ(U8(2), apart)
-	g.LEAQ(Mem{Base: xs, Index: xs, Scale: 2}, xs3)
-	p := g.places(g.param("to"), apart)
+	from, xs, steps := g.param("from"), g.stride("xs"), g.param("steps")
+	p, xs3 := g.places(g.param("to"), g.stride("apart")), g.triple(xs)
 	g.Label("steps")
 	for quad := range parts / 4 {
 		var m [4]vector
@@ -227,84 +212,97 @@ func (g *panel) tile(vectors int) {
 		"It adds the sums of a number of levels, which are apart elements apart, and leaves the result at the next level.",
 		"For each group it prefetches four times a number of lines, the four step bytes apart, and what it fetches",
 		"for the next is four steps ahead.")
-	x, sums, apart := g.param("x"), g.param("sums"), g.param("apart")
-	g.SHLQ(U8(2), apart)
-	acc := make([][group][3]vector, g.each())
-	each := func(f func(lane, t, v int)) {
-		for lane := range acc {
-			for t := range group {
-				for v := range vectors {
-					f(lane, t, v)
-				}
-			}
-		}
-	}
-	each(func(lane, t, v int) { acc[lane][t][v] = g.new() })
+	x, sums, apart := g.param("x"), g.param("sums"), g.stride("apart")
+	acc := panelSums{lanes: make([][group][3]vector, g.each()), vectors: vectors}
+	acc.each(func(lane, t, v int) { acc.lanes[lane][t][v] = g.new() })
 	w, left := g.GP64(), g.GP64()
 	g.Label("group")
 	g.fetch()
-	each(func(lane, t, v int) { g.clear(acc[lane][t][v]) })
+	acc.each(func(lane, t, v int) { g.clear(acc.lanes[lane][t][v]) })
 	g.MOVQ(g.memory("w"), w)
 	g.MOVQ(g.memory("steps"), left)
 	g.Label("steps")
-	for lane := range acc {
-		var row []vector
-		for v := range vectors {
-			row = append(row, g.load(Mem{Base: w, Disp: (lane*vectors + v) * g.bytes()}, nil))
-		}
-		for t := range group {
-			b := g.number(Mem{Base: x, Disp: 4 * (lane*group + t)})
-			for v := range vectors {
-				if g.set == avx512BF16 {
-					dot(g.Context, row[v], b, acc[lane][t][v])
-				} else {
-					g.VFMADD231PS(row[v], b, acc[lane][t][v])
-				}
-			}
-		}
+	for lane := range acc.lanes {
+		g.multiply(lane, &acc, w, x)
 	}
-	g.ADDQ(U32(len(acc)*vectors*g.bytes()), w)
-	g.ADDQ(U8(4*group*len(acc)), x)
+	g.ADDQ(U32(g.each()*vectors*g.bytes()), w)
+	g.ADDQ(U8(4*group*g.each()), x)
 	g.DECQ(left)
 	g.JNZ(LabelRef("steps"))
-
-	level := func(f func(at Mem, s vector)) {
-		each(func(lane, t, v int) {
-			if lane == 0 {
-				f(Mem{Base: w, Disp: (t*vectors + v) * g.bytes()}, acc[0][t][v])
-			}
-		})
-	}
-	each(func(lane, t, v int) {
-		if lane > 0 {
-			g.VADDPS(acc[lane][t][v], acc[0][t][v], acc[0][t][v])
-		}
-	})
-	g.MOVQ(sums, w)
-	g.MOVQ(g.memory("adds"), left)
-	g.TESTQ(left, left)
-	g.JZ(LabelRef("added"))
-	g.Label("add")
-	level(func(at Mem, s vector) { g.VADDPS(at, s, s) })
-	g.ADDQ(apart, w)
-	g.DECQ(left)
-	g.JNZ(LabelRef("add"))
-	g.Label("added")
-	level(func(at Mem, s vector) { g.VMOVUPS(s, at) })
+	g.settle(&acc, sums, apart, w, left)
 	g.ADDQ(U32(group*vectors*g.bytes()), sums)
 	g.DECQ(g.memory("groups"))
 	g.JNZ(LabelRef("group"))
 	g.end()
 }
 
+// panelSums are vectors of sums, by lane of a part, token of a group and vector of rows.
+type panelSums struct {
+	lanes   [][group][3]vector
+	vectors int
+}
+
+func (s *panelSums) each(f func(lane, t, v int)) {
+	for lane := range s.lanes {
+		for t := range group {
+			for v := range s.vectors {
+				f(lane, t, v)
+			}
+		}
+	}
+}
+
+// multiply adds the products of a lane.
+func (g *panel) multiply(lane int, acc *panelSums, w, x reg.Register) {
+	var row []vector
+	for v := range acc.vectors {
+		row = append(row, g.load(Mem{Base: w, Disp: (lane*acc.vectors + v) * g.bytes()}, nil))
+	}
+	for t := range group {
+		b := g.number(Mem{Base: x, Disp: 4 * (lane*group + t)})
+		for v := range row {
+			if g.set == avx512BF16 {
+				dot(g.Context, row[v], b, acc.lanes[lane][t][v])
+			} else {
+				g.VFMADD231PS(row[v], b, acc.lanes[lane][t][v])
+			}
+		}
+	}
+}
+
+// settle adds the part's lanes, and then the sums of levels, and leaves the result at the next.
+func (g *panel) settle(acc *panelSums, sums, apart, at, left reg.Register) {
+	acc.each(func(lane, t, v int) {
+		if lane > 0 {
+			g.VADDPS(acc.lanes[lane][t][v], acc.lanes[0][t][v], acc.lanes[0][t][v])
+		}
+	})
+	level := func(f func(at Mem, s vector)) {
+		for i := range group * acc.vectors {
+			f(Mem{Base: at, Disp: i * g.bytes()}, acc.lanes[0][i/acc.vectors][i%acc.vectors])
+		}
+	}
+	g.MOVQ(sums, at)
+	g.MOVQ(g.memory("adds"), left)
+	g.TESTQ(left, left)
+	g.JZ(LabelRef("added"))
+	g.Label("add")
+	level(func(at Mem, s vector) { g.VADDPS(at, s, s) })
+	g.ADDQ(apart, at)
+	g.DECQ(left)
+	g.JNZ(LabelRef("add"))
+	g.Label("added")
+	level(func(at Mem, s vector) { g.VMOVUPS(s, at) })
+}
+
 // fetch asks for memory that is wanted later.
 func (g *panel) fetch() {
-	ahead, lines, step, step3 := g.param("ahead"), g.param("lines"), g.param("step"), g.GP64()
-	g.LEAQ(Mem{Base: step, Index: step, Scale: 2}, step3)
+	ahead, lines, step := g.param("ahead"), g.param("lines"), g.param("step")
+	rows := strided(ahead, step, g.triple(step))
 	g.TESTQ(lines, lines)
 	g.JZ(LabelRef("fetched"))
 	g.Label("fetch")
-	for _, at := range strided(ahead, step, step3) {
+	for _, at := range rows {
 		g.PREFETCHT1(at)
 	}
 	g.ADDQ(U8(64), ahead)
@@ -319,45 +317,25 @@ func (g *panel) fetch() {
 func (g *panel) drain() {
 	g.function("drain", "(y *float32, ys int, sums *float32, width, tokens, cols, more int)",
 		"adds sums, width apart, to cols elements of the rows of y, which are ys elements apart, or without more to 0.")
-	y, ys, sums, width, tokens := g.param("y"), g.param("ys"), g.param("sums"), g.param("width"), g.param("tokens")
-	cols, more := g.param("cols"), g.param("more")
-	g.SHLQ(U8(2), ys)
-	g.SHLQ(U8(2), width)
-	whole, rest := g.GP64(), g.GP64()
-	g.MOVQ(cols, rest)
-	g.ANDQ(U8(g.set.lanes-1), rest)
-	g.MOVQ(cols, whole)
-	g.SUBQ(rest, whole)
-	g.SHLQ(U8(2), whole)
-	t := g.tail(rest)
-	i := g.GP64()
-	row := func(old func(at Mem, t *tail) vector) {
-		next, all, part, done := g.label("row"), g.label("vectors"), g.label("part"), g.label("done")
+	y, ys, sums, width := g.param("y"), g.stride("ys"), g.param("sums"), g.stride("width")
+	tokens, columns := g.param("tokens"), g.columns("cols")
+	rows := func(old func(at Mem, t *tail) vector) {
+		next := g.label("row")
 		g.Label(next)
-		g.XORQ(i, i)
-		at, from := Mem{Base: y, Index: i, Scale: 1}, Mem{Base: sums, Index: i, Scale: 1}
-		g.Label(all)
-		g.CMPQ(i, whole)
-		g.JGE(LabelRef(part))
-		g.store(g.add(old(at, nil), g.load(from, nil)), at, nil)
-		g.ADDQ(U8(g.bytes()), i)
-		g.JMP(LabelRef(all))
-		g.Label(part)
-		g.TESTQ(rest, rest)
-		g.JZ(LabelRef(done))
-		g.store(g.add(old(at, &t), g.load(from, &t)), at, &t)
-		g.Label(done)
+		columns.each(func(i reg.Register, t *tail) {
+			at := Mem{Base: y, Index: i, Scale: 1}
+			g.store(g.add(old(at, t), g.load(Mem{Base: sums, Index: i, Scale: 1}, t)), at, t)
+		})
 		g.ADDQ(ys, y)
 		g.ADDQ(width, sums)
 		g.DECQ(tokens)
 		g.JNZ(LabelRef(next))
+		g.end()
 	}
+	more, zero := g.param("more"), g.zero()
 	g.TESTQ(more, more)
 	g.JZ(LabelRef("first"))
-	row(func(at Mem, t *tail) vector { return g.load(at, t) })
-	g.end()
+	rows(g.load)
 	g.Label("first")
-	zero := g.zero()
-	row(func(Mem, *tail) vector { return zero })
-	g.end()
+	rows(func(Mem, *tail) vector { return zero })
 }

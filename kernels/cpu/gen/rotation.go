@@ -14,25 +14,16 @@ func rotations(c *build.Context) {
 	g.turn()
 }
 
-// Half of pi in three parts, of which the first two are as long as can be, and the
-// polynomials of sin and cos up to a quarter of pi: those of Moshier's Cephes.
+// Half of pi in three parts, of which the first two are as long as can be, and the polynomials of
+// (sin r - r) / r³ and cos r in r², for r up to a quarter of pi: those of Moshier's Cephes.
 var (
 	halfPi = []float64{1.5707963267948966, 6.123233995736766e-17, -1.4973849048591833e-33}
-	sine   = []float64{1.58962301576546568060e-10, -2.50507477628578072866e-8, 2.75573136213857245213e-6, -1.98412698295895385996e-4, 8.33333333332211858878e-3, -1.66666666666666307295e-1}
-	cosine = []float64{-1.13585365213876817300e-11, 2.08757008419747316778e-9, -2.75573141792967388112e-7, 2.48015872888517045348e-5, -1.38888888888730564116e-3, 4.16666666666665929218e-2}
+	sine   = []float64{-1.66666666666666307295e-1, 8.33333333332211858878e-3, -1.98412698295895385996e-4, 2.75573136213857245213e-6, -2.50507477628578072866e-8, 1.58962301576546568060e-10}
+	cosine = []float64{1, -0.5, 4.16666666666665929218e-2, -1.38888888888730564116e-3, 2.48015872888517045348e-5, -2.75573141792967388112e-7, 2.08757008419747316778e-9, -1.13585365213876817300e-11}
 )
 
 func (g *vec) angles() {
-	number := func(name string, v float64) Mem { return g.static(name, U64(math.Float64bits(v))) }
-	several := func(name string, values []float64) (m []Mem) {
-		for i, v := range values {
-			m = append(m, number(name+string(rune('0'+i)), v))
-		}
-		return m
-	}
-	turns, pi, s, c := number("turns", 2/math.Pi), several("half_pi", halfPi), several("sine", sine), several("cosine", cosine)
-	one, half, two := number("one_64", 1), number("half_64", -0.5), g.static("two", U32(2))
-
+	d, two := doubles{g}, g.bits(2)
 	g.function("angles", "(sin, cos *float32, freq *float64, position float64, n int)",
 		"sets sin[i] and cos[i] to those of position · freq[i], which is below 2^31, for n angles, a multiple of 4, at least 4.",
 		"They are computed in f64, and rounded once.")
@@ -40,26 +31,16 @@ func (g *vec) angles() {
 	position := g.YMM()
 	g.VBROADCASTSD(g.Load(g.Param("position"), g.XMM()), position)
 	g.Label("next")
-	r, k, r2, p, q := g.YMM(), g.YMM(), g.YMM(), g.YMM(), g.YMM()
-	g.VMULPD(Mem{Base: freq}, position, r)
-	g.VMULPD(turns, r, k)
+	r := d.mul(Mem{Base: freq}, position)
+	k := d.mul(d.c(2/math.Pi), r)
 	g.VROUNDPD(U8(8), k, k)
-	for _, part := range pi {
-		g.VFNMADD231PD(part, k, r)
+	for _, part := range halfPi {
+		g.VFNMADD231PD(d.c(part), k, r)
 	}
-	g.VMULPD(r, r, r2)
-	poly := func(to vector, c []Mem) {
-		g.VMOVUPD(c[0], to)
-		for _, v := range c[1:] {
-			g.VFMADD213PD(v, r2, to)
-		}
-	}
-	poly(p, s) // sin r = r + r³ p
-	g.VMULPD(r2, p, p)
+	r2 := d.mul(r, r)
+	p := d.mul(r2, d.polynomial(r2, sine...)) // sin r = r + r³ p
 	g.VFMADD213PD(r, r, p)
-	poly(q, c) // cos r = 1 - r²/2 + r⁴ q
-	g.VFMADD213PD(half, r2, q)
-	g.VFMADD213PD(one, r2, q)
+	q := d.polynomial(r2, cosine...)
 
 	x, y, odd := g.XMM(), g.XMM(), g.XMM() // in f32, of which odd turns change places
 	g.VCVTPD2PSY(p, x)

@@ -45,17 +45,12 @@ func (g *scanner) write() {
 	g.SUBQ(g.states, g.rowB)
 	g.SUBQ(g.states, g.rowC)
 	g.MOVQ(g.memory("channels"), left)
-	g.SUBQ(U8(g.set.lanes), left)
-	g.JLT(LabelRef("somechannels"))
-	g.Label("channels")
-	g.channels(nil)
-	for _, p := range []reg.Register{g.y, g.u, g.dt, g.a, g.h} {
-		g.ADDQ(U8(g.bytes()), p)
-	}
-	g.SUBQ(U8(g.set.lanes), left)
-	g.JGE(LabelRef("channels"))
-	g.Label("somechannels")
-	g.ADDQ(U8(g.set.lanes), left)
+	g.loop("channels", left, g.set.lanes, func() {
+		g.channels(nil)
+		for _, p := range []reg.Register{g.y, g.u, g.dt, g.a, g.h} {
+			g.ADDQ(U8(g.bytes()), p)
+		}
+	})
 	g.JZ(LabelRef("allchannels"))
 	t := g.tail(left)
 	g.channels(&t)
@@ -94,39 +89,21 @@ func (g *scanner) step() {
 	g.hold()
 	u, dt, left := g.param("u"), g.param("dt"), g.param("channels")
 	g.h, g.a, g.apart = g.param("h"), g.param("a"), g.stride("as")
-	whole, part, at := g.stride("n"), g.param("n"), g.GP64()
-	g.ANDQ(I8(-g.bytes()), whole)
-	g.ANDQ(U8(g.set.lanes-1), part)
-	t := g.tail(part)
-	rowB := g.param("b")
-	states := func(log, in vector, t *tail) {
-		a, h := Mem{Base: g.a, Index: at, Scale: 1}, Mem{Base: g.h, Index: at, Scale: 1}
-		decay := g.exp2(g.mul(g.operand(a, t), log))
-		state := g.mul(in, g.load(Mem{Base: rowB, Index: at, Scale: 1}, t))
-		g.VFMADD231PS(g.operand(h, t), decay, state)
-		g.store(state, h, t)
-	}
+	states, rowB, n := g.columns("n"), g.param("b"), g.stride("n")
 	g.Label("channel")
 	in, factor := g.new(), g.new()
 	g.VBROADCASTSS(Mem{Base: dt}, in)
 	log := g.mul(g.c(math.Log2E), in)
 	g.VBROADCASTSS(Mem{Base: u}, factor)
 	g.VMULPS(factor, in, in)
-	g.XORQ(at, at)
-	g.CMPQ(at, whole)
-	g.JE(LabelRef("part"))
-	g.Label("states")
-	states(log, in, nil)
-	g.ADDQ(U8(g.bytes()), at)
-	g.CMPQ(at, whole)
-	g.JL(LabelRef("states"))
-	g.Label("part")
-	g.TESTQ(part, part)
-	g.JZ(LabelRef("done"))
-	states(log, in, &t)
-	g.Label("done")
-	g.ADDQ(whole, g.h)
-	g.LEAQ(Mem{Base: g.h, Index: part, Scale: 4}, g.h)
+	states.each(func(at reg.Register, t *tail) {
+		a, h := Mem{Base: g.a, Index: at, Scale: 1}, Mem{Base: g.h, Index: at, Scale: 1}
+		decay := g.exp2(g.mul(g.operand(a, t), log))
+		state := g.mul(in, g.load(Mem{Base: rowB, Index: at, Scale: 1}, t))
+		g.VFMADD231PS(g.operand(h, t), decay, state)
+		g.store(state, h, t)
+	})
+	g.ADDQ(n, g.h)
 	g.ADDQ(g.apart, g.a)
 	g.ADDQ(U8(4), u)
 	g.ADDQ(U8(4), dt)
@@ -169,12 +146,4 @@ func (g *scanner) exp2(x vector) vector {
 	p := g.polynomial(x, exp2Series...)
 	g.VPSLLD(U8(23), t, t)
 	return g.mul(t, p)
-}
-
-// operand is a vector in memory, or the lanes that a tail has of it.
-func (g *scanner) operand(m Mem, t *tail) Op {
-	if t == nil {
-		return m
-	}
-	return g.load(m, t)
 }

@@ -1,5 +1,7 @@
 package main
 
+import "github.com/krait-ml/krait/kernels/cpu/gen/common"
+
 // isa is an instruction set.
 type isa struct {
 	name   string
@@ -12,15 +14,6 @@ var (
 	avx512 = isa{"AVX512", 16, 6}
 )
 
-// format is that of weights.
-type format struct {
-	name, element string
-	size          int
-}
+type format = common.Format
 
-var (
-	f32     = format{"F32", "float32", 4}
-	bf16    = format{"BF16", "uint16", 2}
-	f16     = format{"F16", "uint16", 2}
-	formats = []format{f32, bf16, f16}
-)
+var f32, bf16, f16, formats = common.F32, common.BF16, common.F16, common.Formats

@@ -11,11 +11,11 @@ func convert(f *file) {
 		g.countdown(n, 8, "BNE", "next")
 	}
 	for _, from := range formats[1:] {
-		each("widen"+from.name, "(y *float32, x *uint16, n int)", "widens", func(g *neon, x, y *register) {
+		each("widen"+from.Name, "(y *float32, x *uint16, n int)", "widens", func(g *neon, x, y *register) {
 			v := g.load8(from, x)
 			g.do("FSTPQ.P (F%d, F%d), 32(R%d)", v[0], v[1], y)
 		})
-		each("round"+from.name, "(y *uint16, x *float32, n int)", "rounds", func(g *neon, x, y *register) {
+		each("round"+from.Name, "(y *uint16, x *float32, n int)", "rounds", func(g *neon, x, y *register) {
 			v := g.load8(f32, x)
 			names := []string{"fcvtn 4h 4s", "fcvtn2 8h 4s"}
 			if from == bf16 {

@@ -1,6 +1,6 @@
 package main
 
-import "fmt"
+import "github.com/krait-ml/krait/kernels/cpu/gen/common"
 
 // short generates the products whose sums are in float64. They are in the order of AVX2, whose
 // vectors of 4 are two registers here, and have its bits.
@@ -14,77 +14,29 @@ func short(f *file) {
 	})
 	for _, of := range formats {
 		for _, tokens := range []int{1, mostTokens} {
-			(&shortSums{format: of, tokens: tokens}).write(f)
+			(&product{format: of, rowCount: 4, tokens: tokens, f64: true}).short(f)
 		}
 	}
 }
 
-type shortSums struct {
-	*neon
-	format format
-	tokens int
-	w      []*register // where rows of weights go on
-	x      *register
-}
-
-func (g *shortSums) write(f *file) {
-	element := "float64"
-	if g.tokens == 1 {
-		element = "float32"
-	}
-	name := fmt.Sprintf("short%sx%d", g.format.name, g.tokens)
-	doc := fmt.Sprintf("is shortF32x1NEON for %d rows of x.", g.tokens)
-	if name == "shortF32x1" {
-		doc = "multiplies 4 rows of weights of k elements with 1 of x, with sums in float64: y[t][r] = x[t]·w[r]. Rows are " +
-			"ws and ys elements apart; where ws is 0, only y[t][0] is written. Several rows of x are packed: a vector " +
-			"of each, and so on, and what fills none an element of each."
-	}
-	g.neon = f.function(name, fmt.Sprintf("(w *%s, ws int, x *%s, y *float32, ys, k int)", g.format.element, element), doc)
-	ws := g.stride("ws", g.format.size)
-	g.w, g.x = g.rows(g.param("w"), ws, 4), g.param("x")
-	sums := make([][4][2]*register, g.tokens)
-	for t := range sums {
-		for r := range sums[t] {
-			sums[t][r] = [2]*register{g.zero(), g.zero()}
-		}
-	}
-	left := g.param("k")
+func (g *product) short(f *file) {
+	name, signature, doc := common.Short(g.format, "NEON", g.tokens)
+	g.neon = f.function(name, signature, doc)
+	ws := g.stride("ws", g.format.Size)
+	g.w, g.x = g.rows(g.param("w"), ws, 4), []*register{g.param("x")}
+	sums, left := g.sums(), g.param("k")
 	g.loop(left, 4, func() { g.vectors(sums) })
 	var rows [][2]*register // of a token: two rows in each
 	for _, s := range sums {
 		four := func(r int) *register { return g.of("faddp", "2d", s[r][0], s[r][1]) }
 		rows = append(rows, [2]*register{g.of("faddp", "2d", four(0), four(1)), g.of("faddp", "2d", four(2), four(3))})
 	}
-	g.loop(left, 1, func() { g.elements(rows) })
-	g.store(rows, ws)
+	g.loop(left, 1, func() { g.columns(rows) })
+	g.set(rows, ws)
 }
 
-// vectors adds the products of 4 elements.
-func (g *shortSums) vectors(sums [][4][2]*register) {
-	var x [][2]*register
-	if g.tokens == 1 {
-		v := g.load(g.x, 16)
-		x = append(x, [2]*register{g.double(v, 0), g.double(v, 1)})
-	} else {
-		for range g.tokens {
-			x = append(x, g.load8(f32, g.x)) // 4 in float64
-		}
-	}
-	for r, at := range g.w {
-		w := g.load(at, 4*g.format.size)
-		if g.format != f32 {
-			w = g.widened(g.format, w, 0)
-		}
-		for half, v := range []*register{g.double(w, 0), g.double(w, 1)} {
-			for t := range x {
-				g.fma("2d", sums[t][r][half], v, x[t][half])
-			}
-		}
-	}
-}
-
-// elements adds the products of what does not fill a vector, one of each row.
-func (g *shortSums) elements(sums [][2]*register) {
+// columns adds the products of what does not fill a vector, one of each row.
+func (g *product) columns(sums [][2]*register) {
 	var w [4]*register
 	for r, at := range g.w {
 		if g.format == f32 {
@@ -96,10 +48,10 @@ func (g *shortSums) elements(sums [][2]*register) {
 	first, second := g.double(g.of("zip1", "4s", w[0], w[1]), 0), g.double(g.of("zip1", "4s", w[2], w[3]), 0)
 	for _, s := range sums {
 		var x *register
-		if g.tokens == 1 {
-			x = g.double(g.load(g.x, 4), 0)
+		if g.packed() {
+			x = g.load(g.x[0], 8)
 		} else {
-			x = g.load(g.x, 8)
+			x = g.double(g.load(g.x[0], 4), 0)
 		}
 		g.arm("dup 2d d[0]", x, x)
 		g.fma("2d", s[0], first, x)
@@ -107,7 +59,8 @@ func (g *shortSums) elements(sums [][2]*register) {
 	}
 }
 
-func (g *shortSums) store(rows [][2]*register, ws *register) {
+// set writes the sums, of rows that are one only the first.
+func (g *product) set(rows [][2]*register, ws *register) {
 	at := g.rows(g.param("y"), g.stride("ys", 4), g.tokens)
 	g.do("CMP $0, R%d", ws)
 	g.branch("BEQ", "single")
