@@ -415,7 +415,7 @@ func (s stepper) Settle(ctx context.Context, kept []exec.Kept) error {
 func (s stepper) Step(ctx context.Context, b *exec.Batch, read func(*exec.Results) error) error {
 	begin := time.Now()
 	err := s.Session.Step(ctx, b, read)
-	if s.cache != nil && err == nil {
+	if s.cache != nil && (err == nil || exec.AsChoiceError(err) != nil) {
 		s.cache.Ran(b, time.Since(begin).Seconds())
 	}
 	return err

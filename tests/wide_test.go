@@ -146,7 +146,7 @@ func TestWideInCompany(t *testing.T) {
 				a.Slots, a.MaxTokensPerStep = o.Slots, o.MaxTokensPerStep
 			}
 			if s.States == "" { // states in 16 bits are rounded where the cache takes them, too
-				o.PrefixCache = int64(c[2]) << 24
+				o.PrefixCache, o.PageTokens = int64(c[2])<<24, 24*c[2]
 			}
 			alone, m := openModel(t, dir, a), openModel(t, dir, o)
 			prop.CheckN(t, 1, func(t *rapid.T) { wideInCompany(t, alone, m) })

@@ -8,6 +8,7 @@ type Export struct {
 	Codecs string     // that State and KV are compressed by, as [Codecs.String] names them; empty: none
 	Salt   string     // of the prefix cache that the entry belongs to; empty: shared by all
 	IDs    []int32    // the tokens, or nil
+	Exact  bool       // of a prefix cache: as of any prompt that begins with the tokens
 	State  *HostState // recurrent states after them; nil: none
 	KV     []*HostKV  // KV cache, by consecutive ranges of the tokens
 }

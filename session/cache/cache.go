@@ -91,7 +91,8 @@ type Cache struct {
 type node struct {
 	rows   *state.DeviceKV // of its edge; nil: a copy failed, and the cache is about to be emptied
 	states *state.DeviceState
-	hits   int // of the node, and of those below
+	exact  bool // all rows up to its end are exact, and its states
+	hits   int  // of the node, and of those below
 }
 
 // free releases the data of a node.
@@ -110,6 +111,7 @@ type sequence struct {
 	salt   string
 	prompt int // tokens
 	fed    int // tokens of its state
+	whole  int // the first of these, prefilled in whole blocks: their rows and states are exact, see [Cache.renew]
 	marks  prefix.Marks
 	kept   []*state.DeviceState // at marks, and one after the prompt at most
 }
@@ -257,14 +259,14 @@ func (c *Cache) Begin(slot int, salt string, prompt, breakpoints, messages []int
 	q.marks = c.o.Model.At(q.marks, prefix.Hints{Breakpoints: breakpoints, Messages: messages}, q.fed, len(prompt))
 	back, err := c.recall(q, tokens)
 	if err == nil && !back && q.fed > 0 {
-		err = c.put(slot, tokens, q.fed)
+		err = c.put(q, tokens)
 	}
 	if err != nil { // it may be restored in part
 		if !errors.Is(err, state.ErrNoPages) {
 			c.stats.Failures++
 			c.forget()
 		}
-		q.fed, q.marks = 0, prefix.Marks{}
+		q.fed, q.whole, q.marks = 0, 0, prefix.Marks{}
 		if err := c.engine.Reset(slot); err != nil {
 			return 0, 0, err
 		}
@@ -311,9 +313,10 @@ func (c *Cache) Given(slot int, salt string, prompt, breakpoints, messages []int
 	return q.marks.Next(fed)
 }
 
-// put restores the nodes on the path to a hit to a slot. Without recurrent states the hit may end
-// inside an edge, whose pages are split for the call.
-func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
+// put restores the nodes on the path to the hit of a sequence to its slot. Without recurrent states
+// the hit may end inside an edge, whose pages are split for the call.
+func (c *Cache) put(q *sequence, tokens prefix.Tokens) error {
+	hit := q.fed
 	path := c.tree.Path(tokens, hit)
 	rows := make([]*state.DeviceKV, len(path))
 	for i, n := range path {
@@ -321,15 +324,18 @@ func (c *Cache) put(slot int, tokens prefix.Tokens, hit int) error {
 		c.nodes[n].hits++
 	}
 	last := c.nodes[path[len(path)-1]]
+	if last.exact {
+		q.whole = hit
+	}
 	if c.stateless() {
 		if last.rows.To > hit {
 			before, rest := last.rows.Split(hit)
 			rows[len(rows)-1] = before
 			defer func() { last.rows = before.Join(rest) }()
 		}
-		return c.engine.Resume(slot, nil, rows...)
+		return c.engine.Resume(q.slot, nil, rows...)
 	}
-	return c.engine.Resume(slot, last.states, rows...)
+	return c.engine.Resume(q.slot, last.states, rows...)
 }
 
 // stateless reports whether the model has a KV cache only.
@@ -374,6 +380,13 @@ func (q *sequence) at(tokens int) *state.DeviceState {
 	return nil
 }
 
+// take removes the snapshot after a number of tokens, and returns it, or nil.
+func (q *sequence) take(tokens int) *state.DeviceState {
+	s := q.at(tokens)
+	q.kept = slices.DeleteFunc(q.kept, func(x *state.DeviceState) bool { return x == s })
+	return s
+}
+
 // drop frees the snapshots that f selects.
 func (q *sequence) drop(f func(*state.DeviceState) bool) {
 	q.kept = slices.DeleteFunc(q.kept, func(s *state.DeviceState) bool {
@@ -398,6 +411,9 @@ func (c *Cache) Ran(b *exec.Batch, seconds float64) {
 			n := len(s.Tokens)
 			flops += c.o.Model.FLOPs(q.fed+n) - c.o.Model.FLOPs(q.fed)
 			longest = max(longest, n)
+			if q.whole == q.fed && q.fed%prefix.Grain == 0 {
+				q.whole += n - n%prefix.Grain
+			}
 			q.fed += n
 		}
 	}
@@ -448,11 +464,41 @@ func (c *Cache) End(slot int, tokens []int, wasted bool) {
 // admit adds a sequence that has ended to the tree.
 func (c *Cache) admit(q *sequence, tokens prefix.Tokens) {
 	c.admits, c.failed = q, nil
+	for _, n := range c.tree.Walk(tokens) {
+		c.renew(c.nodes[n])
+	}
 	c.tree.Admit(prefix.Request{At: c.o.Now(), Tokens: tokens, InputLen: q.prompt}, q.marks)
 	if c.admits = nil; c.failed != nil {
 		c.stats.Failures++
 		c.forget()
 	}
+}
+
+// renew gives a node on the path of the admitted sequence that sequence's rows and states, if these
+// are exact and the node's are not. Exact ones were prefilled in whole blocks, so that every prompt
+// with these blocks has the same bits. Where another sequence ended inside of a block, or decoded
+// its tokens, its rows may have others, and must not serve the exact states of longer prefixes.
+func (c *Cache) renew(n *node) {
+	q := c.admits
+	if n.exact || n.rows.To > q.whole {
+		return
+	}
+	rows, err := c.engine.ShareKV(q.slot, n.rows.From, n.rows.To)
+	if err != nil {
+		c.failed = err
+		return
+	}
+	n.rows.Free()
+	n.rows = rows
+	if n.states != nil {
+		s := q.take(rows.To)
+		if s == nil {
+			return
+		}
+		n.states.Free()
+		n.states = s
+	}
+	n.exact = true
 }
 
 // Shrink evicts nodes until enough returns true or the cache is empty. It reports whether it
@@ -488,23 +534,22 @@ func (c store) Add(n, from, to int) {
 	if err != nil {
 		c.failed, rows = err, nil
 	}
-	c.nodes[n] = &node{rows: rows}
+	c.nodes[n] = &node{rows: rows, exact: to <= c.admits.whole}
 }
 
 func (c store) Mark(n, depth int) {
-	q := c.admits
-	if i := slices.IndexFunc(q.kept, func(s *state.DeviceState) bool { return s.Tokens == depth }); i >= 0 {
-		c.nodes[n].states = q.kept[i]
-		q.kept = slices.Delete(q.kept, i, i+1)
-		return
+	x := c.nodes[n]
+	if x.states = c.admits.take(depth); x.states == nil {
+		panic(fmt.Sprintf("BUG: a snapshot after %d tokens is admitted, and was not taken", depth))
 	}
-	panic(fmt.Sprintf("BUG: a snapshot after %d tokens is admitted, and was not taken", depth))
+	x.exact = depth <= c.admits.whole
 }
 
 func (c store) Split(upper, n, depth int) {
-	c.nodes[upper] = &node{hits: c.nodes[n].hits}
+	c.nodes[upper] = &node{hits: c.nodes[n].hits, exact: c.nodes[n].exact}
 	if r := c.nodes[n].rows; r != nil {
 		c.nodes[upper].rows, c.nodes[n].rows = r.Split(depth)
+		c.renew(c.nodes[upper])
 	}
 }
 

@@ -30,7 +30,7 @@ type folder struct {
 	origin   statefile.Origin
 	codecs   string
 	family   string          // prefix of the names of this model's files
-	known    map[string]bool // names of valid files
+	known    map[string]bool // names of valid files, and whether they are exact
 	warnings []string
 }
 
@@ -90,6 +90,7 @@ type stored struct {
 
 func (s stored) rows(from, to int) (*state.HostKV, error) { return cutRows(s.KV[0], from, to), nil }
 func (s stored) states() (*state.HostState, error)        { return s.State, nil }
+func (s stored) exact(from, _ int) bool                   { return s.Exact && from >= s.KV[0].From }
 
 // read loads the folder into the host tier, the most recently used files first, up to its capacity.
 func (f *folder) read(h *host) error {
@@ -165,7 +166,7 @@ func (f *folder) open(name string) (*state.Export, error) {
 		return nil, errors.New("it is not a file of a prefix cache")
 	}
 	if f.name(k.Salt, k.IDs, k.KV[0].From, k.State != nil) == name {
-		f.known[name] = true
+		f.known[name] = k.Exact
 	}
 	return k, nil
 }
@@ -221,14 +222,14 @@ func (f *folder) write(h *host) error {
 	now := h.o.Now()
 	for i, x := range held {
 		path, last := filepath.Join(f.dir, names[i]), time.Now().Add(time.Duration((x.Last-now)*float64(time.Second)))
-		if f.known[names[i]] && os.Chtimes(path, last, last) == nil {
+		n := h.nodes[x.Node]
+		if exact, ok := f.known[names[i]]; ok && exact == n.exact && os.Chtimes(path, last, last) == nil {
 			continue
 		}
-		n := h.nodes[x.Node]
 		if n.refused {
 			continue // longer prefixes are orphans, unless another node has the same tokens
 		}
-		err := f.put(path, &state.Export{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), State: n.states, KV: []*state.HostKV{n.rows}})
+		err := f.put(path, &state.Export{Tokens: x.Tokens.Len(), Codecs: f.codecs, Salt: x.Tokens.Salt(), IDs: idsOf(x.Tokens), Exact: n.exact, State: n.states, KV: []*state.HostKV{n.rows}})
 		if err = cmp.Or(err, os.Chtimes(path, last, last)); err != nil {
 			return err
 		}

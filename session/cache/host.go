@@ -16,6 +16,7 @@ type host struct {
 	tree   *prefix.Adaptive
 	nodes  map[int]*hostNode
 	from   source // during an insertion
+	state  int    // during an insertion: the tokens before its state; 0: it has none
 	failed error  // of a store call during an insertion
 	gone   int    // evictions of earlier trees
 	bad    int    // refused nodes
@@ -25,6 +26,7 @@ type host struct {
 type hostNode struct {
 	rows   *state.HostKV // of its edge
 	states *state.HostState
+	exact  bool // as that of a node on the device
 	// refused is set if codecs cannot encode its data, or a part of its edge, since it is not
 	// finite. It stays in the tree until it is evicted, and never hits.
 	refused bool
@@ -34,6 +36,8 @@ type hostNode struct {
 type source interface {
 	rows(from, to int) (*state.HostKV, error)
 	states() (*state.HostState, error)
+	// exact reports whether it has exact rows of tokens, and exact states if these are the last.
+	exact(from, to int) bool
 }
 
 func newHost(o Options) (*host, error) {
@@ -57,12 +61,35 @@ func (h *host) take(tokens prefix.Tokens, state bool, at float64, from source) e
 	if h.o.HostModel.Bytes(tokens.Len(), state) > h.o.Host {
 		return nil
 	}
-	h.from, h.failed = from, nil
+	h.from, h.state, h.failed = from, 0, nil
+	if state {
+		h.state = tokens.Len()
+	}
+	for _, n := range h.tree.Walk(tokens) {
+		h.renew(h.nodes[n])
+	}
 	h.tree.Insert(tokens, state, at)
 	if h.from = nil; h.failed != nil {
 		_ = h.forget() // as newHost did
 	}
 	return h.failed
+}
+
+// renew gives a node on the path of inserted tokens their rows and states, as [Cache.renew] does.
+func (h *host) renew(x *hostNode) {
+	if x.exact || x.refused || !h.from.exact(x.rows.From, x.rows.To) {
+		return
+	}
+	rows, err := h.from.rows(x.rows.From, x.rows.To)
+	ends := x.states != nil && x.rows.To == h.state
+	if err == nil && ends {
+		x.states, err = h.from.states()
+	}
+	if err != nil {
+		h.fails(x, err)
+		return
+	}
+	x.rows, x.exact = rows, ends || x.states == nil
 }
 
 // refused reports whether one of some nodes is refused.
@@ -86,7 +113,7 @@ type hostStore struct{ *host }
 func (h hostStore) Evict(int, prefix.Tokens) {}
 
 func (h hostStore) Add(n, from, to int) {
-	x := &hostNode{}
+	x := &hostNode{exact: h.from.exact(from, to)}
 	h.nodes[n] = x
 	var err error
 	if x.rows, err = h.from.rows(from, to); err != nil {
@@ -96,7 +123,7 @@ func (h hostStore) Add(n, from, to int) {
 }
 
 // fails records that data of a node could not be copied.
-func (h hostStore) fails(x *hostNode, err error) {
+func (h *host) fails(x *hostNode, err error) {
 	if not := (*state.NotFiniteError)(nil); !errors.As(err, &not) {
 		h.failed = err
 		return
@@ -107,19 +134,20 @@ func (h hostStore) fails(x *hostNode, err error) {
 	x.refused = true
 }
 
-func (h hostStore) Mark(n, _ int) {
+func (h hostStore) Mark(n, depth int) {
 	x := h.nodes[n]
 	s, err := h.from.states()
 	if err != nil {
 		h.fails(x, err)
 	}
-	x.states = s
+	x.states, x.exact = s, h.from.exact(depth, depth)
 }
 
 func (h hostStore) Split(upper, n, depth int) {
 	x := h.nodes[n]
-	h.nodes[upper] = &hostNode{rows: cutRows(x.rows, x.rows.From, depth), refused: x.refused}
+	h.nodes[upper] = &hostNode{rows: cutRows(x.rows, x.rows.From, depth), exact: x.exact, refused: x.refused}
 	x.rows = cutRows(x.rows, depth, x.rows.To)
+	h.renew(h.nodes[upper])
 }
 
 func (h hostStore) Join(n, child int) {
@@ -192,6 +220,10 @@ func (e evicted) states() (s *state.HostState, err error) {
 	return s, err
 }
 
+func (e evicted) exact(_, to int) bool {
+	return e.o.Codecs == "" && slices.ContainsFunc(e.path, func(n int) bool { return e.nodes[n].exact && e.nodes[n].rows.To >= to })
+}
+
 // recall restores a sequence from the host tier, if that has a longer prefix than the device and
 // loads it faster than prefill. It reports whether it did. The loaded snapshot then replaces one at
 // a branch before it, and returns to the device's tree when the sequence ends.
@@ -202,8 +234,10 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	hit, marks := c.host.tree.Find(tokens)
 	q.marks.Branch = max(q.marks.Branch, marks.Branch)
 	q.marks = q.marks.Beyond(q.fed)
-	path, had := c.passed(tokens, hit)
-	if hit <= q.fed || !c.pays(q.fed, had, hit) || c.host.refused(c.host.tree.Path(tokens, hit)) {
+	way := c.host.tree.Path(tokens, hit)
+	exact := len(way) > 0 && c.host.nodes[way[len(way)-1]].exact
+	path, had := c.passed(tokens, hit, exact)
+	if hit <= q.fed || !c.pays(q.fed, had, hit) || c.host.refused(way) {
 		return false, nil
 	}
 	begun := c.o.Now()
@@ -224,15 +258,22 @@ func (c *Cache) recall(q *sequence, tokens prefix.Tokens) (back bool, err error)
 	c.stats.HostHits++
 	c.stats.HostHitTokens += int64(hit)
 	q.fed = hit
+	if exact {
+		q.whole = hit
+	}
 	if q.marks = q.marks.Beyond(hit); q.marks.Branch == 0 && l.states != nil {
 		q.marks.Branch, q.kept, l.states = hit, append(q.kept, l.states), nil
 	}
 	return true, nil
 }
 
-// passed lists the device's nodes that a prefix passes, and the tokens of their pages.
-func (c *Cache) passed(tokens prefix.Tokens, hit int) (path []int, had int) {
+// passed lists the device's nodes that a prefix passes, up to the last exact one where only these
+// serve, and the tokens of their pages.
+func (c *Cache) passed(tokens prefix.Tokens, hit int, exact bool) (path []int, had int) {
 	path = c.tree.Walk(tokens.Prefix(hit))
+	for exact && len(path) > 0 && !c.nodes[path[len(path)-1]].exact {
+		path = path[:len(path)-1]
+	}
 	if len(path) > 0 {
 		had = c.nodes[path[len(path)-1]].rows.To
 	}

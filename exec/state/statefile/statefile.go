@@ -50,6 +50,7 @@ type header struct {
 	Salt   []byte  `json:"salt,omitempty"`
 	Tokens int     `json:"tokens"`
 	IDs    int     `json:"ids"`
+	Exact  bool    `json:"exact,omitempty"`
 	States []int64 `json:"states"` // bytes of each part; null: no states
 	Rows   []kv    `json:"rows"`
 }
@@ -63,7 +64,7 @@ type kv struct {
 
 // Write writes an export.
 func Write(w io.Writer, o Origin, x *state.Export) error {
-	h := header{Origin: o, Codecs: x.Codecs, Salt: []byte(x.Salt), Tokens: x.Tokens, IDs: len(x.IDs)}
+	h := header{Origin: o, Codecs: x.Codecs, Salt: []byte(x.Salt), Tokens: x.Tokens, IDs: len(x.IDs), Exact: x.Exact}
 	if x.State != nil {
 		h.States = append([]int64{}, sizes(x.State.Data)...)
 	}
@@ -158,7 +159,7 @@ func Read(r io.Reader, here Origin) (*state.Export, error) {
 	if h.Origin.Model != here.Model || h.Origin.Layout != here.Layout {
 		return nil, &OriginError{h.Origin, here}
 	}
-	x := &state.Export{Tokens: h.Tokens, Codecs: h.Codecs, Salt: string(h.Salt), IDs: in.ids(h.IDs)}
+	x := &state.Export{Tokens: h.Tokens, Codecs: h.Codecs, Salt: string(h.Salt), IDs: in.ids(h.IDs), Exact: h.Exact}
 	if h.States != nil {
 		x.State = &state.HostState{Tokens: h.Tokens, Data: in.parts(h.States)}
 	}

@@ -40,7 +40,7 @@ func TestReadsWhatWasWritten(t *testing.T) {
 	for _, k := range []*state.Export{
 		example(),
 		{State: &state.HostState{Data: [][]byte{}}},
-		{Tokens: 1, IDs: []int32{1}, Salt: "ann\xff\x00", Codecs: "ssm=int8"},
+		{Tokens: 1, IDs: []int32{1}, Salt: "ann\xff\x00", Codecs: "ssm=int8", Exact: true},
 		{Tokens: 2, IDs: []int32{1, 2}, KV: []*state.HostKV{{From: 0, To: 2, Data: [][]byte{make([]byte, 1<<18+1)}}}},
 	} {
 		in := bytes.NewReader(append(written(t, k), "behind"...))
