@@ -39,9 +39,9 @@ func (t *tiling) attention(c *kernels.Call, lo, hi int) {
 		}
 		for i := range tokens {
 			to, at, _ := keys.Cached(s, slot, int(past[s])+i)
-			states.write(&to, at+a, k.Row(start + i)[group*size:][:b-a])
+			t.states.write(&to, at+a, k.Row(start + i)[group*size:][:b-a])
 			to, at, _ = values.Cached(s, slot, int(past[s])+i)
-			states.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
+			t.states.write(&to, at+a, v.Row(start + i)[from-v.Start():][:b-a])
 		}
 		if here, end, row := q.Here(start, tokens); x < z && here < end {
 			w.tiling, w.scale = t, float32(c.Attrs.Float("scale"))

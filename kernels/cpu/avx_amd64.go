@@ -63,11 +63,11 @@ var (
 var (
 	tilingAVX2 = tiling{
 		columns: tileColumns, wide: tile16AVX2, tile: tile16AVX2,
-		decays: decaysAVX2, softmax: softmaxAVX2, recur: recurAVX2, scale: scaleRowsAVX2, divide: divideRowsAVX2,
+		decays: decaysAVX2, softmax: softmaxAVX2, recur: recurAVX2, scale: scaleRowsAVX2, divide: divideRowsAVX2, states: &convertAVX2,
 	}
 	tilingAVX512 = tiling{
 		columns: 64, wide: tile64AVX512, tile: tile16AVX512,
-		decays: decaysAVX512, softmax: softmaxAVX512, recur: recurAVX512, scale: scaleRowsAVX512, divide: divideRowsAVX512,
+		decays: decaysAVX512, softmax: softmaxAVX512, recur: recurAVX512, scale: scaleRowsAVX512, divide: divideRowsAVX512, states: &convertAVX512,
 	}
 )
 
@@ -103,7 +103,6 @@ var (
 
 // Kernels that move rows, for all sets.
 var (
-	states           = &convertAVX2
 	transposeSquares = transposeAVX2
 	prefetch         = prefetchAVX2
 )
@@ -114,7 +113,7 @@ func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
 	switch {
 	case x.DType == graph.F8:
 		for i := range rows {
-			states.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
+			convertAVX2.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
 		}
 		return
 	case wide > 0 && x.DType != graph.F32:

@@ -2,7 +2,7 @@ package cpu
 
 import "github.com/krait-ml/krait/kernels"
 
-var _ = kernels.Register(Kernels, (&convolver{addSilu: plainLanes.addSilu}).kernels())
+var _ = kernels.Register(Kernels, (&convolver{addSilu: plainLanes.addSilu, states: oneByOne{}}).kernels())
 
 // convolver has the convolutions of width convWidth of an instruction set, for channels
 // that fill vectors of a number of lanes; see the generator in gen. Without lanes it is plain.
@@ -10,6 +10,7 @@ type convolver struct {
 	lanes     int
 	sum, silu func(y, x, w, h, b *float32, tokens, channels, ys, xs, ws int)
 	addSilu   lanewise
+	states    stateFormat
 }
 
 // convWidth is the width of the convolutions of all models that are known.
@@ -54,7 +55,7 @@ func (v *convolver) convolve(y, x, w, state, seg *kernels.Tensor, lo, hi int, si
 		case silu:
 			b = noBias[:to-from]
 		}
-		kept := widen(state, slot*state.Stride+from*(w.Cols-1), (to-from)*(w.Cols-1))
+		kept := widenBy(v.states, state, slot*state.Stride+from*(w.Cols-1), (to-from)*(w.Cols-1))
 		if whole > from {
 			v.vectors(y, x, w, kept.h, start, tokens, from, whole, b)
 		}

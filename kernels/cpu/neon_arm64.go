@@ -9,7 +9,7 @@ var (
 	_ = kernels.Register(neon, lanesNEON.kernels())
 	_ = kernels.Register(neon, (&norms{assembledSum(squaresNEON), &lanesNEON}).kernels())
 	_ = kernels.Register(neon, convertNEON.kernels())
-	_ = kernels.Register(neon, (&convolver{addSilu: lanesNEON.addSilu}).kernels()) // silu has one value
+	_ = kernels.Register(neon, (&convolver{addSilu: lanesNEON.addSilu, states: &convertNEON}).kernels()) // silu has one value
 	_ = kernels.Register(neon, productsNEON.kernels(&shortNEON))
 	_ = kernels.Register(neon, kernels.Set{
 		"selective_scan": {Units: scanUnits, Run: (&scanner{scanNEON, nil, &tilingNEON}).run},
@@ -58,19 +58,18 @@ var shortNEON = shortProducts{
 
 var tilingNEON = tiling{
 	columns: tileColumns, wide: tile16NEON, tile: tile16NEON,
-	decays: decaysNEON, softmax: softmaxNEON, recur: recurNEON, scale: scaleRowsNEON, divide: divideRowsNEON,
+	decays: decaysNEON, softmax: softmaxNEON, recur: recurNEON, scale: scaleRowsNEON, divide: divideRowsNEON, states: &convertNEON,
 }
 
 var (
 	convertNEON      = converter{lanes: 8, fromBF16: widenBF16NEON, fromF16: widenF16NEON, toBF16: roundBF16NEON, toF16: roundF16NEON, blocks: &bytesCodec{}}
-	states           = &convertNEON
 	transposeSquares = transposeNEON
 )
 
 // readRows reads rows of n elements, from the one at index at on.
 func readRows(x *kernels.Tensor, dst matrix, at, rows, n int) {
 	for i := range rows {
-		states.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
+		convertNEON.read(x, dst.at[i*dst.row:][:n], at+i*x.Stride)
 	}
 }
 

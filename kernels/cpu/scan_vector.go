@@ -28,7 +28,7 @@ func (f *scanner) run(c *kernels.Call, lo, hi int) {
 			selectiveScan(c, unit, unit+1)
 			continue
 		}
-		kept := widen(state, slot*state.Stride+from*n, (to-from)*n)
+		kept := widenBy(f.tiling.states, state, slot*state.Stride+from*n, (to-from)*n)
 		h := matrix{kept.h, n, 1}
 		each := func(run func(ch, end, g int)) {
 			for ch := from; ch < to; ch = groups.End(ch) {

@@ -68,14 +68,14 @@ func (w *scanning) sequence(t *tiling, c *kernels.Call, seq, from, to int) {
 			s.h = state.F32[at : at+size*n]
 		} else {
 			s.h = sized(&w.kept, size*n)
-			states.read(state, s.h, at)
+			t.states.read(state, s.h, at)
 		}
 		if chunked > 0 {
 			w.chunks(t, &s, start, chunked)
 		}
 		w.recur(t, &s, start+chunked, tokens-chunked)
 		if state.DType != graph.F32 {
-			states.write(state, at, s.h)
+			t.states.write(state, at, s.h)
 		}
 	}
 }

@@ -11,21 +11,36 @@ import (
 // in f32 its memory, of others a copy, which is rounded when it is put back.
 type widened struct {
 	h     []float32
+	by    stateFormat
 	state *kernels.Tensor
 	at    int
 	copy  *[]float32
 }
 
+// stateFormat reads and writes elements as a tensor does.
+type stateFormat interface {
+	read(t *kernels.Tensor, dst []float32, at int)
+	write(t *kernels.Tensor, at int, src []float32)
+}
+
+// oneByOne does so without vectors.
+type oneByOne struct{}
+
+func (oneByOne) read(t *kernels.Tensor, dst []float32, at int)  { t.Read(dst, at) }
+func (oneByOne) write(t *kernels.Tensor, at int, src []float32) { t.Write(at, src) }
+
 var copies = sync.Pool{New: func() any { return new([]float32) }}
 
 // widen takes n elements of a state, from the one at index at on.
-func widen(state *kernels.Tensor, at, n int) widened {
+func widen(state *kernels.Tensor, at, n int) widened { return widenBy(oneByOne{}, state, at, n) }
+
+func widenBy(by stateFormat, state *kernels.Tensor, at, n int) widened {
 	if state.DType == graph.F32 {
 		return widened{h: state.F32[at : at+n : at+n]}
 	}
 	w := borrow(n)
-	w.state, w.at = state, at
-	state.Read(w.h, at)
+	w.by, w.state, w.at = by, state, at
+	by.read(state, w.h, at)
 	return w
 }
 
@@ -42,7 +57,7 @@ func borrow(n int) widened {
 // put rounds the stretch back to where it came from.
 func (w *widened) put() {
 	if w.state != nil {
-		w.state.Write(w.at, w.h)
+		w.by.write(w.state, w.at, w.h)
 		w.giveBack()
 	}
 }

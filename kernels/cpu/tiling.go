@@ -12,6 +12,7 @@ type tiling struct {
 	recur      func(h, b, c, x, y *float32, rows, n int, dt, decay float32)
 	scale      scaler
 	divide     scaler
+	states     *converter
 }
 
 type (
