@@ -29,13 +29,12 @@ type place func(disp int) Mem
 type singleGenerator struct {
 	*integerGenerator
 	single
-	l                    rounded
-	x                    reg.Register
-	four, two            vector // masks
-	tables               [5]vector
-	row, step, apart     reg.Register
-	scratch              Mem
-	sums, leasts, scales [4]vector // by pairs of rows, r and r+4
+	l                rounded
+	x                reg.Register
+	four, two        vector // masks
+	tables           [5]vector
+	row, step, apart reg.Register
+	scratch          Mem
 }
 
 // singles generates those of all formats.
