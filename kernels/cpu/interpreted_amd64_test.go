@@ -235,7 +235,7 @@ func TestTilesInterpreted(t *testing.T) {
 	m := newMachine(t, "amx_amd64.s")
 	r := rand.New(rand.NewPCG(47, 0))
 	for i, c := range []struct{ tokens, n, k int }{
-		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545}, {33, 65, 64}, {17, 33, 64},
+		{1, 1, 1}, {16, 16, 32}, {17, 33, 31}, {33, 65, 33}, {18, 17, 545}, {33, 65, 64}, {17, 33, 64}, {2, 277, 33},
 	} {
 		for _, p := range []tiled{{1, 1}, {3, 1}, {3, 3}} {
 			format := graph.BF16
