@@ -57,7 +57,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	c.Flags().BoolVar(&f.options.NoDependent, "no-dependent-launch", false, "disable programmatic dependent launch (GPUs of compute capability 9.0+)")
 	c.Flags().BoolVar(&f.options.BatchInvariant, "batch-invariant", false, "on GPUs, make no text depend on the others of its batch (always so on CPUs)")
 	f.given = c.Flags().VarPF(&f.peers, "peer-bytes", "", "largest all-reduce over peer memory; NCCL above it; 0: none (default 512KiB)")
-	detail(c, "math", "bf16 rounds activations to bf16, on CPUs where sums have 512 terms or more; GPUs, AMX and AVX512_BF16 gain speed by it, other CPUs do not. int8 rounds activations to 8 bits where weights are in GGUF's 4 to 8 bits. --precision is an alias.")
+	detail(c, "math", "bf16 rounds activations to bf16, on CPUs where sums have 512 terms or more; GPUs, AMX and AVX512_BF16 of AMD gain speed by it, other CPUs do not. int8 rounds activations to 8 bits where weights are in GGUF's 4 to 8 bits. --precision is an alias.")
 	detail(c, "device", "auto takes GPUs if there are any and the weights fit, otherwise the CPU; without --device only for weights from 100 MB on. cuda-sim is slow and strict; gorgonia-cu goes through gorgonia.org/cu, if it is built in.")
 	detail(c, "batch-invariant", "docs/numerics.md says what it costs.")
 	detail(c, "peer-bytes", "all-reduces up to this size, rounded up to a multiple of 4KiB, read the peers' memory directly; --hw may give the default.")
@@ -248,7 +248,7 @@ func findDevices(name string) (*deviceList, error) {
 func (l *deviceList) print(w io.Writer) {
 	fmt.Fprintf(w, "cpu: %s, of %s (%s chooses)\n", l.CPU.Set, strings.Join(l.CPU.Sets, ", "), kernelscpu.ISAVariable)
 	if len(l.CPU.Wide) > 0 {
-		fmt.Fprintf(w, "  wide products of bf16 weights by %s: --math %s\n", l.CPU.Set, strings.Join(l.CPU.Wide, ", "))
+		fmt.Fprintf(w, "  wide products by %s: --math %s\n", l.CPU.Set, strings.Join(l.CPU.Wide, ", "))
 	}
 	switch {
 	case l.Error != "":
