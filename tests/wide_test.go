@@ -56,9 +56,9 @@ func emulatedWide(t *testing.T, workers int) *cpu.Device {
 
 // wideCPU is a kind of CPU whose products of whole blocks of prompts have other bits than others.
 type wideCPU struct {
-	name string
-	bf16 bool // they are of weights in bf16
-	of   func(workers int) *cpu.Device
+	name    string
+	weights string // their format; any: those of goldens
+	of      func(workers int) *cpu.Device
 }
 
 // wideCPUs are the emulated one and those that this machine has: AMX, AVX512_BF16.
@@ -74,7 +74,9 @@ func wideCPUs(t *testing.T) []wideCPU {
 				t.Fatal(err)
 			}
 			of := func(workers int) *cpu.Device { return &cpu.Device{Kernels: set, Workers: workers} }
-			list = append(list, wideCPU{isa + ", " + math, true, of})
+			for _, weights := range slices.Compact([]string{"bf16", math}) {
+				list = append(list, wideCPU{fmt.Sprintf("%s, %s by %s", isa, math, weights), weights, of})
+			}
 		}
 	}
 	return list
@@ -83,14 +85,14 @@ func wideCPUs(t *testing.T) []wideCPU {
 // sizes are published ones whose sums are long enough for wide products.
 var sizes = []string{"mamba-130m", "mamba2-130m", "falcon-h1-0.5b"}
 
-// folder is a golden, or for products of weights in bf16 two layers of the i-th of the sizes.
+// folder is a golden, or for products of weights in one format two layers of the i-th of the sizes.
 func (w *wideCPU) folder(t *testing.T, golden string, i int) string {
 	t.Helper()
-	if !w.bf16 {
+	if w.weights == "" {
 		return golden
 	}
 	dir := t.TempDir()
-	if _, err := synth.Write(t.Context(), dir, synth.Options{Like: sizes[i%len(sizes)], Layers: 2, Vocab: 300, DType: "bf16"}); err != nil {
+	if _, err := synth.Write(t.Context(), dir, synth.Options{Like: sizes[i%len(sizes)], Layers: 2, Vocab: 300, DType: w.weights}); err != nil {
 		t.Fatal(err)
 	}
 	return dir
