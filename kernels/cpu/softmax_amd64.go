@@ -21,6 +21,12 @@ func softmaxAVX2(s *float32, n int, scale float32, run *float32)
 //go:noescape
 func recurAVX2(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
 
+// recurBF16AVX2 is recur for rows in bf16 that fill vectors: h is rounded, and y is of what it was
+// before.
+//
+//go:noescape
+func recurBF16AVX2(h *uint16, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
+
 // scaleRowsAVX2 sets y[i] = x[i] times by[i·bs], for a multiple of 16 columns, at least 16.
 //
 //go:noescape
@@ -49,6 +55,12 @@ func softmaxAVX512(s *float32, n int, scale float32, run *float32)
 //
 //go:noescape
 func recurAVX512(h *float32, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
+
+// recurBF16AVX512 is recur for rows in bf16 that fill vectors: h is rounded, and y is of what it
+// was before.
+//
+//go:noescape
+func recurBF16AVX512(h *uint16, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
 
 // scaleRowsAVX512 sets y[i] = x[i] times by[i·bs], for a multiple of 16 columns, at least 16.
 //

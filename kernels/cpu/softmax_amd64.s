@@ -529,6 +529,178 @@ part6:
 	VZEROUPPER
 	RET
 
+// func recurBF16AVX2(h *uint16, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·recurBF16AVX2(SB), NOSPLIT, $0-64
+	MOVQ         h+0(FP), AX
+	MOVQ         x+24(FP), CX
+	MOVQ         y+32(FP), DX
+	MOVQ         rows+40(FP), BX
+	MOVQ         n+48(FP), SI
+	SHLQ         $0x01, SI
+	VBROADCASTSS decay+60(FP), Y0
+	VBROADCASTSS dt+56(FP), Y1
+	LEAQ         (SI)(SI*2), DI
+	SUBQ         $0x02, BX
+	JLT          part11
+
+rows12:
+	MOVQ         b+8(FP), R8
+	MOVQ         c+16(FP), R9
+	MOVQ         n+48(FP), R10
+	MOVQ         AX, DI
+	VBROADCASTSS (CX), Y2
+	VMULPS       Y1, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	VBROADCASTSS 4(CX), Y4
+	VMULPS       Y1, Y4, Y4
+	VXORPS       Y5, Y5, Y5
+	SUBQ         $0x08, R10
+	JLT          part13
+
+vectors14:
+	VMOVUPS     (R8), Y6
+	VMOVUPS     (R9), Y7
+	VMULPS      Y6, Y2, Y8
+	VPMOVZXWD   (DI), Y9
+	VPSLLD      $0x10, Y9, Y9
+	VFMADD231PS Y9, Y0, Y8
+	VPSRLD      $0x10, Y8, Y9
+	VPAND       lanes00000001<>+0(SB), Y9, Y10
+	VPADDD      lanes00007FFF<>+0(SB), Y10, Y10
+	VPADDD      Y10, Y8, Y10
+	VPSRLD      $0x10, Y10, Y10
+	VCMPPS      $0x03, Y8, Y8, Y11
+	VPOR        lanes00000040<>+0(SB), Y9, Y9
+	VBLENDVPS   Y11, Y9, Y10, Y10
+	VPACKUSDW   Y10, Y10, Y10
+	VPERMQ      $0x08, Y10, Y10
+	VMOVUPS     X10, (DI)
+	VFMADD231PS Y7, Y8, Y3
+	VMULPS      Y6, Y4, Y6
+	VPMOVZXWD   (DI)(SI*1), Y8
+	VPSLLD      $0x10, Y8, Y8
+	VFMADD231PS Y8, Y0, Y6
+	VPSRLD      $0x10, Y6, Y8
+	VPAND       lanes00000001<>+0(SB), Y8, Y9
+	VPADDD      lanes00007FFF<>+0(SB), Y9, Y9
+	VPADDD      Y9, Y6, Y9
+	VPSRLD      $0x10, Y9, Y9
+	VCMPPS      $0x03, Y6, Y6, Y10
+	VPOR        lanes00000040<>+0(SB), Y8, Y8
+	VBLENDVPS   Y10, Y8, Y9, Y9
+	VPACKUSDW   Y9, Y9, Y9
+	VPERMQ      $0x08, Y9, Y9
+	VMOVUPS     X9, (DI)(SI*1)
+	VFMADD231PS Y7, Y6, Y5
+	ADDQ        $0x10, DI
+	ADDQ        $0x20, R8
+	ADDQ        $0x20, R9
+	SUBQ        $0x08, R10
+	JGE         vectors14
+
+part13:
+	ADDQ         $0x08, R10
+	VEXTRACTF128 $0x01, Y3, X2
+	VADDPS       X2, X3, X2
+	VPERMILPS    $0x4e, X2, X3
+	VADDPS       X3, X2, X2
+	VPERMILPS    $0xb1, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       X2, (DX)
+	ADDQ         SI, AX
+	VEXTRACTF128 $0x01, Y5, X2
+	VADDPS       X2, X5, X2
+	VPERMILPS    $0x4e, X2, X3
+	VADDPS       X3, X2, X2
+	VPERMILPS    $0xb1, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       X2, 4(DX)
+	ADDQ         SI, AX
+	ADDQ         $0x08, CX
+	ADDQ         $0x08, DX
+	SUBQ         $0x02, BX
+	JGE          rows12
+
+part11:
+	ADDQ $0x02, BX
+	SUBQ $0x01, BX
+	JLT  part15
+
+rows16:
+	MOVQ         b+8(FP), R8
+	MOVQ         c+16(FP), R9
+	MOVQ         n+48(FP), R10
+	MOVQ         AX, DI
+	VBROADCASTSS (CX), Y2
+	VMULPS       Y1, Y2, Y2
+	VXORPS       Y3, Y3, Y3
+	SUBQ         $0x08, R10
+	JLT          part17
+
+vectors18:
+	VMOVUPS     (R8), Y4
+	VMOVUPS     (R9), Y5
+	VMULPS      Y4, Y2, Y4
+	VPMOVZXWD   (DI), Y6
+	VPSLLD      $0x10, Y6, Y6
+	VFMADD231PS Y6, Y0, Y4
+	VPSRLD      $0x10, Y4, Y6
+	VPAND       lanes00000001<>+0(SB), Y6, Y7
+	VPADDD      lanes00007FFF<>+0(SB), Y7, Y7
+	VPADDD      Y7, Y4, Y7
+	VPSRLD      $0x10, Y7, Y7
+	VCMPPS      $0x03, Y4, Y4, Y8
+	VPOR        lanes00000040<>+0(SB), Y6, Y6
+	VBLENDVPS   Y8, Y6, Y7, Y7
+	VPACKUSDW   Y7, Y7, Y7
+	VPERMQ      $0x08, Y7, Y7
+	VMOVUPS     X7, (DI)
+	VFMADD231PS Y5, Y4, Y3
+	ADDQ        $0x10, DI
+	ADDQ        $0x20, R8
+	ADDQ        $0x20, R9
+	SUBQ        $0x08, R10
+	JGE         vectors18
+
+part17:
+	ADDQ         $0x08, R10
+	VEXTRACTF128 $0x01, Y3, X2
+	VADDPS       X2, X3, X2
+	VPERMILPS    $0x4e, X2, X3
+	VADDPS       X3, X2, X2
+	VPERMILPS    $0xb1, X2, X3
+	VADDPS       X3, X2, X2
+	VMOVSS       X2, (DX)
+	ADDQ         SI, AX
+	ADDQ         $0x04, CX
+	ADDQ         $0x04, DX
+	SUBQ         $0x01, BX
+	JGE          rows16
+
+part15:
+	ADDQ $0x01, BX
+	VZEROUPPER
+	RET
+
+DATA lanes00000001<>+0(SB)/8, $0x0000000100000001
+DATA lanes00000001<>+8(SB)/8, $0x0000000100000001
+DATA lanes00000001<>+16(SB)/8, $0x0000000100000001
+DATA lanes00000001<>+24(SB)/8, $0x0000000100000001
+GLOBL lanes00000001<>(SB), RODATA|NOPTR, $32
+
+DATA lanes00007FFF<>+0(SB)/8, $0x00007fff00007fff
+DATA lanes00007FFF<>+8(SB)/8, $0x00007fff00007fff
+DATA lanes00007FFF<>+16(SB)/8, $0x00007fff00007fff
+DATA lanes00007FFF<>+24(SB)/8, $0x00007fff00007fff
+GLOBL lanes00007FFF<>(SB), RODATA|NOPTR, $32
+
+DATA lanes00000040<>+0(SB)/8, $0x0000004000000040
+DATA lanes00000040<>+8(SB)/8, $0x0000004000000040
+DATA lanes00000040<>+16(SB)/8, $0x0000004000000040
+DATA lanes00000040<>+24(SB)/8, $0x0000004000000040
+GLOBL lanes00000040<>(SB), RODATA|NOPTR, $32
+
 // func scaleRowsAVX2(y *float32, ys int, x *float32, xs int, by *float32, bs int, rows int, cols int)
 // Requires: AVX
 TEXT ·scaleRowsAVX2(SB), NOSPLIT, $0-64
@@ -990,6 +1162,224 @@ done10:
 	JGE           rows7
 
 part6:
+	ADDQ $0x01, BX
+	VZEROUPPER
+	RET
+
+// func recurBF16AVX512(h *uint16, b *float32, c *float32, x *float32, y *float32, rows int, n int, dt float32, decay float32)
+// Requires: AVX, AVX512F, AVX512VL
+TEXT ·recurBF16AVX512(SB), NOSPLIT, $0-64
+	MOVQ         h+0(FP), AX
+	MOVQ         x+24(FP), CX
+	MOVQ         y+32(FP), DX
+	MOVQ         rows+40(FP), BX
+	MOVQ         n+48(FP), SI
+	SHLQ         $0x01, SI
+	VBROADCASTSS decay+60(FP), Z0
+	VBROADCASTSS dt+56(FP), Z1
+	LEAQ         (SI)(SI*2), DI
+	SUBQ         $0x04, BX
+	JLT          part11
+
+rows12:
+	MOVQ         b+8(FP), R9
+	MOVQ         c+16(FP), R10
+	MOVQ         n+48(FP), R11
+	MOVQ         AX, R8
+	VBROADCASTSS (CX), Z2
+	VMULPS       Z1, Z2, Z2
+	VPXORD       Z3, Z3, Z3
+	VBROADCASTSS 4(CX), Z8
+	VMULPS       Z1, Z8, Z8
+	VPXORD       Z4, Z4, Z4
+	VBROADCASTSS 8(CX), Z9
+	VMULPS       Z1, Z9, Z9
+	VPXORD       Z5, Z5, Z5
+	VBROADCASTSS 12(CX), Z10
+	VMULPS       Z1, Z10, Z10
+	VPXORD       Z6, Z6, Z6
+	SUBQ         $0x10, R11
+	JLT          part13
+
+vectors14:
+	VMOVUPS      (R9), Z11
+	VMOVUPS      (R10), Z12
+	VMULPS       Z11, Z2, Z13
+	VPMOVZXWD    (R8), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VFMADD231PS  Z14, Z0, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VBROADCASTSS lanes00000001<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z15
+	VBROADCASTSS lanes00007FFF<>+0(SB), Z16
+	VPADDD       Z16, Z15, Z15
+	VPADDD       Z15, Z13, Z15
+	VPSRLD       $0x10, Z15, Z15
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBROADCASTSS lanes00000040<>+0(SB), Z16
+	VPORD        Z16, Z14, K1, Z15
+	VPMOVDW      Z15, (R8)
+	VFMADD231PS  Z12, Z13, Z3
+	VMULPS       Z11, Z8, Z13
+	VPMOVZXWD    (R8)(SI*1), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VFMADD231PS  Z14, Z0, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VBROADCASTSS lanes00000001<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z15
+	VBROADCASTSS lanes00007FFF<>+0(SB), Z16
+	VPADDD       Z16, Z15, Z15
+	VPADDD       Z15, Z13, Z15
+	VPSRLD       $0x10, Z15, Z15
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBROADCASTSS lanes00000040<>+0(SB), Z16
+	VPORD        Z16, Z14, K1, Z15
+	VPMOVDW      Z15, (R8)(SI*1)
+	VFMADD231PS  Z12, Z13, Z4
+	VMULPS       Z11, Z9, Z13
+	VPMOVZXWD    (R8)(SI*2), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VFMADD231PS  Z14, Z0, Z13
+	VPSRLD       $0x10, Z13, Z14
+	VBROADCASTSS lanes00000001<>+0(SB), Z15
+	VPANDD       Z15, Z14, Z15
+	VBROADCASTSS lanes00007FFF<>+0(SB), Z16
+	VPADDD       Z16, Z15, Z15
+	VPADDD       Z15, Z13, Z15
+	VPSRLD       $0x10, Z15, Z15
+	VCMPPS       $0x03, Z13, Z13, K1
+	VBROADCASTSS lanes00000040<>+0(SB), Z16
+	VPORD        Z16, Z14, K1, Z15
+	VPMOVDW      Z15, (R8)(SI*2)
+	VFMADD231PS  Z12, Z13, Z5
+	VMULPS       Z11, Z10, Z11
+	VPMOVZXWD    (R8)(DI*1), Z13
+	VPSLLD       $0x10, Z13, Z13
+	VFMADD231PS  Z13, Z0, Z11
+	VPSRLD       $0x10, Z11, Z13
+	VBROADCASTSS lanes00000001<>+0(SB), Z14
+	VPANDD       Z14, Z13, Z14
+	VBROADCASTSS lanes00007FFF<>+0(SB), Z15
+	VPADDD       Z15, Z14, Z14
+	VPADDD       Z14, Z11, Z14
+	VPSRLD       $0x10, Z14, Z14
+	VCMPPS       $0x03, Z11, Z11, K1
+	VBROADCASTSS lanes00000040<>+0(SB), Z15
+	VPORD        Z15, Z13, K1, Z14
+	VPMOVDW      Z14, (R8)(DI*1)
+	VFMADD231PS  Z12, Z11, Z6
+	ADDQ         $0x20, R8
+	ADDQ         $0x40, R9
+	ADDQ         $0x40, R10
+	SUBQ         $0x10, R11
+	JGE          vectors14
+
+part13:
+	ADDQ          $0x10, R11
+	VEXTRACTF64X4 $0x01, Z3, Y2
+	VADDPS        Y2, Y3, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, (DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z4, Y2
+	VADDPS        Y2, Y4, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 4(DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z5, Y2
+	VADDPS        Y2, Y5, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 8(DX)
+	ADDQ          SI, AX
+	VEXTRACTF64X4 $0x01, Z6, Y2
+	VADDPS        Y2, Y6, Y2
+	VEXTRACTF32X4 $0x01, Y2, X8
+	VADDPS        X8, X2, X8
+	VPERMILPS     $0x4e, X8, X2
+	VADDPS        X2, X8, X8
+	VPERMILPS     $0xb1, X8, X2
+	VADDPS        X2, X8, X8
+	VMOVSS        X8, 12(DX)
+	ADDQ          SI, AX
+	ADDQ          $0x10, CX
+	ADDQ          $0x10, DX
+	SUBQ          $0x04, BX
+	JGE           rows12
+
+part11:
+	ADDQ $0x04, BX
+	SUBQ $0x01, BX
+	JLT  part15
+
+rows16:
+	MOVQ         b+8(FP), R8
+	MOVQ         c+16(FP), R9
+	MOVQ         n+48(FP), R10
+	MOVQ         AX, DI
+	VBROADCASTSS (CX), Z2
+	VMULPS       Z1, Z2, Z2
+	VPXORD       Z7, Z7, Z7
+	SUBQ         $0x10, R10
+	JLT          part17
+
+vectors18:
+	VMOVUPS      (R8), Z3
+	VMOVUPS      (R9), Z4
+	VMULPS       Z3, Z2, Z3
+	VPMOVZXWD    (DI), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z0, Z3
+	VPSRLD       $0x10, Z3, Z5
+	VBROADCASTSS lanes00000001<>+0(SB), Z6
+	VPANDD       Z6, Z5, Z6
+	VBROADCASTSS lanes00007FFF<>+0(SB), Z8
+	VPADDD       Z8, Z6, Z6
+	VPADDD       Z6, Z3, Z6
+	VPSRLD       $0x10, Z6, Z6
+	VCMPPS       $0x03, Z3, Z3, K1
+	VBROADCASTSS lanes00000040<>+0(SB), Z8
+	VPORD        Z8, Z5, K1, Z6
+	VPMOVDW      Z6, (DI)
+	VFMADD231PS  Z4, Z3, Z7
+	ADDQ         $0x20, DI
+	ADDQ         $0x40, R8
+	ADDQ         $0x40, R9
+	SUBQ         $0x10, R10
+	JGE          vectors18
+
+part17:
+	ADDQ          $0x10, R10
+	VEXTRACTF64X4 $0x01, Z7, Y2
+	VADDPS        Y2, Y7, Y2
+	VEXTRACTF32X4 $0x01, Y2, X3
+	VADDPS        X3, X2, X3
+	VPERMILPS     $0x4e, X3, X2
+	VADDPS        X2, X3, X3
+	VPERMILPS     $0xb1, X3, X2
+	VADDPS        X2, X3, X3
+	VMOVSS        X3, (DX)
+	ADDQ          SI, AX
+	ADDQ          $0x04, CX
+	ADDQ          $0x04, DX
+	SUBQ          $0x01, BX
+	JGE           rows16
+
+part15:
 	ADDQ $0x01, BX
 	VZEROUPPER
 	RET

@@ -213,6 +213,32 @@ func TestSSDScan(t *testing.T) {
 	})
 }
 
+// TestSSDStepBF16: a single token with a state in bf16 has the bits of one with that state in f32,
+// which is rounded afterwards.
+func TestSSDStepBF16(t *testing.T) {
+	eachISA(t, "ssd_scan", func(t *testing.T, isa string, kernel kernels.Kernel) {
+		rng := rand.New(rand.NewPCG(53, 0))
+		for i, n := range []int{1, 8, 15, 16, 24, 32, 48, 128} {
+			s := ssdCase{lengths: []int{1, 1}, heads: 2, groups: 1, size: 1 + i, n: n, rate: 4, step: 0.5, kept: graph.BF16}
+			short := s.call(rng)
+			copy(short.Args[5].U16[len(short.Args[5].U16)/2:], []uint16{0x7f80, 0xff80, 0x7fff, 1})
+			long := copied(short, 5)
+			state := table(graph.F32, short.Args[5].Dims[0], short.Args[5].Cols, short.Args[5].Stride, 0)
+			state.Dims, state.F32 = short.Args[5].Dims, make([]float32, len(short.Args[5].U16))
+			short.Args[5].Read(state.F32, 0)
+			long.Args[5] = state
+			runAll(kernel, short)
+			runAll(kernel, long)
+			kernels.Round(graph.BF16, state.F32)
+			for slot := range 2 {
+				if !equalBits(short.Results[0].Row(slot), long.Results[0].Row(slot)) || !sameState(&short.Args[5], &state, slot) {
+					t.Errorf("rows of %d: sequence %d has other bits than with a state in f32", n, slot)
+				}
+			}
+		}
+	})
+}
+
 func equalBits(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Float32bits(x) == math.Float32bits(y) })
 }

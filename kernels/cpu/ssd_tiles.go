@@ -64,6 +64,11 @@ func (w *scanning) sequence(t *tiling, c *kernels.Call, seq, from, to int) {
 			w.score(t, &s, start, chunked)
 		}
 		at := slot*state.Stride + head*size*n
+		if tokens == 1 && state.DType == graph.BF16 && t.recurBF16 != nil && n%t.lanes == 0 {
+			d, decay := s.step(start)
+			t.recurBF16(&state.U16[at : at+size*n][0], &s.bAt(start)[0], &s.cAt(start)[0], &s.xAt(start)[0], &s.yAt(start)[0], size, n, d, decay)
+			continue
+		}
 		if state.DType == graph.F32 {
 			s.h = state.F32[at : at+size*n]
 		} else {
@@ -83,10 +88,15 @@ func (w *scanning) sequence(t *tiling, c *kernels.Call, seq, from, to int) {
 // recur is the plain one.
 func (w *scanning) recur(t *tiling, s *ssdHead, at, q int) {
 	for ; q > 0; at, q = at+1, q-1 {
-		d := s.dt.Row(at)[s.head]
-		decay := float32(math.Exp(float64(d) * float64(s.rate)))
+		d, decay := s.step(at)
 		t.recur(&s.h[0], &s.bAt(at)[0], &s.cAt(at)[0], &s.xAt(at)[0], &s.yAt(at)[0], s.size, s.n, d, decay)
 	}
+}
+
+// step is a token's, and the decay that it gives.
+func (s *ssdHead) step(at int) (d, decay float32) {
+	d = s.dt.Row(at)[s.head]
+	return d, float32(math.Exp(float64(d) * float64(s.rate)))
 }
 
 // score has the products of the chunks, a square each.

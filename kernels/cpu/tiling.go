@@ -10,6 +10,8 @@ type tiling struct {
 	decays     func(y, s *float32, top, a *float64, m *float32, rows int)
 	softmax    func(s *float32, n int, scale float32, run *float32)
 	recur      func(h, b, c, x, y *float32, rows, n int, dt, decay float32)
+	recurBF16  func(h *uint16, b, c, x, y *float32, rows, n int, dt, decay float32) // nil: by recur
+	lanes      int                                                                  // of both
 	scale      scaler
 	divide     scaler
 	states     *converter

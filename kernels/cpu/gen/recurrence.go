@@ -1,19 +1,27 @@
 package main
 
-import (
-	. "github.com/mmcloughlin/avo/operand"
-	"github.com/mmcloughlin/avo/reg"
-)
+import . "github.com/mmcloughlin/avo/operand"
 
-// recurrence of one token. Lane i of a vector sums the elements i, i + lanes, … of a row,
-// and then halves are added.
-func (g *vec) recurrence() {
-	g.function("recur", "(h *float32, b, c, x, y *float32, rows, n int, dt, decay float32)",
-		"takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1.")
-	h, x, y, rows, hs := g.param("h"), g.param("x"), g.param("y"), g.param("rows"), g.stride("n")
-	decay, dt, rest := g.number(g.memory("decay")), g.number(g.memory("dt")), g.rest(g.param("n"))
+// recurrence of one token, with a state in f32 or bf16. Lane i of a vector sums the elements i, i +
+// lanes, … of a row, and then halves are added.
+func (g *vec) recurrence(f format) {
+	name, count := "recur", 4
+	doc := []string{"takes the state of a head past a token: h[p] = decay h[p] + dt x[p] b, y[p] = h[p]·c, for rows of n, at least 1."}
+	if f == bf16 {
+		name, doc = "recurBF16", []string{"is recur for rows in bf16 that fill vectors: h is rounded, and y is of what it was before."}
+		if !g.wide() {
+			count = 2 // more have no registers
+		}
+	}
+	g.function(name, "(h *"+f.Element+", b, c, x, y *float32, rows, n int, dt, decay float32)", doc...)
+	h, x, y, rows, hs := g.param("h"), g.param("x"), g.param("y"), g.param("rows"), g.strideOf(f, "n")
+	decay, dt := g.number(g.memory("decay")), g.number(g.memory("dt"))
+	var rest tail
+	if f == f32 {
+		rest = g.rest(g.param("n"))
+	}
 	hs3 := g.triple(hs)
-	for _, count := range []int{4, 1} {
+	for _, count := range []int{count, 1} {
 		g.loop("rows", rows, count, func() {
 			at, b, c, left := g.GP64(), g.param("b"), g.param("c"), g.param("n")
 			g.MOVQ(h, at)
@@ -28,24 +36,33 @@ func (g *vec) recurrence() {
 						break
 					}
 					v := g.mul(bv, weight[r])
-					g.VFMADD231PS(g.operand(line, t), decay, v)
-					if t != nil {
-						t.clear(v) // 0 times infinity, in lanes without an element
+					if f == bf16 {
+						old := g.new()
+						g.widen(f, line, old)
+						g.VFMADD231PS(old, decay, v)
+						g.roundBF16(v, line)
+					} else {
+						g.VFMADD231PS(g.operand(line, t), decay, v)
+						if t != nil {
+							t.clear(v) // 0 times infinity, in lanes without an element
+						}
+						g.store(v, line, t)
 					}
-					g.store(v, line, t)
 					g.VFMADD231PS(cv, v, sums[r])
 				}
 			}
 			g.loop("vectors", left, g.set.lanes, func() {
 				step(nil)
-				for _, p := range []reg.Register{at, b, c} {
-					g.ADDQ(U8(g.bytes()), p)
-				}
+				g.ADDQ(U8(g.set.lanes*f.Size), at)
+				g.ADDQ(U8(g.bytes()), b)
+				g.ADDQ(U8(g.bytes()), c)
 			})
-			done := g.label("done")
-			g.JZ(LabelRef(done))
-			step(&rest)
-			g.Label(done)
+			if f == f32 {
+				done := g.label("done")
+				g.JZ(LabelRef(done))
+				step(&rest)
+				g.Label(done)
+			}
 			for r := range count {
 				g.VMOVSS(g.across(sums[r], g.VADDPS, 32), Mem{Base: y, Disp: 4 * r})
 				g.ADDQ(hs, h)

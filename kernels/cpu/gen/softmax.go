@@ -14,7 +14,8 @@ func softmaxes(c *build.Context) {
 		g := newVec(c, set)
 		g.decays()
 		g.softmax()
-		g.recurrence()
+		g.recurrence(f32)
+		g.recurrence(bf16)
 		g.rows("scaleRows", "times", func(by, v Op) { g.VMULPS(by, v, v) })
 		g.rows("divideRows", "over", func(by, v Op) { g.VDIVPS(by, v, v) })
 	}
