@@ -52,7 +52,7 @@ var shortAVX512 = shortProducts{
 
 var (
 	panelsAVX2   = panels{8, 2 << 20, [panelVectors]panelTile{panel1AVX2, panel2AVX2, panel3AVX2}, packRowsAVX2, packRowsBF16AVX2, packTokensAVX2, drainAVX2, panelTokens, kernels.ShortDepth}
-	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, nil, packTokensAVX512, drainAVX512, panelTokens, kernels.ShortDepth}
+	panelsAVX512 = panels{16, 1 << 20, [panelVectors]panelTile{panel1AVX512, panel2AVX512, panel3AVX512}, packRowsAVX512, packRowsBF16AVX512, packTokensAVX512, drainAVX512, panelTokens, kernels.ShortDepth}
 )
 
 var (

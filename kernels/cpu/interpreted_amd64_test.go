@@ -91,7 +91,7 @@ func TestInterpreter(t *testing.T) {
 	for isa, p := range map[string]*products{"avx2": interpretedProducts(t, productsAVX2, "AVX2"), "avx512": interpretedProducts(t, productsAVX512, "AVX512")} {
 		kernel := p.kernels(&shortAVX2)["matmul"]
 		for i := range 9 {
-			tokens, n, k := []int{1 + i%4, 6 + r.IntN(4), 1 + i%4}[i%3], 1+r.IntN(50), kernels.ShortDepth+16*r.IntN(2)+i%2*r.IntN(16)
+			tokens, n, k := []int{1 + i%4, 6 + r.IntN(4), 1 + i%4}[i%3], 1+r.IntN(50)+i%3%2*16, kernels.ShortDepth+16*r.IntN(2)+i%2*r.IntN(16)
 			x, w := table(graph.F32, tokens, k, k+r.IntN(3), 1), table(weightTypes[i/3], n, k, k+r.IntN(2), 2)
 			y, same := table(graph.F32, tokens, n, n+r.IntN(3), 3), table(graph.F32, tokens, n, n, 0)
 			fill(&x, gauss)

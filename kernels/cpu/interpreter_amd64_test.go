@@ -756,6 +756,9 @@ func (m *machine) shuffle(name string, imm func() int, ops []opd, mask uint64, m
 	case "VINSERTF32X4", "VINSERTI32X4", "VINSERTF128", "VINSERTI128":
 		out = m.bytes(ops[2], dst.size)
 		copy(quarter(out, imm(), 16), m.bytes(ops[1], 16))
+	case "VINSERTI64X4":
+		out = m.bytes(ops[2], 64)
+		copy(quarter(out, imm(), 32), m.bytes(ops[1], 32))
 	case "VPINSRW", "VPINSRD":
 		n := map[string]int{"VPINSRW": 2, "VPINSRD": 4}[name]
 		out = m.bytes(ops[2], 16)

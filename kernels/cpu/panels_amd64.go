@@ -56,6 +56,12 @@ func drainAVX2(y *float32, ys int, sums *float32, width int, tokens int, cols in
 //go:noescape
 func packRowsAVX512(to *float32, from *float32, ws int, steps int, apart int, width int)
 
+// packRowsBF16AVX512 writes 16 rows of weights, ws elements apart, of steps vectors of k, to a
+// panel that has width rows, and parts apart elements apart.
+//
+//go:noescape
+func packRowsBF16AVX512(to *float32, from *uint16, ws int, steps int, apart int, width int)
+
 // packTokensAVX512 writes 4 rows of x, xs elements apart, of steps vectors of k, as packed tokens
 // whose parts are apart elements apart.
 //

@@ -22,9 +22,7 @@ func panels(c *build.Context) {
 	for _, set := range []isa{avx2, avx512} {
 		g := &panel{newVec(c, set)}
 		g.packRows(f32)
-		if set == avx2 {
-			g.packRows(bf16)
-		}
+		g.packRows(bf16)
 		g.packTokens()
 		for vectors := 1; vectors <= 3; vectors++ {
 			g.tile(vectors)
@@ -145,8 +143,21 @@ func (g *panel) square(lines [4]Mem, rows []reg.Register) [4]vector {
 	return g.transposed(m)
 }
 
-// halves is square for 8 rows in bf16, which become f32 with zeros as their lower halves.
-func (g *panel) halves(lines [4]Mem, rows []reg.Register, zero vector) (out [4]vector) {
+// halves is square for rows in bf16, which become f32 with zeros as their lower halves.
+func (g *panel) halves(lines [4]Mem, rows []reg.Register, zero vector) [4]vector {
+	out := g.halvesOf8(lines, rows[:2], zero)
+	if !g.wide() {
+		return out
+	}
+	for i, upper := range g.halvesOf8(lines, rows[2:], zero) {
+		v := g.new()
+		g.VINSERTI64X4(U8(1), upper, out[i].AsZ(), v)
+		out[i] = v
+	}
+	return out
+}
+
+func (g *panel) halvesOf8(lines [4]Mem, rows []reg.Register, zero vector) (out [4]vector) {
 	var m [4]vector
 	for t, line := range lines {
 		m[t] = g.XMM()
@@ -164,7 +175,7 @@ func (g *panel) halves(lines [4]Mem, rows []reg.Register, zero vector) (out [4]v
 		g.VINSERTI128(U8(1), upper, lower.AsY(), both)
 		for j, op := range []func(...Op){g.VPUNPCKLWD, g.VPUNPCKHWD} {
 			v := g.YMM()
-			op(both, zero, v)
+			op(both, zero.AsY(), v)
 			out[2*i+j] = v
 		}
 	}
