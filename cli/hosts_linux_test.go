@@ -20,7 +20,7 @@ import (
 var across = []struct {
 	name, program, comm, command string
 	lost                         string // what it says when a host is lost
-	ends                         bool   // and ends by itself
+	ends                         bool   // and always ends by itself
 }{
 	{"Open MPI", "mpirun.openmpi", "--comm mpi", "mpirun.openmpi --allow-run-as-root --mca plm_rsh_agent AGENT --mca oob_tcp_if_include 10.77.0.0/24 --mca btl_tcp_if_include 10.77.0.0/24 " +
 		"--mca oob_tcp_keepalive_time 1 --mca oob_tcp_keepalive_intvl 1 --mca oob_tcp_keepalive_probes 2 --bind-to none -host 10.77.0.11:1,10.77.0.12:1 -np 2 KRAIT", "ORTE has lost communication with a remote daemon", true},
@@ -69,8 +69,8 @@ func TestHosts(t *testing.T) {
 				if err != nil || !strings.Contains(out, l.lost) || !strings.Contains(out, "\nleft 0\n") || strings.Contains(out, "\nstatus 0\n") {
 					t.Errorf("%v: %s", err, out)
 				}
-				if l.ends == strings.Contains(out, "\nstatus 124\n") {
-					t.Errorf("the launcher ends by itself: %t\n%s", !l.ends, out)
+				if l.ends && strings.Contains(out, "\nstatus 124\n") {
+					t.Errorf("the launcher does not end by itself\n%s", out)
 				}
 			})
 		})
