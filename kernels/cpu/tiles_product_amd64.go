@@ -26,7 +26,7 @@ type amxWork struct {
 type amxPlan struct {
 	k           int // terms
 	n, ys       int // tokens, bytes from one's results to the next
-	pairs, rows int // of tiles of weights, rows in each
+	pairs, rows int // of tiles of weights, or tiles of runs, and rows in each
 	apart       int // bytes from a run to the next; packed weights have none
 	next        int // bytes from a pair of weights to the next
 	second, row int // bytes between tiles of tokens, and between their rows
