@@ -63,11 +63,11 @@ var (
 var (
 	tilingAVX2 = tiling{
 		columns: tileColumns, wide: tile16AVX2, tile: tile16AVX2,
-		decays: decaysAVX2, softmax: softmaxAVX2, recur: recurAVX2, recurBF16: recurBF16AVX2, lanes: 8, scale: scaleRowsAVX2, divide: divideRowsAVX2, states: &convertAVX2,
+		decays: decaysAVX2, softmax: softmaxAVX2, recur: recurAVX2, recurBF16: recurBF16AVX2, scale: scaleRowsAVX2, divide: divideRowsAVX2, states: &convertAVX2,
 	}
 	tilingAVX512 = tiling{
 		columns: 64, wide: tile64AVX512, tile: tile16AVX512,
-		decays: decaysAVX512, softmax: softmaxAVX512, recur: recurAVX512, recurBF16: recurBF16AVX512, lanes: 16, scale: scaleRowsAVX512, divide: divideRowsAVX512, states: &convertAVX512,
+		decays: decaysAVX512, softmax: softmaxAVX512, recur: recurAVX512, recurBF16: recurBF16AVX512, scale: scaleRowsAVX512, divide: divideRowsAVX512, states: &convertAVX512,
 	}
 )
 

@@ -9,3 +9,5 @@ func hasAVX512() bool {
 }
 
 func hasAVX512BF16() bool { return hasAVX512() && cpu.X86.HasAVX512BF16 }
+
+func hasVNNI() bool { return hasAVX512() && cpu.X86.HasAVX512VNNI }

@@ -1,10 +1,6 @@
 package cpu
 
-import (
-	"golang.org/x/sys/cpu"
-
-	"github.com/krait-ml/krait/graph"
-)
+import "github.com/krait-ml/krait/graph"
 
 // codedProducts are the integer products of an instruction set.
 type codedProducts struct {
@@ -77,7 +73,7 @@ var (
 func init() {
 	integerProducts["avx2"] = &integers{2 * codedAVX2.lanes, roundAVX2, codedAVX2.multiply}
 	wide := integerProducts["avx2"] // of AVX-512 the oldest processors have no VNNI
-	if cpu.X86.HasAVX512VNNI {
+	if hasVNNI() {
 		wide = &integers{2 * codedVNNI.lanes, roundAVX2, codedVNNI.multiply}
 	}
 	for _, name := range []string{"avx512", "avx512_bf16", "amx"} {

@@ -64,7 +64,7 @@ func (w *scanning) sequence(t *tiling, c *kernels.Call, seq, from, to int) {
 			w.score(t, &s, start, chunked)
 		}
 		at := slot*state.Stride + head*size*n
-		if tokens == 1 && state.DType == graph.BF16 && t.recurBF16 != nil && n%t.lanes == 0 {
+		if tokens == 1 && state.DType == graph.BF16 && t.recurBF16 != nil && n%t.states.lanes == 0 {
 			d, decay := s.step(start)
 			t.recurBF16(&state.U16[at : at+size*n][0], &s.bAt(start)[0], &s.cAt(start)[0], &s.xAt(start)[0], &s.yAt(start)[0], size, n, d, decay)
 			continue

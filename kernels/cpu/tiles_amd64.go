@@ -137,8 +137,8 @@ func (p tiled) units(c *kernels.Call) int {
 // multiplied with two tiles of tokens after the other two. Two have no use for a panel.
 func (p tiled) run(c *kernels.Call, lo, hi int) {
 	m := tileProducts.Get().(*tileProduct)
-	defer tileProducts.Put(m)
 	m.of(p, c)
+	defer m.giveBack()
 	var copies widened
 	rows, parts := p.grid(c)
 	for lo < hi {

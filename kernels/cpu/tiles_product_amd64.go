@@ -52,6 +52,12 @@ func (m *tileProduct) of(p tiled, c *kernels.Call) {
 	clear(m.work.totals[:]) // which a single block leaves as they are
 }
 
+// giveBack keeps its memory for other calls, and nothing of this one.
+func (m *tileProduct) giveBack() {
+	m.call = nil
+	tileProducts.Put(m)
+}
+
 // tileCode is assembly, which tests interpret.
 type tileCode interface {
 	pack(w *kernels.Tensor, row, rows int, to []uint16)

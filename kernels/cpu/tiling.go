@@ -10,8 +10,7 @@ type tiling struct {
 	decays     func(y, s *float32, top, a *float64, m *float32, rows int)
 	softmax    func(s *float32, n int, scale float32, run *float32)
 	recur      func(h, b, c, x, y *float32, rows, n int, dt, decay float32)
-	recurBF16  func(h *uint16, b, c, x, y *float32, rows, n int, dt, decay float32) // nil: by recur
-	lanes      int                                                                  // of both
+	recurBF16  func(h *uint16, b, c, x, y *float32, rows, n int, dt, decay float32) // of rows that fill vectors; nil: by recur
 	scale      scaler
 	divide     scaler
 	states     *converter
